@@ -4,7 +4,7 @@ BIN    := .venv/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-python lint format bench clean
+.PHONY: help demo test fuzz test-python lint format bench docs dist clean
 
 # Tests of what differs from one version of Python to the next: instructions and frames that a trace
 # reads, interrupts, threads, and the layout of objects that native code enters.
@@ -42,6 +42,15 @@ format: .venv/test.stamp  ## rewrite the files as `make lint` wants them
 
 bench: .venv/examples.stamp  ## time training steps beside NumPy, torch and jax (ARGS="--rounds 9")
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: .venv/docs.stamp  ## the site, in build/site; a warning or a dead link is an error
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/mkdocs.yml
+
+dist: $(BIN)/python  ## a wheel in dist, tried out alone on each supported Python that is here
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(BIN)/python tests/installed.py dist/*.whl
 
 clean:           ## remove what the other targets made
 	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

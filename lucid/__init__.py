@@ -389,6 +389,7 @@ from lucid.functions.windows import (
     hann_window,
     kaiser_window,
 )
+from lucid.ir import frames
 from lucid.ir.environment import check as _check_environment
 from lucid.ir.errors import (
     ArgumentError,
@@ -406,7 +407,6 @@ from lucid.ir.errors import (
     TraceError,
     VerifyError,
 )
-from lucid.ir.frames import edge_of_module
 from lucid.ir.types import DType as dtype  # noqa: N813 - PyTorch's name
 from lucid.ir.types import bool_ as bool
 from lucid.ir.types import f32 as float
@@ -509,11 +509,11 @@ _IN_PLACE = (
 )  # fmt: skip
 vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
-edge_of_module(__name__)
+frames.edge_of_module(__name__)
 explain_calls(autograd, vars(autograd), "lucid.autograd.")
 explain_calls(autograd.functional, vars(autograd.functional), "lucid.autograd.")
-edge_of_module(autograd.__name__)
-edge_of_module(autograd.graph.__name__)
+frames.edge_of_module(autograd.__name__)
+frames.edge_of_module(autograd.graph.__name__)
 _check_environment()  # now: what is misspelt is never read, and some is read late
 
 

@@ -6,9 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, Self
 
+from lucid.ir import frames
 from lucid.ir.errors import OptionError
-from lucid.ir.frames import edge_of_module
 from lucid.ir.location import warn
+
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_enabled"]
 
 Function = Callable[..., Any]
 
@@ -18,7 +20,20 @@ class autocast:  # noqa: N801 - PyTorch's name
 
     For a GPU `enabled=True` warns, as PyTorch does where there is none.
 
-    Raises: `OptionError` for one that is enabled for the CPU.
+    Args:
+        device_type: of which device; the CPU is the only one. Default: 'cpu'.
+        dtype: not looked at while it is off.
+        enabled: must be False for the CPU. Default: True.
+        cache_enabled: accepted for PyTorch's sake.
+
+    Raises:
+        OptionError: it is enabled for the CPU.
+
+    Example:
+        >>> import lucid
+        >>> with lucid.amp.autocast("cpu", enabled=False):
+        ...     print((lucid.ones(2) @ lucid.ones(2)).dtype)
+        lucid.float32
     """
 
     def __init__(
@@ -46,28 +61,91 @@ class autocast:  # noqa: N801 - PyTorch's name
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Return False."""
+    """Return False.
+
+    There is no shorter float here, so autocast is never on.
+
+    Args:
+        device_type: of which device; the CPU is the only one.
+
+    Example:
+        >>> import lucid
+        >>> lucid.amp.is_autocast_enabled()
+        False
+    """
     return False
 
 
 def custom_fwd(
     fwd: Function | None = None, *, device_type: str = "cuda", cast_inputs: Any = None
 ) -> Function:
-    """Return the forward of a custom Function as it is: it is never called with autocast on."""
+    """Return the forward of a custom Function as it is: it is never called with autocast on.
+
+    Args:
+        fwd: the forward; None gives a decorator.
+        device_type: of which device; the CPU is the only one. Default: 'cuda'.
+        cast_inputs: not looked at, for autocast is off.
+
+    Example:
+        >>> import lucid
+        >>> class Exp(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     @lucid.amp.custom_fwd(device_type="cpu")
+        ...     def forward(ctx, x):
+        ...         return x.exp()
+        >>> Exp.apply(lucid.zeros(2))
+        tensor([1., 1.])
+    """
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
     return fwd
 
 
 def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Function:
-    """Return the backward of a custom Function as it is."""
+    """Return the backward of a custom Function as it is.
+
+    What mixed precision would do around it is never on.
+
+    Args:
+        bwd: the backward; None gives a decorator.
+        device_type: of which device; the CPU is the only one. Default: 'cuda'.
+
+    Example:
+        >>> import lucid
+        >>> class Half(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x / 2
+        ...     @staticmethod
+        ...     @lucid.amp.custom_bwd
+        ...     def backward(ctx, grad):
+        ...         return grad / 2
+        >>> x = lucid.ones(2, requires_grad=True)
+        >>> Half.apply(x).sum().backward()
+        >>> x.grad
+        tensor([0.5000, 0.5000])
+    """
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
     return bwd
 
 
 class GradScaler:
-    """A scaler of losses that is off, as PyTorch's is without a GPU."""
+    """A scaler of losses that is off, as PyTorch's is without a GPU.
+
+    `scale` gives the loss as it is, and `step(optimizer)` steps.
+
+    Args:
+        device: accepted for PyTorch's sake. Default: 'cuda'.
+        enabled: accepted for PyTorch's sake. Default: True.
+        **options: accepted for PyTorch's sake.
+
+    Example:
+        >>> import lucid
+        >>> scaler = lucid.amp.GradScaler(enabled=False)
+        >>> scaler.scale(lucid.tensor(2.0)), scaler.get_scale()
+        (tensor(2.), 1.0)
+    """
 
     def __init__(self, device: str = "cuda", enabled: bool = True, **options: Any) -> None:
         pass
@@ -102,4 +180,4 @@ class GradScaler:
         """Take nothing over."""
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 
@@ -40,4 +40,4 @@ def is_tracing() -> bool:
     return False
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

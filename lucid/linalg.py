@@ -40,8 +40,8 @@ from lucid.functions.solving import (
     SolveTriangular,
 )
 from lucid.functions.tensors import Tensor
+from lucid.ir import frames
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
-from lucid.ir.frames import edge_of_module
 from lucid.ir.types import i32
 from lucid.return_types import (
     linalg_cholesky_ex,
@@ -412,4 +412,4 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     return matrix_norm(a, p) * matrix_norm(inv(a), p)
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

@@ -40,7 +40,7 @@ class ProfilerActivity(enum.Enum):
 
 
 class ProfilerAction(enum.Enum):
-    """What a profiler does until its next `step`."""
+    """What a profiler does until its next `step`: nothing, warm up, note, or note and hand over."""
 
     NONE = 0
     WARMUP = 1
@@ -50,7 +50,7 @@ class ProfilerAction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has run.
+    """Something that has run: a compiled step, a kernel, an eager op, or a block with a name.
 
     Attributes:
         name: a compiled function's, a kernel's with what it computes, an op's, or what
@@ -58,7 +58,14 @@ class Event:
         category: "step", "kernel", "op" or "user".
         start, seconds: by `time.perf_counter`. Of a kernel the latter is measured, and `start`
             follows from what came before it in its step.
-        place: the user's lines; shapes: of an op's operands; bytes, flops: of a kernel.
+        place: the user's lines.
+        shapes: of an op's operands.
+        bytes, flops: what a kernel reads and writes, and its operations.
+
+    Example:
+        >>> from lucid.profiler import Event
+        >>> Event("exp", "op", start=0.0, seconds=1e-6).place
+        ''
     """
 
     name: str
@@ -73,7 +80,19 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventAverage:
-    """All events of a name: how many, and their time, self time without what ran within them."""
+    """All events of a name: how many, and their time, self time without what ran within them.
+
+    Attributes:
+        key: their name.
+        count: how many there are.
+        cpu_time_total, self_cpu_time_total: microseconds of all, with what ran within and without.
+        input_shapes: of their operands, where groups are told apart by these.
+
+    Example:
+        >>> from lucid.profiler import EventAverage
+        >>> EventAverage("exp", 4, 10.0, 8.0).cpu_time
+        2.5
+    """
 
     key: str
     count: int
@@ -88,7 +107,17 @@ class EventAverage:
 
 
 class EventAverages(list[EventAverage]):
-    """What `key_averages` gives; `print` shows a table."""
+    """What `profile.key_averages` gives, a list; `print` shows a table of it.
+
+    Args:
+        iterable: what to make the list of.
+
+    Example:
+        >>> from lucid.profiler import EventAverage, EventAverages
+        >>> found = EventAverages([EventAverage("exp", 4, 10.0, 8.0)])
+        >>> found.total_average().count
+        4
+    """
 
     def table(self, sort_by: str | None = "self_cpu_time_total", row_limit: int = 100) -> str:
         """A table of `row_limit` rows, the largest first.
@@ -148,6 +177,13 @@ class profile:  # noqa: N801 - the name PyTorch gives it
             and operations anyway.
 
     Raises: `ArgumentError` in a block of another profiler.
+
+    Example:
+        >>> import lucid
+        >>> with lucid.profiler.profile() as found:
+        ...     _ = lucid.ones(3).exp()
+        >>> [event.name for event in found.events()]
+        ['exp']
     """
 
     def __init__(
@@ -362,6 +398,18 @@ class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives 
     """Name a block, or each call of a function, in what a profiler notes.
 
     Within a compiled step it does nothing: there are only kernels.
+
+    Args:
+        name: what the event is called.
+        args: PyTorch's; it makes no difference.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.profiler import profile, record_function
+        >>> with profile() as found, record_function("forward"):
+        ...     _ = lucid.ones(3).exp()
+        >>> [event.name for event in found.events()]
+        ['forward', 'exp']
     """
 
     def __init__(self, name: str, args: str | None = None) -> None:
@@ -388,9 +436,19 @@ def schedule(
     """What to do at each step: after `skip_first` ones cycles of waiting, warming up, recording.
 
     Args:
+        wait: steps of a cycle at which nothing is done.
+        warmup: steps after these at which nothing is noted either.
+        active: steps after these that are noted; at the last one they are handed over.
         repeat: how many cycles there are; 0: no end.
+        skip_first: steps before the first cycle.
 
     Raises: `ArgumentError` where nothing is recorded, or a count is negative.
+
+    Example:
+        >>> from lucid.profiler import schedule
+        >>> action = schedule(wait=1, warmup=0, active=2)
+        >>> [action(step).name for step in range(3)]
+        ['NONE', 'RECORD', 'RECORD_AND_SAVE']
     """
     if active < 1 or min(wait, warmup, repeat, skip_first) < 0:
         raise ArgumentError("schedule: active is at least 1, and nothing is negative")
@@ -413,7 +471,17 @@ def tensorboard_trace_handler(
 ) -> Callable[[profile], None]:
     """An `on_trace_ready` that writes each trace to a file of its own in a folder.
 
+    Args:
+        dir_name: the folder, made if it isn't there.
+        worker_name: what the files' names begin with. Default: the number of the process.
+        use_gzip: PyTorch's; traces are plain JSON.
+
     Raises: `OptionError` for `use_gzip`.
+
+    Example:
+        >>> from lucid.profiler import tensorboard_trace_handler
+        >>> callable(tensorboard_trace_handler("traces"))
+        True
     """
     if use_gzip:
         raise OptionError("tensorboard_trace_handler: traces are written as plain JSON")

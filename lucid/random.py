@@ -25,9 +25,8 @@ from lucid.functions.promotion import Number
 from lucid.functions.quantiles import searchsorted
 from lucid.functions.shape import broadcast
 from lucid.functions.tensors import Tensor
-from lucid.ir import ops
+from lucid.ir import frames, ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
-from lucid.ir.frames import edge_of_module
 from lucid.ir.op import Op
 from lucid.ir.types import DType, Shape, f64, i64
 from lucid.layouts import check_memory_format
@@ -494,4 +493,4 @@ def geometric_(input: Tensor, p: float) -> Tensor:
     return write_(input, (u.log() / math.log1p(-p)).ceil().clamp(min=1))
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

@@ -6,8 +6,8 @@ from typing import Any
 
 from lucid.device import CPU, check_device, device
 from lucid.dtypes import of_tensor_class, set_default_dtype
+from lucid.ir import frames
 from lucid.ir.errors import OptionError
-from lucid.ir.frames import edge_of_module
 
 
 def get_num_threads() -> int:
@@ -100,4 +100,4 @@ def set_default_tensor_type(t: object) -> None:
     set_default_dtype(dtype)
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

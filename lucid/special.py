@@ -17,7 +17,7 @@ from lucid.functions.reduction import log_softmax, logsumexp, softmax
 from lucid.functions.samples import xlog1py
 from lucid.functions.special import logit, xlogy
 from lucid.functions.trigonometry import sinc
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 
 __all__ = [
     "bessel_j0",
@@ -58,4 +58,4 @@ __all__ = [
     "zeta",
 ]
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

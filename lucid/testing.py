@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 from lucid.tensor.arrays import plain_array
 from lucid.tensor.tensor import Tensor
 
@@ -68,4 +68,4 @@ def _array(value: Any) -> np.ndarray:
     return plain_array(value, "assert_close")
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

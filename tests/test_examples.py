@@ -90,3 +90,11 @@ def test_the_benchmark_times_the_parts_around_a_model_compiled_alone(tmp_path: P
     assert set(parts) >= {"model, forward and backward", "opt.step()", "whole iteration"}
     assert result["memory"]["residuals of a call, MiB"][alone] > 1
     assert not (tmp_path / "build/bench/steps.json").exists()
+
+
+def test_the_gradient_goes_through_the_steps_that_an_adaptive_solver_took(tmp_path: Path) -> None:
+    assert "k = 0.69315, and log 2 = 0.69315" in run(tmp_path, "examples/ode.py")
+
+
+def test_a_beam_search_finds_the_best_of_all_sentences(tmp_path: Path) -> None:
+    assert len(run(tmp_path, "examples/beam_search.py").splitlines()) == 3

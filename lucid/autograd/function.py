@@ -48,7 +48,30 @@ class FunctionCtx:
     non_differentiable: tuple[Any, ...] = ()
 
     def save_for_backward(self, *tensors: TensorCore | None) -> None:
-        """Keep tensors for the backward, in this order; each call replaces the one before."""
+        """Keep tensors for the backward, in this order; each call replaces the one before.
+
+        In the backward they are `ctx.saved_tensors`, which raises where one was written in place
+        since.
+
+        Args:
+            *tensors: inputs, outputs or intermediates of the forward, and None.
+
+        Example:
+            >>> import lucid
+            >>> class Square(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.save_for_backward(x)
+            ...         return x * x
+            ...     @staticmethod
+            ...     def backward(ctx, grad):
+            ...         (x,) = ctx.saved_tensors
+            ...         return 2 * x * grad
+            >>> x = lucid.tensor(3.0, requires_grad=True)
+            >>> Square.apply(x).backward()
+            >>> x.grad
+            tensor(6.)
+        """
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: TensorCore | None) -> None:
@@ -61,6 +84,19 @@ class FunctionCtx:
         """Say which inputs forward wrote in place; each must be returned.
 
         Raises: `LucidError` for one whose memory overlaps itself.
+
+        Args:
+            *tensors: inputs that were written.
+
+        Example:
+            >>> import lucid
+            >>> class Double(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.mark_dirty(x)
+            ...         return x.mul_(2)
+            >>> Double.apply(lucid.ones(2))
+            tensor([2., 2.])
         """
         from lucid.tensor.core import TensorCore
         from lucid.tensor.writing import refuse_overlaps
@@ -79,11 +115,45 @@ class FunctionCtx:
         )
 
     def mark_non_differentiable(self, *tensors: TensorCore) -> None:
-        """Say which outputs have no gradient; the last call counts."""
+        """Say which outputs have no gradient; the last call counts.
+
+        Args:
+            *tensors: outputs of the forward.
+
+        Example:
+            >>> import lucid
+            >>> class Sign(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         y = x.sign()
+            ...         ctx.mark_non_differentiable(y)
+            ...         return y
+            >>> Sign.apply(lucid.ones(2, requires_grad=True)).requires_grad
+            False
+        """
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether gradients that nobody sent arrive as zeros (the default) or as None."""
+        """Whether gradients that nobody sent arrive as zeros (the default) or as None.
+
+        Args:
+            value: False for None.
+
+        Example:
+            >>> import lucid
+            >>> class Two(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.set_materialize_grads(False)
+            ...         return x * 1, x * 2
+            ...     @staticmethod
+            ...     def backward(ctx, first, second):
+            ...         return first if second is None else second * 2
+            >>> x = lucid.ones(2, requires_grad=True)
+            >>> Two.apply(x)[0].sum().backward()
+            >>> x.grad
+            tensor([1., 1.])
+        """
         self.materialize_grads = bool(value)
 
 
@@ -361,22 +431,123 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """The computation; runs with gradients off."""
+        """The computation; runs with gradients off.
+
+        It returns a tensor, or a tuple of them and of other values. `ctx.save_for_backward` keeps
+        what the backward needs.
+
+        Args:
+            *args: ctx first, unless there is a `setup_context`; then tensors and whatever else.
+            **kwargs: the same, by name.
+
+        Raises:
+            MissingRuleError: the class has none.
+
+        Example:
+            >>> import lucid
+            >>> class Square(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.save_for_backward(x)
+            ...         return x * x
+            ...     @staticmethod
+            ...     def backward(ctx, grad):
+            ...         (x,) = ctx.saved_tensors
+            ...         return 2 * x * grad
+            >>> Square.apply(lucid.tensor(3.0))
+            tensor(9.)
+        """
         raise MissingRuleError(NO_FORWARD)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Where the two-method style saves for the backward; runs once, after forward."""
+        """Where the two-method style saves for the backward; runs once, after forward.
+
+        Args:
+            inputs: the arguments of `forward`.
+            output: what it has returned.
+
+        Raises:
+            MissingRuleError: the class has none.
+
+        Example:
+            >>> import lucid
+            >>> class Square(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(x):
+            ...         return x * x
+            ...     @staticmethod
+            ...     def setup_context(ctx, inputs, output):
+            ...         ctx.save_for_backward(*inputs)
+            ...     @staticmethod
+            ...     def backward(ctx, grad):
+            ...         (x,) = ctx.saved_tensors
+            ...         return 2 * x * grad
+            >>> x = lucid.tensor(3.0, requires_grad=True)
+            >>> Square.apply(x).backward()
+            >>> x.grad
+            tensor(6.)
+        """
         raise MissingRuleError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """Gradients of the outputs to gradients of the arguments, one for each."""
+        """Gradients of the outputs to gradients of the arguments, one for each.
+
+        It returns one for each argument of `forward`, None for what is no tensor.
+
+        Args:
+            *grad_outputs: a gradient for each output, of its shape; zeros where nobody sent one.
+
+        Raises:
+            MissingRuleError: the class has none.
+
+        Example:
+            >>> import lucid
+            >>> class Square(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.save_for_backward(x)
+            ...         return x * x
+            ...     @staticmethod
+            ...     def backward(ctx, grad):
+            ...         (x,) = ctx.saved_tensors
+            ...         return 2 * x * grad
+            >>> x = lucid.tensor(3.0, requires_grad=True)
+            >>> Square.apply(x).backward()
+            >>> x.grad
+            tensor(6.)
+        """
         raise MissingRuleError(NO_BACKWARD)
 
     @staticmethod
     def vjp(ctx: Any, *grad_outputs: Any) -> Any:
-        """The other name of `backward`."""
+        """The other name of `backward`.
+
+        A class defines one of the two, not both.
+
+        Args:
+            *grad_outputs: a gradient for each output.
+
+        Raises:
+            MissingRuleError: the class has none.
+
+        Example:
+            >>> import lucid
+            >>> class Square(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.save_for_backward(x)
+            ...         return x * x
+            ...     @staticmethod
+            ...     def vjp(ctx, grad):
+            ...         (x,) = ctx.saved_tensors
+            ...         return 2 * x * grad
+            >>> x = lucid.tensor(3.0, requires_grad=True)
+            >>> Square.apply(x).backward()
+            >>> x.grad
+            tensor(6.)
+        """
         raise MissingRuleError(NO_BACKWARD)
 
     @staticmethod
@@ -400,7 +571,28 @@ class Function(metaclass=FunctionMeta):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Call forward and record this Function's backward."""
+        """Call forward and record this Function's backward.
+
+        It is how a Function is used; `forward` and `backward` are never called by hand.
+
+        Args:
+            *args: those of `forward`, without ctx.
+            **kwargs: those of `forward`, by name.
+
+        Example:
+            >>> import lucid
+            >>> class Square(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.save_for_backward(x)
+            ...         return x * x
+            ...     @staticmethod
+            ...     def backward(ctx, grad):
+            ...         (x,) = ctx.saved_tensors
+            ...         return 2 * x * grad
+            >>> Square.apply(lucid.tensor(3.0))
+            tensor(9.)
+        """
         two_methods = cls.setup_context is not Function.setup_context
         inputs, keyword_only = bind_arguments(cls, two_methods, args, kwargs)
         if context.levels:

@@ -29,10 +29,26 @@ def jacobian(
     outside. `strict` raises where an output doesn't depend on an input, instead of giving zeros;
     not with `vectorize`, which has the same results else, nor in forward mode.
 
-    >>> import lucid
-    >>> lucid.autograd.functional.jacobian(lucid.square, lucid.tensor([1.0, 2.0]))
-    tensor([[2., 0.],
-            [0., 4.]])
+    Args:
+        func: gives a tensor, or a tuple of them.
+        inputs: a tensor, or a tuple of them.
+        create_graph: record the computation, to be differentiated again. Default: False.
+        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
+            False.
+        vectorize: compute all rows at once, by `vmap`. Default: False.
+        strategy: "reverse-mode", row by row, or "forward-mode", column by column. Default:
+            'reverse-mode'.
+
+    Raises:
+        LucidError: `strict` asks for what forward mode can't say, or an output doesn't depend on an
+            input.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import functional
+        >>> functional.jacobian(lambda x: x**2, lucid.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     is_forward = _is_forward(strategy, "strategy")
     if strict and (vectorize or is_forward):
@@ -113,14 +129,24 @@ def hessian(
 ) -> Any:
     """The Hessian of a `func` with one number as its result: the Jacobian of its gradient.
 
-    Shapes: input.shape + input.shape; nested tuples for a tuple of inputs. The options are those
-    of `jacobian`, `outer_jacobian_strategy` its strategy.
+    Shapes: input.shape + input.shape; nested tuples for a tuple of inputs. The options are those of
+    `jacobian`, `outer_jacobian_strategy` its strategy.
 
-    >>> import lucid
-    >>> cube_sum = lambda x: (x * x * x).sum()
-    >>> lucid.autograd.functional.hessian(cube_sum, lucid.tensor([1.0, 2.0]))
-    tensor([[ 6.,  0.],
-            [ 0., 12.]])
+    Args:
+        func: gives one number.
+        inputs: a tensor, or a tuple of them.
+        create_graph: record the computation, to be differentiated again. Default: False.
+        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
+            False.
+        vectorize: compute all rows at once, by `vmap`. Default: False.
+        outer_jacobian_strategy: how the outer Jacobian is computed. Default: 'reverse-mode'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import functional
+        >>> functional.hessian(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
     """
     from lucid.autograd.transforms.reverse import grad as gradient_function
 
@@ -172,6 +198,20 @@ def vjp(
     """The outputs, and the product of `v` with the Jacobian.
 
     Shapes: `v` as the outputs; it may be left out for a single number.
+
+    Args:
+        func: gives a tensor, or a tuple of them.
+        inputs: a tensor, or a tuple of them.
+        v: a tensor, or a tuple of them.
+        create_graph: record the computation, to be differentiated again. Default: False.
+        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import functional
+        >>> functional.vjp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
+        (tensor([1., 4.]), tensor([2., 4.]))
     """
     with enable_grad():
         xs = _own(_tuple(inputs, "inputs", "vjp"), create_graph)
@@ -200,6 +240,20 @@ def jvp(
     """The outputs, and the product of the Jacobian with `v`: the backward, differentiated.
 
     Shapes: `v` as the inputs; it may be left out for a single number.
+
+    Args:
+        func: gives a tensor, or a tuple of them.
+        inputs: a tensor, or a tuple of them.
+        v: a tensor, or a tuple of them.
+        create_graph: record the computation, to be differentiated again. Default: False.
+        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import functional
+        >>> functional.jvp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
+        (tensor([1., 4.]), tensor([2., 4.]))
     """
     from lucid.functions.creation import zeros_like
 
@@ -251,10 +305,19 @@ def vhp(
 
     Shapes: `v` as the inputs; it may be left out for a single number.
 
-    >>> import lucid
-    >>> x = lucid.tensor([1.0, 2.0])
-    >>> lucid.autograd.functional.vhp(lambda x: (x * x * x).sum(), x, lucid.ones(2))
-    (tensor(9.), tensor([ 6., 12.]))
+    Args:
+        func: gives one number.
+        inputs: a tensor, or a tuple of them.
+        v: a tensor, or a tuple of them.
+        create_graph: record the computation, to be differentiated again. Default: False.
+        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import functional
+        >>> functional.vhp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
+        (tensor(9.), tensor([ 6., 12.]))
     """
     with enable_grad():
         xs, vectors = _point_and_vector(inputs, v, "vhp", create_graph)
@@ -281,12 +344,23 @@ def hvp(
 ) -> tuple[Any, Any]:
     """The one number that `func` returns, and the product of its Hessian with `v`.
 
-    As `vhp` where second derivatives commute, which is cheaper. Shapes: `v` as the inputs.
+    As `vhp` where second derivatives commute, which is cheaper.
 
-    >>> import lucid
-    >>> x = lucid.tensor([1.0, 2.0])
-    >>> lucid.autograd.functional.hvp(lambda x: (x * x * x).sum(), x, lucid.ones(2))
-    (tensor(9.), tensor([ 6., 12.]))
+    Shapes: `v` as the inputs.
+
+    Args:
+        func: gives one number.
+        inputs: a tensor, or a tuple of them.
+        v: a tensor, or a tuple of them.
+        create_graph: record the computation, to be differentiated again. Default: False.
+        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import functional
+        >>> functional.hvp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
+        (tensor(9.), tensor([ 6., 12.]))
     """
     from lucid.functions.creation import zeros_like
 

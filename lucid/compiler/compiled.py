@@ -181,7 +181,8 @@ class Compiled:
         self._is_paced = is_paced  # False for what can't run op by op
         self._said: set[str] = set()  # reasons that were logged
         self._counts = CallCounts()
-        self.stats = Stats(served=self._served)
+        own = weakref.ref(self)  # a step dies with its last user, whose statistics may stay
+        self.stats = Stats(served=lambda: () if (step := own()) is None else step._served())
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs of its traces
         self._resized = 0  # traces for arguments of other sizes for which there was code

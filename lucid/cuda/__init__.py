@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lucid.cuda import amp as amp
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 
 
 def is_available() -> bool:
@@ -32,4 +32,4 @@ def empty_cache() -> None:
     """Do nothing: there is no memory on a GPU."""
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

@@ -57,7 +57,7 @@ from lucid.distributions.transforms import (
     Transform,
 )
 from lucid.functions.border import constructors_at_border
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 
 __all__ = [
     "FisherSnedecor",
@@ -143,4 +143,4 @@ _make_modules()
 constructors_at_border(dict(vars()), "lucid.distributions.")
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

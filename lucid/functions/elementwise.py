@@ -337,9 +337,23 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
-    """Return `input + weight * (end - input)`, exact at both ends.
+    """Interpolate linearly, `input + weight * (end - input)`; exact at both ends.
 
-    Raises: `DTypeError` where the dtypes differ; lerp doesn't promote.
+    Shapes: all three broadcast to one shape, the result's.
+    dtype: a float dtype, that of all tensors; lerp doesn't promote.
+
+    Args:
+        input: the values at weight 0.
+        end: the values at weight 1.
+        weight: where to look between them, a number or a tensor; outside of 0 to 1 it extrapolates.
+
+    Raises:
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> import lucid
+        >>> lucid.lerp(lucid.tensor([0.0, 10.0]), lucid.tensor([4.0, 20.0]), 0.25)
+        tensor([ 1.0000, 12.5000])
     """
     for tensor in (end, weight):
         if isinstance(tensor, Tensor) and tensor._type.dtype is not input._type.dtype:

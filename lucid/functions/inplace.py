@@ -34,9 +34,7 @@ def in_place(function: Function[P]) -> Function[P]:
         before = clone(input) if _is_recorded(input, *args) else input
         return write_(input, function(before, *args, **kwargs))
 
-    written.__name__ = written.__qualname__ = f"{function.__name__}_"
-    written.__doc__ = f"In place: see `{function.__name__}`."
-    return written
+    return _named(written, function, "Write the result of `{}` into the tensor, and return that.")
 
 
 def _is_recorded(*operands: Any) -> bool:
@@ -64,9 +62,20 @@ def reshaping(function: Function[P]) -> Function[P]:
             set_data(input, function(input, *args, **kwargs))
         return input
 
-    reshaped_.__name__ = reshaped_.__qualname__ = f"{function.__name__}_"
-    reshaped_.__doc__ = f"In place: see `{function.__name__}`."
-    return reshaped_
+    return _named(reshaped_, function, "Make the tensor what `{}` gives, and return it.")
+
+
+def _named(variant: Function[P], function: Function[P], summary: str) -> Function[P]:
+    """Let a variant show its function's signature, and its own summary before the function's text.
+
+    `inspect.signature` follows `__wrapped__`. The function's example stays in the text: it says
+    what is written.
+    """
+    shown: Any = variant
+    shown.__name__ = shown.__qualname__ = f"{function.__name__}_"
+    shown.__doc__ = f"{summary.format(function.__name__)}\n\n    {function.__doc__}"
+    shown.__wrapped__ = function
+    return variant
 
 
 def _become(input: Tensor, view: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Neural network layers: modules that hold parameters, and functions."""
 
 from lucid.functions.border import constructors_at_border, modules_at_border
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 from lucid.nn import functional, init, utils
 from lucid.nn.modules.activation import (
     ELU,
@@ -169,7 +169,7 @@ from lucid.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 
 modules_at_border(dict(vars()))
 constructors_at_border(dict(vars()), "lucid.nn.modules.")
-edge_of_module(__name__)
+frames.edge_of_module(__name__)
 
 __all__ = [
     "AdaptiveLogSoftmaxWithLoss",

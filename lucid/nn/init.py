@@ -33,7 +33,18 @@ _LIKELY = 0.3  # drawing again until all lie inside is quick from this probabili
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """How much a layer's weights are to be scaled up for the nonlinearity that follows it.
 
-    param: the negative slope of "leaky_relu", 0.01 by default.
+    Args:
+        nonlinearity: "linear", "conv1d" …, "sigmoid", "tanh", "relu", "leaky_relu" or "selu".
+        param: the negative slope of "leaky_relu", 0.01 by default.
+
+    Raises:
+        OptionError: another function.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.calculate_gain("relu")
+        1.4142135623730951
     """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
@@ -49,13 +60,46 @@ def _write(tensor: Tensor, value: Tensor) -> Tensor:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Draw from the uniform distribution on [a, b)."""
+    """Draw from the uniform distribution on [a, b).
+
+    The tensor is written in place, without history, and returned.
+
+    Args:
+        tensor: what is filled, in place.
+        a: the lower bound. Default: 0.0.
+        b: the upper bound. Default: 1.0.
+        generator: where random numbers come from. None is lucid's own.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> (init.uniform_(lucid.empty(1000)) < 1).all()
+        tensor(True)
+    """
     unit = lucid.rand(tensor.shape, dtype=tensor.dtype, generator=generator)
     return _write(tensor, unit * (b - a) + a)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Draw from the normal distribution."""
+    """Draw from the normal distribution.
+
+    The tensor is written in place, without history, and returned.
+
+    Args:
+        tensor: what is filled, in place.
+        mean: the mean. Default: 0.0.
+        std: the standard deviation. Default: 1.0.
+        generator: where random numbers come from. None is lucid's own.
+
+    Raises:
+        OptionError: `std` is negative.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.normal_(lucid.empty(1000)).std().item() < 1.2
+        True
+    """
     if std < 0:
         raise OptionError(f"normal_ expects std >= 0.0, but found std {std}")
     unit = lucid.randn(tensor.shape, dtype=tensor.dtype, generator=generator)
@@ -70,7 +114,27 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Any = None,
 ) -> Tensor:
-    """Draw from the normal distribution cut off at a and b (values, not multiples of std)."""
+    """Draw from the normal distribution cut off at a and b (values, not multiples of std).
+
+    The tensor is written in place, without history, and returned.
+
+    Args:
+        tensor: what is filled, in place.
+        mean: the mean. Default: 0.0.
+        std: the standard deviation. Default: 1.0.
+        a: the lower bound. Default: -2.0.
+        b: the upper bound. Default: 2.0.
+        generator: where random numbers come from. None is lucid's own.
+
+    Raises:
+        OptionError: `std` isn't positive, or the bounds leave nothing.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.trunc_normal_(lucid.empty(1000)).abs().max() <= 2
+        tensor(True)
+    """
     if a > b or std <= 0:
         raise OptionError(f"trunc_normal_: needs a <= b and std > 0, got {a=}, {b=}, {std=}")
     normal = NormalDist()
@@ -90,29 +154,99 @@ def trunc_normal_(
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fill with a number."""
+    """Fill with a number.
+
+    The tensor is written in place, without history, and returned.
+
+    Args:
+        tensor: what is filled, in place.
+        val: the number.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.constant_(lucid.empty(2), 3.0)
+        tensor([3., 3.])
+    """
     return _write(tensor, lucid.full((), val, dtype=tensor.dtype))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Fill with 0."""
+    """Fill with 0.
+
+    The tensor is written in place, without history, and returned.
+
+    Args:
+        tensor: what is filled, in place.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.zeros_(lucid.empty(2))
+        tensor([0., 0.])
+    """
     return constant_(tensor, 0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Fill with 1."""
+    """Fill with 1.
+
+    The tensor is written in place, without history, and returned.
+
+    Args:
+        tensor: what is filled, in place.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.ones_(lucid.empty(2))
+        tensor([1., 1.])
+    """
     return constant_(tensor, 1)
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """Fill a matrix with ones on its diagonal and zeros elsewhere."""
+    """Fill a matrix with ones on its diagonal and zeros elsewhere.
+
+    The tensor is written in place, without history, and returned.
+
+    Args:
+        tensor: what is filled, in place.
+
+    Raises:
+        ShapeError: it isn't a matrix.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.eye_(lucid.empty(2, 2))
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
     if tensor.ndim != 2:
         raise ShapeError(f"Only tensors with 2 dimensions are supported, got {tensor._type}")
     return _write(tensor, from_array(np.eye(*tensor.shape, dtype=tensor.dtype.numpy)))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Make a convolution's weight (out, in, *sizes) pass its input channels on as they are."""
+    """Make a convolution's weight (out, in, *sizes) pass its input channels on as they are.
+
+    The tensor is written in place, without history, and returned.
+
+    Args:
+        tensor: what is filled, in place.
+        groups: each group passes its own channels on. Default: 1.
+
+    Raises:
+        OptionError: its first axis can't be cut into the groups.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.dirac_(lucid.empty(2, 2, 3))[0]
+        tensor([[0., 1., 0.],
+                [0., 0., 0.]])
+    """
     if groups < 1 or tensor.shape[0] % groups:
         raise OptionError(f"dirac_: dim 0 must be divisible by groups, {tensor.shape[0]}, {groups}")
     out, channels = tensor.shape[0] // groups, tensor.shape[1]
@@ -138,15 +272,42 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform with variance gain^2 * 2 / (fan_in + fan_out).
 
+    fan_in and fan_out are the sizes of the weight's second and first axis, times those of a window.
+
     Reference: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", 2010.
+
+    Args:
+        tensor: what is filled, in place: (out, in, *).
+        gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
+        generator: where random numbers come from. None is lucid's own.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
+        True
     """
     bound = gain * math.sqrt(6.0 / max(sum(_fans(tensor)), 1))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Normal with variance gain^2 * 2 / (fan_in + fan_out)."""
+    """Normal with variance gain^2 * 2 / (fan_in + fan_out).
+
+    fan_in and fan_out are the sizes of the weight's second and first axis, times those of a window.
+
+    Args:
+        tensor: what is filled, in place: (out, in, *).
+        gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
+        generator: where random numbers come from. None is lucid's own.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.xavier_normal_(lucid.empty(50, 100)).std().item() < 0.2
+        True
+    """
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / max(sum(_fans(tensor)), 1)), generator)
 
 
@@ -167,6 +328,20 @@ def kaiming_uniform_(
     """Uniform with variance gain^2 / fan; `a` is the slope of "leaky_relu".
 
     Reference: He et al., "Delving Deep into Rectifiers", 2015.
+
+    Args:
+        tensor: what is filled, in place: (out, in, *).
+        a: the slope of "leaky_relu". Default: 0.0.
+        mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
+            'fan_in'.
+        nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
+        generator: where random numbers come from. None is lucid's own.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
+        True
     """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -179,7 +354,22 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Normal with variance gain^2 / fan; `a` is the slope of "leaky_relu"."""
+    """Normal with variance gain^2 / fan; `a` is the slope of "leaky_relu".
+
+    Args:
+        tensor: what is filled, in place: (out, in, *).
+        a: the slope of "leaky_relu". Default: 0.0.
+        mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
+            'fan_in'.
+        nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
+        generator: where random numbers come from. None is lucid's own.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> init.kaiming_normal_(lucid.empty(50, 100)).std().item() < 0.2
+        True
+    """
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
@@ -187,8 +377,24 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     """Fill with an orthogonal matrix: the rows (or the columns, if fewer) are orthonormal.
 
     Shapes: (rows, *), the other axes taken as one.
+
     Reference: Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning
     in deep linear neural networks", 2013.
+
+    Args:
+        tensor: what is filled, in place.
+        gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
+        generator: where random numbers come from. None is lucid's own.
+
+    Raises:
+        ShapeError: it has less than two axes.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> w = init.orthogonal_(lucid.empty(2, 3))
+        >>> lucid.allclose(w @ w.T, lucid.eye(2), atol=1e-5)
+        True
     """
     if tensor.ndim < 2:
         raise ShapeError(

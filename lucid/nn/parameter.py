@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Self
 
 import lucid
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
-from lucid.ir.frames import edge_of_module
 from lucid.tensor.core import alias, user_line
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -15,9 +15,15 @@ from lucid.tensor.tensor import Tensor
 class Parameter(Tensor):
     """A leaf tensor to be trained; it shares the memory of `data` and requires grad by default.
 
-    >>> import lucid
-    >>> lucid.nn.Parameter(lucid.zeros(2)).requires_grad
-    True
+    Args:
+        data: its elements. None for an empty one.
+        requires_grad: whether it is trained. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Parameter(lucid.zeros(2)).requires_grad
+        True
     """
 
     __slots__ = ()
@@ -61,7 +67,15 @@ class Parameter(Tensor):
 class Buffer(Tensor):
     """A tensor that is state but isn't trained: a Module that it is assigned to registers it.
 
-    persistent: whether it belongs into the state dict. It shares the memory of `data`.
+    Args:
+        data: its elements. None for an empty one.
+        persistent: whether it belongs into the state dict. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Buffer(lucid.zeros(2)).requires_grad
+        False
     """
 
     __slots__ = ()
@@ -90,4 +104,4 @@ def _restore(cls: type[Parameter], array: Any, requires_grad: bool) -> Parameter
     return cls._of(lucid.from_numpy(array), requires_grad)
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

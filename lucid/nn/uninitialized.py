@@ -86,7 +86,22 @@ def _restored(kind: Any, requires_grad: bool, dtype: DType) -> Any:
 
 
 class UninitializedParameter(Uninitialized, Parameter):
-    """A parameter whose shape the first input of its module tells; `materialize` gives it one."""
+    """A parameter whose shape the first input of its module tells; `materialize` gives it one.
+
+    Args:
+        data: not looked at.
+        requires_grad: whether it is trained. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> p = nn.UninitializedParameter()
+        >>> p.materialize((2, 3))
+        >>> p.shape
+        lucid.Size([2, 3])
+    """
 
     __slots__ = ()
 
@@ -113,7 +128,21 @@ class UninitializedParameter(Uninitialized, Parameter):
 
 
 class UninitializedBuffer(Uninitialized, Buffer):
-    """A buffer whose shape the first input of its module tells; `materialize` gives it one."""
+    """A buffer whose shape the first input of its module tells; `materialize` gives it one.
+
+    Args:
+        requires_grad: whether it is trained. Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> b = nn.UninitializedBuffer()
+        >>> b.materialize((2, 3))
+        >>> b.shape
+        lucid.Size([2, 3])
+    """
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """Optimizers and learning-rate schedules."""
 
 from lucid.functions.border import constructors_at_border
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 from lucid.optim import lr_scheduler, swa_utils
 from lucid.optim.adadelta import Adadelta
 from lucid.optim.adafactor import Adafactor
@@ -40,4 +40,4 @@ __all__ = [
     "swa_utils",
 ]
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

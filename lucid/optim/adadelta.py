@@ -21,9 +21,32 @@ from lucid.tensor.writing import write_
 class Adadelta(Optimizer):
     """param -= lr * d, with d = g * rms(earlier d) / rms(g), both means running with rate `rho`.
 
-    weight_decay: param times this is added to the gradient. maximize: go up.
-    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
     Reference: Zeiler, "ADADELTA: An Adaptive Learning Rate Method", 2012.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 1.0.
+        rho: how much of both means stays at each step. Default: 0.9.
+        eps: keeps the division finite. Default: 1e-06.
+        weight_decay: param times this is added to the gradient. Default: 0.0.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        maximize: go up. `foreach`, `capturable`, `differentiable` choose an implementation in
+            PyTorch and nothing here. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+
+    Raises:
+        OptionError: `rho` is outside of [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.Adadelta([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

@@ -27,12 +27,33 @@ class Adafactor(Optimizer):
     """A step of a size relative to the parameter's, along g / sqrt(v).
 
     v, the running mean of the gradient's square, is kept as the product of its means over rows and
-    columns where a parameter has several axes. beta2_decay: how the mean's memory grows with the
-    steps. eps: the least v (the dtype's smallest step by default), and the least size of a
-    parameter. d: how large the mean square of the step may be. weight_decay: decoupled.
-    `foreach` chooses an implementation in PyTorch and nothing here.
+    columns where a parameter has several axes.
+
     Reference: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost",
     2018.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
+        beta2_decay: how the mean of squares forgets: 1 - step ** beta2_decay. Default: -0.8.
+        eps: the least square, and the least size of a parameter. Default: (None, 0.001).
+        d: steps are shortened to this root mean square. Default: 1.0.
+        weight_decay: decoupled. `foreach` chooses an implementation in PyTorch and nothing here.
+            Default: 0.0.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up instead of down. Default: False.
+
+    Raises:
+        OptionError: a number is out of range.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.Adafactor([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     _sums = True

@@ -17,10 +17,31 @@ from lucid.tensor.writing import write_
 class Adagrad(Optimizer):
     """param -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), with s the sum of g * g.
 
-    weight_decay: param times this is added to the gradient. maximize: go up.
-    `foreach`, `differentiable`, `fused` choose an implementation in PyTorch and nothing here.
     Reference: Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and
     Stochastic Optimization", 2011.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
+        lr_decay: how the rate falls with the steps. Default: 0.0.
+        weight_decay: param times this is added to the gradient. Default: 0.0.
+        initial_accumulator_value: what the sum begins with. Default: 0.0.
+        eps: keeps the division finite. Default: 1e-10.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up. `foreach`, `differentiable`, `fused` choose an implementation in PyTorch
+            and nothing here. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+        fused: accepted for PyTorch's sake, where it chooses an implementation.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.Adagrad([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

@@ -23,12 +23,35 @@ from lucid.tensor.writing import write_
 class Adam(Optimizer):
     """param -= lr * m / (sqrt(v) + eps), with running means m of the gradient and v of its square.
 
-    betas: how much of m and v stays at each step; both are corrected for starting at zero.
-    weight_decay: param times this is added to the gradient; decoupled, the parameter is instead
-    scaled by 1 - lr * weight_decay. amsgrad: v is the largest so far. maximize: go up.
-    `foreach`, `fused`, `capturable`, `differentiable` choose an implementation in PyTorch and
-    nothing here.
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
+        betas: how much of m and v stays at each step; both are corrected for starting at zero.
+            Default: (0.9, 0.999).
+        eps: keeps the division finite. Default: 1e-08.
+        weight_decay: param times this is added to the gradient, or, decoupled, scales the
+            parameter. Default: 0.0.
+        amsgrad: v is the largest so far. Default: False.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up. `foreach`, `fused`, `capturable`, `differentiable` choose an implementation
+            in PyTorch and nothing here. Default: False.
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+        fused: accepted for PyTorch's sake, where it chooses an implementation.
+        decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.Adam([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(
@@ -99,6 +122,29 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: the parameter is scaled by 1 - lr * weight_decay.
 
     Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
+        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
+        eps: keeps the division finite. Default: 1e-08.
+        weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.01.
+        amsgrad: divide by the greatest second moment so far. Default: False.
+        maximize: go up instead of down. Default: False.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+        fused: accepted for PyTorch's sake, where it chooses an implementation.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.AdamW([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

@@ -53,7 +53,29 @@ class Adamax(Optimizer):
     """Adam whose second moment is a decaying maximum of |gradient|.
 
     `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, section 7.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.002.
+        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
+        eps: keeps the division finite. Default: 1e-08.
+        weight_decay: param times this is added to the gradient. Default: 0.0.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up instead of down. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.Adamax([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(
@@ -89,7 +111,32 @@ class NAdam(Optimizer):
     """Adam with Nesterov momentum, whose rate rises by the schedule of `momentum_decay`.
 
     `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+
     Reference: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.002.
+        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
+        eps: keeps the division finite. Default: 1e-08.
+        weight_decay: param times this is added to the gradient. Default: 0.0.
+        momentum_decay: how its schedule rises. Default: 0.004.
+        decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
+            False.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up instead of down. Default: False.
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.NAdam([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(
@@ -145,7 +192,31 @@ class RAdam(Optimizer):
     """Adam that leaves its second moment out until its variance is bounded, and rectifies it then.
 
     `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
+
     Reference: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2020.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
+        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
+        eps: keeps the division finite. Default: 1e-08.
+        weight_decay: param times this is added to the gradient. Default: 0.0.
+        decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
+            False.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up instead of down. Default: False.
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.RAdam([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

@@ -26,10 +26,30 @@ from lucid.tensor.writing import write_
 class ASGD(Optimizer):
     """Descent with a falling rate, and in `state[p]["ax"]` the mean of the iterates after `t0`.
 
-    lambd: decay of the parameters. alpha: power of the rate's fall. weight_decay: param times this
-    is added to the gradient. maximize: go up.
-    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
     Reference: Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
+        lambd: decay of the parameters. Default: 0.0001.
+        alpha: the power of the rate's fall. Default: 0.75.
+        t0: from which step on the mean is taken. Default: 1000000.0.
+        weight_decay: param times this is added to the gradient. Default: 0.0.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up. `foreach`, `capturable`, `differentiable` choose an implementation in
+            PyTorch and nothing here. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.ASGD([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

@@ -71,27 +71,98 @@ class Hooked:
         """Call `hook(optimizer, args, kwargs)` before each step.
 
         It may return other arguments of the step, as a pair (args, kwargs).
+
+        Args:
+            hook: what is called.
+
+        Example:
+            >>> import lucid
+            >>> w = lucid.ones(1, requires_grad=True)
+            >>> opt = lucid.optim.SGD([w], lr=0.1)
+            >>> handle = opt.register_step_pre_hook(lambda opt, args, kwargs: print("hook"))
+            >>> opt.step()
+            hook
         """
         return self._add_hook("_step_pre_hooks", hook)
 
     def register_step_post_hook(self, hook: Hook) -> HookHandle:
-        """Call `hook(optimizer, args, kwargs)` after each step."""
+        """Call `hook(optimizer, args, kwargs)` after each step.
+
+        Args:
+            hook: what is called.
+
+        Example:
+            >>> import lucid
+            >>> w = lucid.ones(1, requires_grad=True)
+            >>> opt = lucid.optim.SGD([w], lr=0.1)
+            >>> handle = opt.register_step_post_hook(lambda opt, args, kwargs: print("hook"))
+            >>> opt.step()
+            hook
+        """
         return self._add_hook("_step_post_hooks", hook)
 
     def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
-        """Call `hook(optimizer)` before a state dict is made."""
+        """Call `hook(optimizer)` before a state dict is made.
+
+        Args:
+            hook: what is called.
+            prepend: call it before the other hooks. Default: False.
+
+        Example:
+            >>> import lucid
+            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+            >>> handle = opt.register_state_dict_pre_hook(lambda opt: print("saving"))
+            >>> state = opt.state_dict()
+            saving
+        """
         return self._add_hook("_state_dict_pre_hooks", hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
-        """Call `hook(optimizer, state_dict)` afterwards; it may return another state dict."""
+        """Call `hook(optimizer, state_dict)` afterwards; it may return another state dict.
+
+        Args:
+            hook: what is called.
+            prepend: call it before the other hooks. Default: False.
+
+        Example:
+            >>> import lucid
+            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+            >>> handle = opt.register_state_dict_post_hook(lambda opt, state: print("saving"))
+            >>> state = opt.state_dict()
+            saving
+        """
         return self._add_hook("_state_dict_post_hooks", hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
-        """Call `hook(optimizer, state_dict)` before it is loaded; it may return another one."""
+        """Call `hook(optimizer, state_dict)` before it is loaded; it may return another one.
+
+        Args:
+            hook: what is called.
+            prepend: call it before the other hooks. Default: False.
+
+        Example:
+            >>> import lucid
+            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+            >>> handle = opt.register_load_state_dict_pre_hook(lambda opt, state: print("loading"))
+            >>> opt.load_state_dict(opt.state_dict())
+            loading
+        """
         return self._add_hook("_load_pre_hooks", hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
-        """Call `hook(optimizer)` after a state dict was loaded."""
+        """Call `hook(optimizer)` after a state dict was loaded.
+
+        Args:
+            hook: what is called.
+            prepend: call it before the other hooks. Default: False.
+
+        Example:
+            >>> import lucid
+            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+            >>> handle = opt.register_load_state_dict_post_hook(lambda opt: print("loading"))
+            >>> opt.load_state_dict(opt.state_dict())
+            loading
+        """
         return self._add_hook("_load_post_hooks", hook, prepend)
 
     def _run_hooks(self, register: str, *args: Any) -> None:

@@ -20,9 +20,34 @@ class LBFGS(Optimizer):
     """Quasi-Newton steps from the last `history_size` changes of the gradient; one group only.
 
     `step` takes a closure that computes the loss and the gradients, and calls it many times.
-    line_search_fn: None (steps of length `lr`) or "strong_wolfe". What happens depends on values,
-    so a compiled step with it runs eagerly; the closure itself may be compiled.
+
     Reference: Liu and Nocedal, "On the Limited Memory BFGS Method", 1989.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 1.0.
+        max_iter: the most iterations of a step. Default: 20.
+        max_eval: the most calls of the closure. None is max_iter * 5 / 4.
+        tolerance_grad: stop at a gradient below this. Default: 1e-07.
+        tolerance_change: stop at a change below this. Default: 1e-09.
+        history_size: how many changes of the gradient are kept. Default: 100.
+        line_search_fn: None for steps of length `lr`, or "strong_wolfe".
+
+    Raises:
+        OptionError: more than one group, or another line search.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([3.0], requires_grad=True)
+        >>> opt = lucid.optim.LBFGS([w])
+        >>> def closure():
+        ...     opt.zero_grad()
+        ...     loss = ((w - 1) ** 2).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> loss = opt.step(closure)
+        >>> abs(w.item() - 1) < 1e-3
+        True
     """
 
     def __init__(

@@ -19,10 +19,32 @@ class Muon(Optimizer):
 
     For matrices only. They are made nearly orthogonal by `ns_steps` rounds of a quintic iteration
     with `ns_coefficients`, in the parameter's dtype (PyTorch rounds to bfloat16).
-    nesterov: the gradient counts again. weight_decay: decoupled.
-    adjust_lr_fn: how lr depends on a matrix's shape: "original", by sqrt(max(1, rows / columns)),
-    or "match_rms_adamw", by 0.2 sqrt(max(rows, columns)).
+
     Reference: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
+        weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.1.
+        momentum: how much of the earlier steps stays. Default: 0.95.
+        nesterov: look one step ahead. Default: True.
+        ns_coefficients: of the quintic iteration. Default: (3.4445, -4.775, 2.0315).
+        eps: keeps the division finite. Default: 1e-07.
+        ns_steps: how many rounds of it. Default: 5.
+        adjust_lr_fn: how the rate depends on the shape: None or "original", or "match_rms_adamw".
+
+    Raises:
+        OptionError: a number out of range, or another `adjust_lr_fn`.
+        ShapeError: a parameter that isn't a matrix.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.ones(2, 3, requires_grad=True)
+        >>> opt = lucid.optim.Muon([w], lr=0.1)
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.sum().item() < 6.0
+        True
     """
 
     _sums = True

@@ -41,6 +41,31 @@ class Optimizer(Hooked):
             their floats at each call; everything else in them it is specialized on.
         state: per parameter, a dict of tensors; made when the parameter is first updated.
         defaults: the hyper-parameters of groups that don't say otherwise.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        defaults: the hyper-parameters of groups that don't say otherwise.
+
+    Raises:
+        ArgumentError: `params` is a tensor, a module, or another thing that isn't iterated over.
+        OptionError: it is empty.
+
+    Example:
+        >>> import lucid
+        >>> class Signs(lucid.optim.Optimizer):
+        ...     def __init__(self, params, lr=0.1):
+        ...         super().__init__(params, {"lr": lr})
+        ...
+        ...     def step(self, closure=None):
+        ...         with lucid.no_grad():
+        ...             for group in self.param_groups:
+        ...                 for p in group["params"]:
+        ...                     p -= group["lr"] * p.grad.sign()
+        >>> w = lucid.tensor([1.0, -3.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> Signs([w]).step()
+        >>> w.detach()
+        tensor([ 0.9000, -2.9000])
     """
 
     _has_stepped = False  # what a scheduler asks
@@ -81,6 +106,20 @@ class Optimizer(Hooked):
         """Add a group: "params" and hyper-parameters; the others are the defaults.
 
         Raises for a parameter that is no leaf, or that another group has.
+
+        Args:
+            param_group: a dict with "params", and what differs from the defaults.
+
+        Raises:
+            ArgumentError: it is no dict, or a parameter no tensor.
+            OptionError: a parameter is no leaf, or another group has it.
+
+        Example:
+            >>> import lucid
+            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+            >>> opt.add_param_group({"params": [lucid.ones(2, requires_grad=True)], "lr": 0.5})
+            >>> [group["lr"] for group in opt.param_groups]
+            [0.1, 0.5]
         """
         if not isinstance(param_group, dict):
             raise ArgumentError(f"param_group must be a dict, but got {type(param_group).__name__}")
@@ -104,12 +143,25 @@ class Optimizer(Hooked):
 
     # ------------------------------------------------------------------ one step
 
-    def is_known_unused(self) -> bool:
+    def _is_known_unused(self) -> bool:
         """Whether no step has been taken; False for a subclass with a `step` of its own."""
         return type(self).step is Optimizer.step and not self._has_stepped
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, or fill them with zeros, which have no history."""
+        """Forget the gradients, or fill them with zeros, which have no history.
+
+        Args:
+            set_to_none: forget them; else fill them with zeros. Default: True.
+
+        Example:
+            >>> import lucid
+            >>> w = lucid.ones(1, requires_grad=True)
+            >>> opt = lucid.optim.SGD([w], lr=0.1)
+            >>> (w * 2).sum().backward()
+            >>> opt.zero_grad()
+            >>> print(w.grad)
+            None
+        """
         gradients = []
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -126,7 +178,22 @@ class Optimizer(Hooked):
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter that has a gradient.
 
-        closure: recomputes the loss and the gradients; called first, its result is returned.
+        The gradients stay; `zero_grad` forgets them before the next backward.
+
+        Args:
+            closure: recomputes the loss and the gradients; called first, its result is returned.
+
+        Raises:
+            ArgumentError: a closure that can't be called, or none where it is needed.
+
+        Example:
+            >>> import lucid
+            >>> w = lucid.ones(1, requires_grad=True)
+            >>> opt = lucid.optim.SGD([w], lr=0.1)
+            >>> (w * 2).sum().backward()
+            >>> opt.step()
+            >>> w.detach()
+            tensor([0.8000])
         """
         loss = None
         if closure is not None:
@@ -241,6 +308,12 @@ class Optimizer(Hooked):
         """State by number of the parameter, and groups with numbers in place of parameters.
 
         Aliasing: the tensors share the optimizer's memory.
+
+        Example:
+            >>> import lucid
+            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+            >>> sorted(opt.state_dict())
+            ['param_groups', 'state']
         """
         self._run_hooks("_state_dict_pre_hooks")
         numbers: dict[int, int] = {}
@@ -260,6 +333,22 @@ class Optimizer(Hooked):
         """Take over hyper-parameters and state; tensors are copied, in place where there are some.
 
         Raises `OptionError` when the groups differ in number or size; then nothing was changed.
+
+        Args:
+            state_dict: as `state_dict` makes it.
+
+        Raises:
+            ArgumentError: it isn't a state dict.
+            OptionError: the groups differ in number or size.
+
+        Example:
+            >>> import lucid
+            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+            >>> state = opt.state_dict()
+            >>> state["param_groups"][0]["lr"] = 0.5
+            >>> opt.load_state_dict(state)
+            >>> opt.param_groups[0]["lr"]
+            0.5
         """
         if not {"param_groups", "state"} <= set(getattr(state_dict, "keys", list)()):
             raise ArgumentError(

@@ -20,12 +20,32 @@ from lucid.tensor.writing import write_
 class RMSprop(Optimizer):
     """param -= lr * g / (sqrt(v) + eps), with the running mean v of the gradient's square.
 
-    alpha: how much of v stays at each step. centered: v less the square of the gradient's running
-    mean. momentum: the quotient is summed with this decay. weight_decay: param times this is added
-    to the gradient. maximize: go up.
-    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
     Reference: Tieleman and Hinton, "Lecture 6.5", 2012; for the centered form Graves, "Generating
     Sequences With Recurrent Neural Networks", 2013.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
+        alpha: how much of v stays at each step. Default: 0.99.
+        eps: keeps the division finite. Default: 1e-08.
+        weight_decay: param times this is added to the gradient. Default: 0.0.
+        momentum: the quotient is summed with this decay. Default: 0.0.
+        centered: v less the square of the gradient's running mean. Default: False.
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up. `foreach`, `capturable`, `differentiable` choose an implementation in
+            PyTorch and nothing here. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.RMSprop([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

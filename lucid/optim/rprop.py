@@ -25,11 +25,34 @@ from lucid.tensor.writing import write_
 class Rprop(Optimizer):
     """Each element moves against its gradient's sign by a step of its own.
 
-    etas: what the step is multiplied with when the sign has changed, and when it hasn't; after a
-    change the element waits once. step_sizes: the limits of a step, which starts as `lr`.
-    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
     Reference: Riedmiller and Braun, "A Direct Adaptive Method for Faster Backpropagation Learning:
     The RPROP Algorithm", 1993.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
+        etas: what the step is multiplied with when the sign has changed, and when it hasn't; after
+            a change the element waits once. Default: (0.5, 1.2).
+        step_sizes: the limits of a step, which starts as `lr`. `foreach`, `capturable`,
+            `differentiable` choose an implementation in PyTorch and nothing here. Default: (1e-06,
+            50.0).
+        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up instead of down. Default: False.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+
+    Raises:
+        OptionError: `etas` aren't below and above 1.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.Rprop([w])
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

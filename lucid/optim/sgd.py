@@ -18,12 +18,35 @@ from lucid.tensor.writing import write_
 class SGD(Optimizer):
     """param -= lr * v, where v is the gradient, or its running sum with decay `momentum`.
 
-    dampening: the gradient counts 1 - dampening in the sum, but for the first time.
-    nesterov: v is the gradient plus momentum times the sum.
-    weight_decay: param times this is added to the gradient. maximize: go up.
-    `foreach`, `fused`, `differentiable` choose an implementation in PyTorch and nothing here.
     Reference: Sutskever et al., "On the importance of initialization and momentum in deep
     learning", 2013.
+
+    Args:
+        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
+        momentum: how much of the running sum stays at each step. Default: 0.0.
+        dampening: the gradient counts 1 - dampening in the sum, but for the first time. Default:
+            0.0.
+        weight_decay: param times this is added to the gradient. Default: 0.0.
+        nesterov: v is the gradient plus momentum times the sum. Default: False.
+        maximize: go up. `foreach`, `fused`, `differentiable` choose an implementation in PyTorch
+            and nothing here. Default: False.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
+            False.
+        fused: accepted for PyTorch's sake, where it chooses an implementation.
+
+    Raises:
+        OptionError: `nesterov` without momentum, or with dampening.
+
+    Example:
+        >>> import lucid
+        >>> w = lucid.tensor([1.0], requires_grad=True)
+        >>> opt = lucid.optim.SGD([w], lr=0.1)
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.item() < 1.0
+        True
     """
 
     def __init__(

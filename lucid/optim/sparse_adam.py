@@ -9,7 +9,17 @@ from lucid.optim.optimizer import Optimizer
 
 
 class SparseAdam(Optimizer):
-    """Raises `OptionError`: gradients are never sparse here, and this one takes no others."""
+    """Raises `OptionError`: gradients are never sparse here, and this one takes no others.
+
+    Args:
+        args, kwargs: not looked at.
+
+    Example:
+        >>> import lucid
+        >>> lucid.optim.SparseAdam([lucid.ones(1)])
+        Traceback (most recent call last):
+        lucid.ir.errors.OptionError: SparseAdam does not support dense gradients, and gradients ...
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise OptionError(

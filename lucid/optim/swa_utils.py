@@ -13,8 +13,8 @@ from typing import Any
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.ir import frames
 from lucid.ir.errors import OptionError
-from lucid.ir.frames import edge_of_module
 from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
 from lucid.optim.lr_scheduler.base import LRScheduler, rate_of
@@ -188,4 +188,4 @@ class SWALR(LRScheduler):
         return found
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

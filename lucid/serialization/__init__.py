@@ -14,8 +14,8 @@ from typing import IO, Any
 
 from lucid.compiler.recording import hooks
 from lucid.device import check_device
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
-from lucid.ir.frames import edge_of_module
 from lucid.serialization.container import (
     COMPLAINTS,
     Source,
@@ -118,4 +118,4 @@ def _load(source: Source, is_trusted: bool) -> Any:
         raise source.error(str(error) or type(error).__name__) from error
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

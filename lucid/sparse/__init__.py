@@ -1,8 +1,8 @@
 """Sparse matrices in coordinate form, as far as custom Functions need them."""
 
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 from lucid.sparse.tensor import DoubleTensor, FloatTensor, SparseTensor, mm, sparse_coo_tensor
 
 __all__ = ["DoubleTensor", "FloatTensor", "SparseTensor", "mm", "sparse_coo_tensor"]
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

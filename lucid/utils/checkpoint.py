@@ -121,7 +121,23 @@ def checkpoint_sequential(
 
     The last segment, whose backward comes at once, isn't checkpointed.
 
-    functions: a list, or a Sequential.
+    Args:
+        functions: a list, or a Sequential.
+        segments: how many.
+        input: of the first function.
+        use_reentrant: accepted for PyTorch's sake.
+        preserve_rng_state: draw the same random numbers again. Default: True.
+
+    Raises:
+        OptionError: fewer functions than segments.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils.checkpoint import checkpoint_sequential
+        >>> x = lucid.ones(3, requires_grad=True)
+        >>> checkpoint_sequential([lucid.exp, lucid.log, lucid.exp], 2, x).sum().backward()
+        >>> x.grad
+        tensor([2.7183, 2.7183, 2.7183])
     """
     layers: list[Callable[[Any], Any]]
     layers = [*(functions.children() if isinstance(functions, Module) else functions)]

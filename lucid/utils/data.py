@@ -14,15 +14,27 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
-from lucid.ir.frames import edge_of_module
 from lucid.random import Generator
 from lucid.tensor.arrays import plain_array
 from lucid.tensor.tensor import Tensor
 
 
 class Dataset:
-    """Samples by index: subclasses have `__getitem__` and, for most uses, `__len__`."""
+    """Samples by index: subclasses have `__getitem__` and, for most uses, `__len__`.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> class Squares(data.Dataset):
+        ...     def __len__(self):
+        ...         return 3
+        ...     def __getitem__(self, i):
+        ...         return i * i
+        >>> isinstance(Squares(), data.Dataset), Squares()[2]
+        (True, 4)
+    """
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
@@ -35,14 +47,38 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Samples in the order that `__iter__` gives them."""
+    """Samples in the order that `__iter__` gives them.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> class Count(data.IterableDataset):
+        ...     def __iter__(self):
+        ...         return iter(range(3))
+        >>> list(Count()), isinstance(Count(), data.IterableDataset)
+        ([0, 1, 2], True)
+    """
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
 
 
 class TensorDataset(Dataset):
-    """Rows of tensors of one length: a sample is a tuple of rows."""
+    """Rows of tensors of one length: a sample is a tuple of rows.
+
+    Args:
+        *tensors: rows along axis 0, as many in each.
+
+    Raises:
+        ShapeError: their lengths differ.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> dataset = data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+        >>> len(dataset), dataset[1]
+        (4, (tensor(1), tensor(10)))
+    """
 
     def __init__(self, *tensors: Tensor) -> None:
         if any(len(tensor) != len(tensors[0]) for tensor in tensors):
@@ -57,7 +93,20 @@ class TensorDataset(Dataset):
 
 
 class Subset(Dataset):
-    """The samples of a dataset at given indices."""
+    """The samples of a dataset at given indices.
+
+    Index i gives the dataset's sample at `indices[i]`.
+
+    Args:
+        dataset: what is taken from.
+        indices: which samples.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> list(data.Subset([5, 6, 7], [2, 0]))
+        [7, 5]
+    """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset = dataset
@@ -71,7 +120,17 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """The samples of several datasets, one after the other."""
+    """The samples of several datasets, one after the other.
+
+    Args:
+        datasets: with length and index.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> list(data.ConcatDataset([[1, 2], [3]]))
+        [1, 2, 3]
+    """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
@@ -88,7 +147,21 @@ class ConcatDataset(Dataset):
 
 
 class StackDataset(Dataset):
-    """Samples of several datasets side by side: tuples, or dicts of datasets given by name."""
+    """Samples of several datasets side by side: tuples, or dicts of datasets given by name.
+
+    Args:
+        *args: datasets, for tuples.
+        **kwargs: datasets by name, for dicts.
+
+    Raises:
+        OptionError: both or none are given, or their lengths differ.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> data.StackDataset([1, 2], [3, 4])[1]
+        (2, 4)
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if bool(args) == bool(kwargs):
@@ -109,7 +182,20 @@ class StackDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """The samples of several iterable datasets, one after the other."""
+    """The samples of several iterable datasets, one after the other.
+
+    Args:
+        datasets: that are iterated over.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> class Count(data.IterableDataset):
+        ...     def __iter__(self):
+        ...         return iter(range(2))
+        >>> list(data.ChainDataset([Count(), Count()]))
+        [0, 1, 0, 1]
+    """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
@@ -125,7 +211,22 @@ class ChainDataset(IterableDataset):
 def random_split(
     dataset: Any, lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset]:
-    """Split a dataset at random into parts of these lengths, or of these fractions."""
+    """Split a dataset at random into parts of these lengths, or of these fractions.
+
+    Args:
+        dataset: what is taken from.
+        lengths: of the parts, or fractions that add up to 1.
+        generator: where random numbers come from. None is lucid's own.
+
+    Raises:
+        OptionError: they don't add up to the dataset's length, or to 1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> [len(part) for part in data.random_split(range(10), [0.8, 0.2])]
+        [8, 2]
+    """
     size = len(dataset)
     counts = [int(length) for length in lengths]
     if abs(sum(lengths) - 1) < 1e-6 and sum(lengths) <= 1 + 1e-6 and size != 1:
@@ -143,11 +244,29 @@ def random_split(
 
 
 def get_worker_info() -> None:
-    """None: all data is loaded by the thread that asks for it, never by a worker."""
+    """None: all data is loaded by the thread that asks for it, never by a worker.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> print(data.get_worker_info())
+        None
+    """
 
 
 def default_convert(data: Any) -> Any:
-    """Arrays and NumPy's numbers as tensors, also in lists, tuples and dicts; all else as it is."""
+    """Arrays and NumPy's numbers as tensors, also in lists, tuples and dicts; all else as it is.
+
+    Args:
+        data: arrays, numbers, or containers of them.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> import numpy as np
+        >>> data.default_convert({"a": np.zeros(2)})
+        {'a': tensor([0., 0.], dtype=lucid.float64)}
+    """
     if isinstance(data, np.ndarray | np.generic):
         if data.dtype.kind in "SUO":
             return data
@@ -162,7 +281,20 @@ def default_convert(data: Any) -> Any:
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Stack samples: tensors, arrays and numbers along a new first axis, containers inside."""
+    """Stack samples: tensors, arrays and numbers along a new first axis, containers inside.
+
+    Args:
+        batch: a list of samples of one structure.
+
+    Raises:
+        ArgumentError: samples of a type that can't be stacked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> data.default_collate([(1, 2.0), (3, 4.0)])
+        [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
+    """
     first = batch[0]
     if isinstance(first, Tensor):
         return lucid.stack(list(batch))
@@ -187,14 +319,36 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 class Sampler:
-    """Says in which order a dataset's samples come; subclasses define `__iter__`."""
+    """Says in which order a dataset's samples come; subclasses define `__iter__`.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> class Backwards(data.Sampler):
+        ...     def __iter__(self):
+        ...         return iter([2, 1, 0])
+        >>> list(Backwards()), isinstance(Backwards(), data.Sampler)
+        ([2, 1, 0], True)
+    """
 
     def __iter__(self) -> Iterator[Any]:
         raise MissingRuleError(f"{type(self).__name__} must define __iter__()")
 
 
 class SequentialSampler(Sampler):
-    """0, 1, 2, …"""
+    """Samples in the order in which they lie in the dataset.
+
+    It gives the numbers 0, 1, 2 and so on, up to the length.
+
+    Args:
+        data_source: whose length counts.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> list(data.SequentialSampler("abc"))
+        [0, 1, 2]
+    """
 
     def __init__(self, data_source: Any) -> None:
         self.data_source = data_source
@@ -207,7 +361,20 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """All samples in a random order, or `num_samples` draws with `replacement`."""
+    """All samples in a random order, or `num_samples` draws with `replacement`.
+
+    Args:
+        data_source: whose length counts.
+        replacement: a sample may be drawn again. Default: False.
+        num_samples: how many are drawn. None is all of them.
+        generator: where random numbers come from. None is lucid's own.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> sorted(data.RandomSampler("abc"))
+        [0, 1, 2]
+    """
 
     def __init__(
         self,
@@ -237,7 +404,20 @@ class RandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
-    """The listed samples in a random order."""
+    """The listed samples in a random order.
+
+    Each of them comes once in each round.
+
+    Args:
+        indices: which samples.
+        generator: where random numbers come from. None is lucid's own.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> sorted(data.SubsetRandomSampler([5, 7]))
+        [5, 7]
+    """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
@@ -252,7 +432,20 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """`num_samples` draws, each sample as likely as its weight says."""
+    """`num_samples` draws, each sample as likely as its weight says.
+
+    Args:
+        weights: one for each sample; they needn't add up to 1.
+        num_samples: how many are drawn.
+        replacement: a sample may be drawn again. Default: True.
+        generator: where random numbers come from. None is lucid's own.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> list(data.WeightedRandomSampler([0.0, 1.0], 3))
+        [1, 1, 1]
+    """
 
     def __init__(
         self,
@@ -277,7 +470,21 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` of another sampler's samples."""
+    """Lists of `batch_size` of another sampler's samples.
+
+    A `DataLoader` makes one of its `batch_size` and its sampler.
+
+    Args:
+        sampler: gives single samples.
+        batch_size: how many make a batch.
+        drop_last: leave a last, shorter one out.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> list(data.BatchSampler(range(5), 2, drop_last=False))
+        [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         self.sampler = sampler
@@ -298,9 +505,38 @@ class BatchSampler(Sampler):
 class DataLoader:
     """Batches of a dataset's samples.
 
-    shuffle: in a new random order each time. drop_last: without an incomplete last batch, which a
-    compiled step would trace anew. `num_workers` and its like, and pinned memory, choose an
-    implementation in PyTorch; here this process loads all samples.
+    A last batch that is shorter is a new size for a compiled step. This process loads all samples;
+    where PyTorch has workers and pinned memory the options are accepted.
+
+    Args:
+        dataset: with length and index, or one to iterate over.
+        batch_size: how many samples make a batch; None for single samples. Default: 1.
+        shuffle: in a new random order each time. Default: False.
+        sampler: says the order; not beside `shuffle`.
+        batch_sampler: says whole batches; not beside the others.
+        num_workers: accepted for PyTorch's sake; samples are loaded where they are asked for.
+            Default: 0.
+        collate_fn: makes a batch of a list of samples. None is `default_collate`.
+        pin_memory: accepted for PyTorch's sake. Default: False.
+        drop_last: leave a last, shorter batch out. Default: False.
+        timeout: accepted for PyTorch's sake. Default: 0.
+        worker_init_fn: accepted for PyTorch's sake.
+        multiprocessing_context: accepted for PyTorch's sake.
+        generator: where random numbers come from. None is lucid's own.
+        prefetch_factor: accepted for PyTorch's sake.
+        persistent_workers: accepted for PyTorch's sake. Default: False.
+        pin_memory_device: accepted for PyTorch's sake. Default: ''.
+
+    Raises:
+        OptionError: options that exclude each other, or a negative `num_workers`.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils import data
+        >>> dataset = data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+        >>> loader = data.DataLoader(dataset, batch_size=2)
+        >>> [x.tolist() for x, _ in loader]
+        [[0, 1], [2, 3]]
     """
 
     def __init__(
@@ -387,4 +623,4 @@ for _name in ("dataloader", "dataset", "sampler"):  # where PyTorch has parts of
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

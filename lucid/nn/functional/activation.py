@@ -158,29 +158,101 @@ def source_of(x: Tensor, inplace: bool) -> Tensor:
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(input, 0), elementwise."""
+    """max(input, 0), elementwise.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([0.0000, 0.5000, 3.0000])
+    """
     if not input.dtype.is_floating_point:
         return result_of(input, input.clamp(min=0), inplace)
     return result_of(input, apply(ReLU, input), inplace)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(input, 0), 6), elementwise."""
+    """min(max(input, 0), 6), elementwise.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.relu6(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([0.0000, 0.5000, 3.0000])
+    """
     return result_of(input, source_of(input, inplace).clamp(min=0, max=6), inplace)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """input where it is positive, else `negative_slope * input`."""
+    """input where it is positive, else `negative_slope * input`.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+        negative_slope: the slope below 0. Default: 0.01.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.0200,  0.5000,  3.0000])
+    """
     return result_of(input, apply(LeakyReLU, source_of(input, inplace), negative_slope), inplace)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """input where it is positive, else `alpha * (exp(input) - 1)`."""
+    """input where it is positive, else `alpha * (exp(input) - 1)`.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+        alpha: what it falls to, negated. Default: 1.0.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.8647,  0.5000,  3.0000])
+    """
     return result_of(input, apply(ELU, source_of(input, inplace), alpha), inplace)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """input times the normal CDF of input; `approximate="tanh"` for the cheaper form."""
+    """input times the normal CDF of input; `approximate="tanh"` for the cheaper form.
+
+    x Φ(x), where Φ is the distribution of a standard normal variable.
+
+    Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+
+    Args:
+        input: the tensor, of a float dtype.
+        approximate: "none", or "tanh". Default: 'none'.
+
+    Raises:
+        OptionError: another `approximate`.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.gelu(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.0455,  0.3457,  2.9960])
+    """
     if approximate == "none":
         return apply(GELU, input)
     if approximate == "tanh":
@@ -189,31 +261,107 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * sigmoid(input), elementwise."""
+    """input * sigmoid(input), elementwise.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.silu(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.2384,  0.3112,  2.8577])
+    """
     return result_of(input, apply(SiLU, source_of(input, inplace)), inplace)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
+    """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold.
+
+    A smooth `relu`. The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+        beta: how sharp the bend is. Default: 1.0.
+        threshold: from where on it is taken for a line. Default: 20.0.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([0.1269, 0.9741, 3.0486])
+    """
     return apply(Softplus, input, beta, threshold)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(input)), accurate for inputs of any size."""
+    """log(sigmoid(input)), accurate for inputs of any size.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.logsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-2.1269, -0.4741, -0.0486])
+    """
     return apply(LogSigmoid, input)
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-input)), elementwise."""
+    """1 / (1 + exp(-input)), elementwise.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.sigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([0.1192, 0.6225, 0.9526])
+    """
     return input.sigmoid()
 
 
 def tanh(input: Tensor) -> Tensor:
-    """Hyperbolic tangent, elementwise."""
+    """Hyperbolic tangent, elementwise.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.tanh(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.9640,  0.4621,  0.9951])
+    """
     return input.tanh()
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * tanh(softplus(input)), elementwise."""
+    """input * tanh(softplus(input)), elementwise.
+
+    The result is as large as the input, and of its dtype.
+
+    Args:
+        input: the tensor, of a float dtype.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.mish(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.2525,  0.3752,  2.9865])
+    """
     x = source_of(input, inplace)
     return result_of(input, x * softplus(x).tanh(), inplace)

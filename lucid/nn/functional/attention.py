@@ -36,16 +36,32 @@ def scaled_dot_product_attention(
 
     Shapes: query (*, l, e), key (*, s, e), value (*, s, v), mask broadcast to (*, l, s); with
     enable_gqa query (*, h, l, e), and h is a multiple of the heads of key and of value.
-    attn_mask: bool (True takes part) or float (added). A row that is masked whole gives zeros.
-    dropout_p: the rate of a dropout of the weights. is_causal: row i sees the keys 0 to i.
-    scale: 1 / sqrt(e) by default.
+
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
 
-    >>> from lucid import tensor
-    >>> x = tensor([[0.0, 1.0], [1.0, 0.0]])
-    >>> scaled_dot_product_attention(x, x, x, is_causal=True, scale=1000.0)
-    tensor([[0., 1.],
-            [1., 0.]])
+    Args:
+        query: (*, l, e).
+        key: (*, s, e).
+        value: (*, s, v).
+        attn_mask: bools, True where it may look, or floats that are added to the scores; broadcasts
+            to (*, l, s).
+        dropout_p: the probability of a weight to be dropped, at each call. Default: 0.0.
+        is_causal: position i looks at the first i + 1 only; not beside a mask. Default: False.
+        scale: the factor of the scores. None is 1 / sqrt(e).
+        enable_gqa: keys and values have fewer heads, each of which serves several queries. Default:
+            False.
+
+    Raises:
+        ShapeError: the shapes don't go together.
+        OptionError: a mask beside `is_causal`, or a `dropout_p` outside of [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> q = lucid.eye(2)[None]
+        >>> F.scaled_dot_product_attention(q, q, q)
+        tensor([[[0.6698, 0.3302],
+                 [0.3302, 0.6698]]])
     """
     if min(query.ndim, key.ndim, value.ndim) < 2 or query.shape[-1] != key.shape[-1]:
         raise ShapeError(

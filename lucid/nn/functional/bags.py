@@ -30,8 +30,29 @@ def embedding_bag(
 ) -> Tensor:
     """Reduce the rows that each bag names: shape (bags, weight.shape[1]); an empty bag gives 0.
 
-    input: (bags, n), or a vector with `offsets`, where each bag begins.
-    per_sample_weights: factors of input's shape, for mode "sum". padding_idx: doesn't count.
+    Args:
+        input: (bags, n), or a vector with `offsets`.
+        weight: the table of rows, (rows, size).
+        offsets: where in the vector each bag begins, (bags,).
+        max_norm: rows that are looked up are shortened to this norm, in place; None for no bound.
+        norm_type: of which order that norm is. Default: 2.0.
+        scale_grad_by_freq: divide a row's gradient by how often it was looked up. Default: False.
+        mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
+        sparse: accepted for PyTorch's sake; gradients are dense. Default: False.
+        per_sample_weights: factors of input's shape, for mode "sum".
+        include_last_offset: the last offset is the end of the last bag. Default: False.
+        padding_idx: the row that counts nothing; None for none.
+
+    Raises:
+        ArgumentError: offsets are missing for a vector, or given for a matrix.
+        OptionError: a mode that there isn't, or one that doesn't go with the other options.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.embedding_bag(lucid.tensor([0, 2, 1]), lucid.eye(3), lucid.tensor([0, 2]))
+        tensor([[0.5000, 0.0000, 0.5000],
+                [0.0000, 1.0000, 0.0000]])
     """
     if mode not in _MODES:
         raise OptionError(f"embedding_bag: mode has to be one of sum, mean or max, not {mode!r}")
@@ -99,7 +120,24 @@ def _reduced_bags(rows: Tensor, counts: Tensor, bag: Tensor, bags: int, mode: st
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input1 @ weight[k] @ input2 + bias[k] for each k.
 
-    Shapes: (*, a), (*, b), weight (n, a, b), bias (n,); result (*, n).
+    A product of two vectors for each feature of the result.
+
+    Shapes: the result is (*, n) for n matrices.
+
+    Args:
+        input1: (*, a).
+        input2: (*, b), of the same leading axes.
+        weight: a matrix for each feature of the result, (n, a, b).
+        bias: what is added; None for nothing.
+
+    Raises:
+        ShapeError: the sizes don't go together.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.bilinear(lucid.ones(3, 2), lucid.ones(3, 4), lucid.ones(5, 2, 4)).shape
+        lucid.Size([3, 5])
     """
     fits = weight.ndim == 3 and input1.shape[:-1] == input2.shape[:-1]
     if not fits or (input1.shape[-1], input2.shape[-1]) != tuple(weight.shape[1:]):

@@ -155,9 +155,23 @@ def nll_loss(
 ) -> Tensor:
     """Negative log likelihood of the target classes under log probabilities.
 
-    Shapes: input (n, classes, *) or (classes,), target of class indices (n, *) or ().
-    The mean is over the weights of the targets that are not ignored; NaN when all are.
+    Shapes: input (n, classes, *) or (classes,), target of class indices (n, *) or (). The mean is
+    over the weights of the targets that are not ignored; NaN when all are.
+
     Raises `IndexOutOfRangeError` for a target that is no class.
+
+    Args:
+        input: log probabilities, (n, classes, *) or (classes,).
+        target: classes, (n, *) or ().
+        weight: a factor for each class, (classes,). None for 1.
+        ignore_index: targets of this class count nothing. Default: -100.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
+        tensor(1.)
     """
     check_reduction(reduction)
     _check_shapes("nll_loss", input, target)
@@ -184,9 +198,31 @@ def cross_entropy(
     """Cross entropy of the softmax of `input` with the target classes or class probabilities.
 
     Shapes: input (n, classes, *) or (classes,); target of class indices (n, *) or (), or of
-    probabilities, of the input's shape and a float dtype.
-    The mean over class indices is over the weights of those that are not ignored.
+    probabilities, of the input's shape and a float dtype. The mean over class indices is over the
+    weights of those that are not ignored.
+
     Raises `IndexOutOfRangeError` for a target that is no class.
+
+    Args:
+        input: logits, (n, classes, *) or (classes,).
+        target: class indices (n, *) or (), or probabilities of the input's shape.
+        weight: a factor for each class, (classes,). None for 1.
+        ignore_index: targets of this class count nothing. Default: -100.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        label_smoothing: how much of each target is spread over all classes, from 0 to 1. Default:
+            0.0.
+
+    Raises:
+        ShapeError: the shapes of input, target and weight don't go together.
+        OptionError: `label_smoothing` is outside of [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
+        tensor(0.2395)
+        >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")
+        tensor([1.3863])
     """
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:

@@ -371,8 +371,28 @@ def conv1d(
 ) -> Tensor:
     """Cross-correlate along the last axis.
 
-    Shapes: input (n, c, l) or (c, l), weight (o, c / groups, k), bias (o,).
-    padding: zeros at both ends, or "same" or "valid". Raises `ShapeError`, `OptionError`.
+    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
+    dilation - padding]`, for places i and j on each axis. An axis of size l becomes (l + 2 padding
+    - dilation (k - 1) - 1) / stride + 1, rounded down.
+
+    Raises: `ShapeError` where the channels or sizes don't go together, `OptionError` for a stride
+    or dilation below 1.
+
+    Args:
+        input: (n, c, l) or (c, l).
+        weight: (o, c / groups, k).
+        bias: (o,), or None.
+        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
+            for as many as keep the size (only with stride 1). Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
+        lucid.Size([1, 4, 3])
     """
     return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
 
@@ -388,8 +408,28 @@ def conv2d(
 ) -> Tensor:
     """Cross-correlate over the last two axes.
 
-    Shapes: input (n, c, h, w) or (c, h, w), weight (o, c / groups, kh, kw), bias (o,).
-    padding: zeros at both ends, or "same" or "valid". Raises `ShapeError`, `OptionError`.
+    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
+    dilation - padding]`, for places i and j on each axis. An axis of size l becomes (l + 2 padding
+    - dilation (k - 1) - 1) / stride + 1, rounded down.
+
+    Raises: `ShapeError` where the channels or sizes don't go together, `OptionError` for a stride
+    or dilation below 1.
+
+    Args:
+        input: (n, c, h, w) or (c, h, w).
+        weight: (o, c / groups, kh, kw).
+        bias: (o,), or None.
+        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
+            for as many as keep the size (only with stride 1). Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.conv2d(lucid.ones(1, 2, 8, 8), lucid.ones(4, 2, 3, 3), stride=2).shape
+        lucid.Size([1, 4, 3, 3])
     """
     return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -403,7 +443,31 @@ def conv3d(
     dilation: Size = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Cross-correlate over the last three axes, as `conv2d` does over two."""
+    """Cross-correlate over the last three axes, as `conv2d` does over two.
+
+    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
+    dilation - padding]`, for places i and j on each axis. An axis of size l becomes (l + 2 padding
+    - dilation (k - 1) - 1) / stride + 1, rounded down.
+
+    Raises: `ShapeError` where the channels or sizes don't go together, `OptionError` for a stride
+    or dilation below 1.
+
+    Args:
+        input: (n, c, d, h, w) or (c, d, h, w).
+        weight: (o, c / groups, kd, kh, kw).
+        bias: (o,), or None.
+        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
+            for as many as keep the size (only with stride 1). Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.conv3d(lucid.ones(1, 2, 8, 8, 8), lucid.ones(4, 2, 3, 3, 3), stride=2).shape
+        lucid.Size([1, 4, 3, 3, 3])
+    """
     return _convolve(3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -419,7 +483,26 @@ def conv_transpose1d(
 ) -> Tensor:
     """Apply the transpose of `conv1d` with the same weight.
 
-    Shapes: input (n, o, l) or (o, l), weight (o, c / groups, k), bias (c,).
+    It is the gradient of `conv1d` with respect to its input: each element spreads the weights over
+    a window of the result. An axis of size l becomes (l - 1) stride - 2 padding + dilation (k - 1)
+    + output_padding + 1.
+
+    Args:
+        input: (n, o, l) or (o, l).
+        weight: (o, c / groups, k).
+        bias: (c,), one for each channel of the result, or None.
+        stride: the distance of windows in the result. Default: 1.
+        padding: what `conv1d` would have added: cut off at both ends. Default: 0.
+        output_padding: how much longer the result is at its ends, less than the stride or the
+            dilation. Default: 0.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        dilation: the distance between the elements of a window. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
+        lucid.Size([1, 4, 9])
     """
     options = stride, padding, output_padding, dilation
     return _convolve_transposed(1, input, weight, bias, options, groups)
@@ -437,8 +520,26 @@ def conv_transpose2d(
 ) -> Tensor:
     """Apply the transpose of `conv2d` with the same weight.
 
-    Shapes: input (n, o, h, w) or (o, h, w), weight (o, c / groups, kh, kw), bias (c,).
-    output_padding: how much longer the result is at its ends.
+    It is the gradient of `conv2d` with respect to its input: each element spreads the weights over
+    a window of the result. An axis of size l becomes (l - 1) stride - 2 padding + dilation (k - 1)
+    + output_padding + 1.
+
+    Args:
+        input: (n, o, h, w) or (o, h, w).
+        weight: (o, c / groups, kh, kw).
+        bias: (c,), one for each channel of the result, or None.
+        stride: the distance of windows in the result. Default: 1.
+        padding: what `conv2d` would have added: cut off at both ends. Default: 0.
+        output_padding: how much longer the result is at its ends, less than the stride or the
+            dilation. Default: 0.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        dilation: the distance between the elements of a window. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.conv_transpose2d(lucid.ones(1, 2, 4, 4), lucid.ones(2, 4, 3, 3), stride=2).shape
+        lucid.Size([1, 4, 9, 9])
     """
     options = stride, padding, output_padding, dilation
     return _convolve_transposed(2, input, weight, bias, options, groups)
@@ -454,6 +555,28 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Size = 1,
 ) -> Tensor:
-    """Apply the transpose of `conv3d` with the same weight, as `conv_transpose2d` does."""
+    """Apply the transpose of `conv3d` with the same weight, as `conv_transpose2d` does.
+
+    It is the gradient of `conv3d` with respect to its input: each element spreads the weights over
+    a window of the result. An axis of size l becomes (l - 1) stride - 2 padding + dilation (k - 1)
+    + output_padding + 1.
+
+    Args:
+        input: (n, o, d, h, w) or (o, d, h, w).
+        weight: (o, c / groups, kd, kh, kw).
+        bias: (c,), one for each channel of the result, or None.
+        stride: the distance of windows in the result. Default: 1.
+        padding: what `conv3d` would have added: cut off at both ends. Default: 0.
+        output_padding: how much longer the result is at its ends, less than the stride or the
+            dilation. Default: 0.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        dilation: the distance between the elements of a window. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.conv_transpose3d(lucid.ones(1, 2, 4, 4, 4), lucid.ones(2, 4, 3, 3, 3), stride=2).shape
+        lucid.Size([1, 4, 9, 9, 9])
+    """
     options = stride, padding, output_padding, dilation
     return _convolve_transposed(3, input, weight, bias, options, groups)

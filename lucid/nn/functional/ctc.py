@@ -28,9 +28,29 @@ def ctc_loss(
     """-log p(targets | log_probs), over all alignments with blanks between labels.
 
     Shapes: log_probs (t, n, classes) or (t, classes), targets (n, s) padded or (sum of lengths,).
-    reduction: "mean" divides each by its target's length first. zero_infinity: an impossible
-    target counts as 0.
+
     Reference: Graves et al., "Connectionist Temporal Classification", 2006.
+
+    Args:
+        log_probs: logarithms of probabilities, (t, n, classes) or (t, classes).
+        targets: labels, (n, s) padded, or one after the other in a vector.
+        input_lengths: how many of the t rounds each example has, (n,).
+        target_lengths: how many labels each example has, (n,).
+        blank: the class of the blank. Default: 0.
+        reduction: "mean" divides each by its target's length first. Default: 'mean'.
+        zero_infinity: infinite losses, of targets that are too long, and their gradients are 0.
+            Default: False.
+
+    Raises:
+        ShapeError: the shapes don't go together.
+        OptionError: a length or the blank is out of range.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> log_probs = F.log_softmax(lucid.zeros(4, 1, 3), dim=-1)
+        >>> F.ctc_loss(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
+        tensor(0.8432)
     """
     check_reduction(reduction)
     had_batch = log_probs.ndim == 3

@@ -28,12 +28,38 @@ def _norm(x: Tensor, p: float, dim: int) -> Tensor:
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """Divide by the p-norm along `dim`, or by eps where the norm is smaller."""
+    """Divide by the p-norm along `dim`, or by eps where the norm is smaller.
+
+    Args:
+        input: the tensor, of a float dtype.
+        p: the order of the norm. Default: 2.0.
+        dim: the axis. Default: 1.
+        eps: norms count as this much at least. Default: 1e-12.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.normalize(lucid.tensor([[3.0, 4.0]]))
+        tensor([[0.6000, 0.8000]])
+    """
     return input / _norm(input, p, dim).clamp(min=eps)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Cosine of the angle between vectors along `dim`; a norm counts as eps at least."""
+    """Cosine of the angle between vectors along `dim`; a norm counts as eps at least.
+
+    Args:
+        x1: vectors along `dim`.
+        x2: vectors; the two broadcast.
+        dim: the axis. Default: 1.
+        eps: keeps the division finite. Default: 1e-08.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.cosine_similarity(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))
+        tensor([0.7071])
+    """
     first = x1 / _euclidean(x1, dim).clamp(min=eps)
     second = x2 / _euclidean(x2, dim).clamp(min=eps)
     return (first * second).sum(dim)
@@ -42,6 +68,22 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """The p-norm of x1 - x2 + eps along the last axis."""
+    """The p-norm of x1 - x2 + eps along the last axis.
+
+    Rows are compared with rows, each with its own partner; `cdist` compares all with all.
+
+    Args:
+        x1: vectors, (*, d).
+        x2: vectors; the two broadcast.
+        p: the order of the norm. Default: 2.0.
+        eps: added to each difference. Default: 1e-06.
+        keepdim: keep the last axis, with size 1. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.pairwise_distance(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
+        tensor([5.0000])
+    """
     distance = _norm(x1 - x2 + eps, p, -1)
     return distance if keepdim else distance.squeeze(-1)

@@ -31,7 +31,22 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """Zero each element with probability p and scale the others by 1 / (1 - p), if training.
 
     Aliasing: the result is `input` itself when nothing is to be done.
+
     Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        input: the tensor, of a float dtype.
+        p: the probability of an element to be dropped. Default: 0.5.
+        training: draw; else the input comes back. Default: True.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.dropout(lucid.ones(3), training=False)
+        tensor([1., 1., 1.])
+        >>> F.dropout(lucid.ones(1000), 0.5).mean() < 1.2
+        tensor(True)
     """
     if not 0.0 <= p <= 1.0:
         raise OptionError(f"dropout probability has to be between 0 and 1, but got {p}")

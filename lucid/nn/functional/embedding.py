@@ -54,9 +54,27 @@ def embedding(
 ) -> Tensor:
     """Rows of `weight` by index: shape (*input.shape, weight.shape[1]).
 
-    padding_idx: the row that gets no gradient; negative counts from the end.
     Raises `IndexOutOfRangeError` for an index below 0 or past the end, `OptionError` for max_norm,
     scale_grad_by_freq and sparse, which lucid doesn't have.
+
+    Args:
+        input: indices, of any shape.
+        weight: the table of rows, (rows, size).
+        padding_idx: the row that gets no gradient; negative counts from the end.
+        max_norm: rows that are looked up are shortened to this norm, in place; None for no bound.
+        norm_type: of which order that norm is. Default: 2.0.
+        scale_grad_by_freq: divide a row's gradient by how often it was looked up. Default: False.
+        sparse: accepted for PyTorch's sake; gradients are dense. Default: False.
+
+    Raises:
+        OptionError: `padding_idx` is outside of the table.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
+        tensor([[0., 1.],
+                [4., 5.]])
     """
     if max_norm is not None or scale_grad_by_freq or sparse:
         raise OptionError("embedding: max_norm, scale_grad_by_freq and sparse are not supported")
@@ -86,8 +104,22 @@ def rows_of(name: str, input: Tensor, weight: Tensor, padding_idx: int | None) -
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """i64 zeros with a one at each index: shape (*tensor.shape, num_classes).
 
-    num_classes: -1 takes the largest index plus one.
     Raises `IndexOutOfRangeError` for an index below 0 or past the end.
+
+    Args:
+        tensor: indices, int64.
+        num_classes: how many classes there are; -1 takes the largest index plus one. Default: -1.
+
+    Raises:
+        DTypeError: the indices aren't int64.
+        OptionError: `num_classes` is 0, or there is nothing to count it from.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.one_hot(lucid.tensor([0, 2]))
+        tensor([[1, 0, 0],
+                [0, 0, 1]])
     """
     if tensor.dtype is not i64:
         raise DTypeError(

@@ -23,7 +23,29 @@ def _windows(name: str, kernel: Size, dilation: Size, padding: Size, stride: Siz
 def unfold(
     input: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
 ) -> Tensor:
-    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
+    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows).
+
+    The windows come row by row, and a column has the elements of a window channel by channel.
+
+    Args:
+        input: (n, c, h, w) or (c, h, w).
+        kernel_size: the size of a window; an int, or one for each axis.
+        dilation: the distance between the elements of a window. Default: 1.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        stride: from window to window. Default: 1.
+
+    Raises:
+        ShapeError: a window is larger than the padded input, or the input hasn't such axes.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.unfold(lucid.arange(9.0).reshape(1, 1, 3, 3), 2)
+        tensor([[[0., 1., 3., 4.],
+                 [1., 2., 4., 5.],
+                 [3., 4., 6., 7.],
+                 [4., 5., 7., 8.]]])
+    """
     x, had_batch = batched("unfold", input, 2)
     windows = _windows("unfold", kernel_size, dilation, padding, stride)
     count = windows.counts(tuple(x.shape[2:]))
@@ -42,7 +64,27 @@ def fold(
     padding: Size = 0,
     stride: Size = 1,
 ) -> Tensor:
-    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
+    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size).
+
+    Args:
+        input: columns, (n, c * kernel, windows) or without n.
+        output_size: the size of the axes before `unfold`.
+        kernel_size: the size of a window; an int, or one for each axis.
+        dilation: the distance between the elements of a window. Default: 1.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        stride: from window to window. Default: 1.
+
+    Raises:
+        ShapeError: the windows of `output_size` aren't that many.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.fold(lucid.ones(1, 4, 4), (3, 3), 2).squeeze()
+        tensor([[1., 2., 1.],
+                [2., 4., 2.],
+                [1., 2., 1.]])
+    """
     x, had_batch = batched("fold", input, 1)
     windows = _windows("fold", kernel_size, dilation, padding, stride)
     lengths = entries("fold", "output_size", output_size, 2)

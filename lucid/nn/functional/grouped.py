@@ -23,6 +23,23 @@ def group_norm(
     """Standardize each group of channels (axis 1) of each example; then scale and shift channels.
 
     Reference: Wu and He, "Group Normalization", 2018.
+
+    Args:
+        input: (n, c, *).
+        num_groups: into how many groups the channels are cut.
+        weight: a factor of each channel, (c,). None for 1.
+        bias: a shift of each channel, (c,). None for 0.
+        eps: keeps the division finite. Default: 1e-05.
+
+    Raises:
+        ShapeError: the input has less than two axes.
+        OptionError: the channels can't be cut into that many groups.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
+        tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
     """
     if input.ndim < 2:
         raise ShapeError(f"group_norm: expected at least 2 axes, got {list(input.shape)}")
@@ -59,6 +76,25 @@ def instance_norm(
     """Standardize each channel of each example, or by the running statistics.
 
     With the input's own, the running statistics move towards their means over the batch.
+
+    Args:
+        input: (n, c, *).
+        running_mean: the means of channels, (c,); written where they move.
+        running_var: the variances of channels, (c,); written where they move.
+        weight: a factor of each channel, (c,). None for 1.
+        bias: a shift of each channel, (c,). None for 0.
+        use_input_stats: use each example's own statistics, not the running ones. Default: True.
+        momentum: how far the running statistics move towards the new ones. Default: 0.1.
+        eps: keeps the division finite. Default: 1e-05.
+
+    Raises:
+        ShapeError: there is one element for each channel.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
+        tensor([[[-1.0000,  1.0000]]])
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
@@ -85,6 +121,22 @@ def local_response_norm(
     """Divide by a power of the mean square of `size` neighbouring channels.
 
     Reference: Krizhevsky et al., "ImageNet Classification with Deep CNNs", 2012.
+
+    Args:
+        input: (n, c, *).
+        size: how many channels are looked at.
+        alpha: the factor of the mean square. Default: 0.0001.
+        beta: the power. Default: 0.75.
+        k: what is added to it. Default: 1.0.
+
+    Raises:
+        ShapeError: the input has less than three axes.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.local_response_norm(lucid.ones(1, 3, 1), 2).flatten()
+        tensor([1.0000, 0.9999, 0.9999])
     """
     if input.ndim < 3:
         raise ShapeError(f"local_response_norm: expected at least 3 axes, got {input._type}")

@@ -18,14 +18,44 @@ _SMALLEST_VARIANCE = 1e-12
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input - target)^2, reduced."""
+    """(input - target)^2, reduced.
+
+    Shapes broadcast, with a warning where they differ. The result is a number, but for reduction
+    "none".
+
+    Args:
+        input: the tensor, of a float dtype.
+        target: what `input` is compared with.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.mse_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
+        tensor(5.)
+    """
     warn_if_broadcast("mse_loss", input, target)
     difference = input - target
     return reduce_loss(difference * difference, reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """|input - target|, reduced."""
+    """|input - target|, reduced.
+
+    Shapes broadcast, with a warning where they differ. The result is a number, but for reduction
+    "none".
+
+    Args:
+        input: the tensor, of a float dtype.
+        target: what `input` is compared with.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.l1_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
+        tensor(2.)
+    """
     warn_if_broadcast("l1_loss", input, target)
     return reduce_loss((input - target).abs(), reduction)
 
@@ -33,7 +63,25 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
-    """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, for d = input - target; reduced."""
+    """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, for d = input - target; reduced.
+
+    It grows like a square for small differences, and like a line for large ones.
+
+    Args:
+        input: the tensor, of a float dtype.
+        target: what `input` is compared with.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        beta: where squares turn to a line; 0 is `l1_loss`. Default: 1.0.
+
+    Raises:
+        OptionError: `beta` is negative.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
+        tensor([0.1250, 2.5000])
+    """
     warn_if_broadcast("smooth_l1_loss", input, target)
     if beta < 0.0:
         raise OptionError("smooth_l1_loss does not support negative values for beta.")
@@ -51,7 +99,26 @@ def huber_loss(
     delta: float = 1.0,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target; reduced."""
+    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target; reduced.
+
+    It grows like a square for small differences, and like a line for large ones.
+
+    Args:
+        input: the tensor, of a float dtype.
+        target: what `input` is compared with.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        delta: where squares turn to a line. Default: 1.0.
+        weight: factors of the losses; None for 1.
+
+    Raises:
+        OptionError: `delta` isn't positive.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.huber_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
+        tensor([0.1250, 2.5000])
+    """
     warn_if_broadcast("huber_loss", input, target)
     if delta <= 0.0:
         raise OptionError("huber_loss does not support non-positive values for delta.")
@@ -92,7 +159,21 @@ def binary_cross_entropy(
 ) -> Tensor:
     """Cross entropy of probabilities with targets in [0, 1]; logarithms are clamped at -100.
 
+    It is -(target * log(input) + (1 - target) * log(1 - input)) of each element.
+
     Raises `ShapeError` for different shapes, `OptionError` for an input that is no probability.
+
+    Args:
+        input: probabilities, from 0 to 1.
+        target: what each should be, from 0 to 1.
+        weight: factors of the losses; None for 1.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
+        tensor(0.3993)
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy", input, target)
@@ -119,7 +200,18 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """Cross entropy of sigmoid(input) with targets in [0, 1], accurate for inputs of any size.
 
-    pos_weight: what a positive target counts; broadcast against the target.
+    Args:
+        input: logits, of any size.
+        target: what sigmoid(input) should be, from 0 to 1.
+        weight: factors of the losses; None for 1.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        pos_weight: what a positive target counts; broadcast against the target.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.binary_cross_entropy_with_logits(lucid.zeros(3), lucid.ones(3))
+        tensor(0.6931)
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy_with_logits", input, target)
@@ -152,8 +244,20 @@ def kl_div(
 ) -> Tensor:
     """target * (log(target) - input), reduced: input holds log probabilities.
 
-    reduction: also "batchmean", the sum over the size of axis 0, which is the divergence's mean.
-    log_target: the target holds log probabilities too.
+    The Kullback-Leibler divergence of distributions; where a target is 0 the term is 0.
+
+    Args:
+        input: log probabilities.
+        target: probabilities, of the input's shape.
+        reduction: also "batchmean", the sum over the size of axis 0, which is the divergence's
+            mean. Default: 'mean'.
+        log_target: the target holds log probabilities too. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
+        tensor(0.1308)
     """
     if log_target:
         loss = target.exp() * (target - input)

@@ -136,7 +136,24 @@ def layer_norm(
 ) -> Tensor:
     """Standardize over the last axes, whose sizes are `normalized_shape`; then scale and shift.
 
+    It is `(x - mean) / sqrt(var + eps) * weight + bias`, with the biased variance.
+
+    Reference: Ba et al., "Layer Normalization", 2016.
+
     Raises `ShapeError` when the input's last axes have other sizes.
+
+    Args:
+        input: the tensor, of a float dtype.
+        normalized_shape: the sizes of the last axes; an int for one axis.
+        weight: factors, of that shape. None for 1.
+        bias: shifts, of that shape. None for 0.
+        eps: keeps the division finite. Default: 1e-05.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
+        tensor([[-1.2247,  0.0000,  1.2247]])
     """
     _check_normalized_shape("layer_norm", input, normalized_shape)
     return apply(LayerNorm, input, weight, bias, len(normalized_shape), eps)
@@ -150,8 +167,19 @@ def rms_norm(
 ) -> Tensor:
     """Divide by the root mean square over the last axes, then scale.
 
-    eps: None is the machine epsilon of the input's dtype.
     Reference: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+
+    Args:
+        input: the tensor, of a float dtype.
+        normalized_shape: the sizes of the last axes; an int for one.
+        weight: factors, of that shape. None for 1.
+        eps: None is the machine epsilon of the input's dtype.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.rms_norm(lucid.tensor([[3.0, 4.0]]), (2,))
+        tensor([[0.8485, 1.1314]])
     """
     _check_normalized_shape("rms_norm", input, normalized_shape)
     if eps is None:
@@ -173,8 +201,33 @@ def batch_norm(
 ) -> Tensor:
     """Standardize each channel (axis 1), by the batch if training, else by the running statistics.
 
-    Training also moves the running statistics towards the batch's, in place (with the unbiased
-    variance). Raises `ShapeError` for a batch of one value per channel.
+    It is `(x - mean) / sqrt(var + eps) * weight + bias`. Training also moves the running statistics
+    towards the batch's, in place (with the unbiased variance).
+
+    Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
+
+    Args:
+        input: (n, c, *), channels on axis 1.
+        running_mean: the means of channels, (c,); written where they move.
+        running_var: the variances of channels, (c,); written where they move.
+        weight: a factor of each channel, (c,). None for 1.
+        bias: a shift of each channel, (c,). None for 0.
+        training: use the statistics of the batch, not the running ones. Default: False.
+        momentum: how far the running statistics move towards the new ones. Default: 0.1.
+        eps: keeps the division finite. Default: 1e-05.
+
+    Raises:
+        ShapeError: a batch of one element for each channel while training, or statistics that
+            aren't (c,).
+        OptionError: running statistics are missing where they are needed.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> x = lucid.tensor([[1.0], [3.0]])
+        >>> F.batch_norm(x, None, None, training=True)
+        tensor([[-1.0000],
+                [ 1.0000]])
     """
     if not training:
         if running_mean is None or running_var is None:

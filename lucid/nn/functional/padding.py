@@ -20,10 +20,28 @@ _NUMPY_MODES: dict[str, _Mode] = {"reflect": "reflect", "replicate": "edge", "ci
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """Lengthen axes at both ends: `pad` is (low, high) of the last axis, then of the one before, …
+    """Lengthen axes at both ends, or cut them off.
 
-    A negative count cuts off. mode: "constant" (with `value`, 0 by default), "reflect" (the end
-    itself isn't repeated), "replicate" or "circular".
+    `pad` is (low, high) of the last axis, then of the one before. A negative count cuts off.
+
+    Args:
+        input: the tensor, of a float dtype.
+        pad: (low, high) of the last axis, then of the one before, and so on; negative counts cut
+            off.
+        mode: "constant" (with `value`), "reflect" (the end itself isn't repeated), "replicate" or
+            "circular". Default: 'constant'.
+        value: what "constant" adds; None is 0.
+
+    Raises:
+        OptionError: an odd number of counts, a mode that there isn't, or more than it can add.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.pad(lucid.tensor([[1.0, 2.0]]), (1, 2))
+        tensor([[0., 1., 2., 0., 0.]])
+        >>> F.pad(lucid.tensor([[1.0, 2.0, 3.0]]), (2, 0), mode="reflect")
+        tensor([[3., 2., 1., 2., 3.]])
     """
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
         raise OptionError(

@@ -225,7 +225,27 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The greatest element of each window along the last axis, of (n, c, l) or (c, l)."""
+    """The greatest element of each window along the last axis, of (n, c, l) or (c, l).
+
+    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
+    down. Ties go to the first. With `return_indices` the result is a pair.
+
+    Args:
+        input: the tensor, of a float dtype.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how much -inf is added at both ends, at most half a window. Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.max_pool1d(lucid.arange(4.0).reshape(1, 1, 4), 2).flatten()
+        tensor([1., 3.])
+    """
     options = stride, padding, dilation
     return _max_pool(1, input, kernel_size, options, ceil_mode, return_indices)
 
@@ -241,8 +261,25 @@ def max_pool2d(
 ) -> Any:
     """The greatest element of each window over the last two axes, of (n, c, h, w) or (c, h, w).
 
-    stride: the kernel's size by default. padding: with minus infinity. ceil_mode: a window that
-    begins inside but reaches over the end counts as well.
+    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
+    down. Ties go to the first. With `return_indices` the result is a pair.
+
+    Args:
+        input: the tensor, of a float dtype.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: the kernel's size by default.
+        padding: how much -inf is added at both ends, at most half a window. Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        ceil_mode: a window that begins inside but reaches over the end counts as well. Default:
+            False.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.max_pool2d(lucid.arange(16.0).reshape(1, 1, 4, 4), 2).flatten()
+        tensor([ 5.,  7., 13., 15.])
     """
     options = stride, padding, dilation
     return _max_pool(2, input, kernel_size, options, ceil_mode, return_indices)
@@ -257,7 +294,27 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The greatest element of each window over the last three axes, of (n, c, d, h, w)."""
+    """The greatest element of each window over the last three axes, of (n, c, d, h, w).
+
+    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
+    down. Ties go to the first. With `return_indices` the result is a pair.
+
+    Args:
+        input: the tensor, of a float dtype.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how much -inf is added at both ends, at most half a window. Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.max_pool3d(lucid.arange(64.0).reshape(1, 1, 4, 4, 4), 2).flatten()
+        tensor([21., 23., 29., 31., 53., 55., 61., 63.])
+    """
     options = stride, padding, dilation
     return _max_pool(3, input, kernel_size, options, ceil_mode, return_indices)
 
@@ -276,7 +333,27 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window along the last axis, of (n, c, l) or (c, l)."""
+    """The mean of each window along the last axis, of (n, c, l) or (c, l).
+
+    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
+    is rounded up.
+
+    Args:
+        input: the tensor, of a float dtype.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.avg_pool1d(lucid.ones(1, 6), 2).shape
+        lucid.Size([1, 3])
+        >>> F.avg_pool1d(lucid.ones(1, 6), 2).sum()
+        tensor(3.)
+    """
     return _avg_pool(1, input, kernel_size, (stride, padding), ceil_mode, count_include_pad)
 
 
@@ -291,7 +368,25 @@ def avg_pool2d(
 ) -> Tensor:
     """The mean of each window over the last two axes, of (n, c, h, w) or (c, h, w).
 
-    count_include_pad: the zeros of the padding count. divisor_override: divides instead.
+    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
+    is rounded up.
+
+    Args:
+        input: the tensor, of a float dtype.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        count_include_pad: the zeros of the padding count. Default: True.
+        divisor_override: divides instead.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.avg_pool2d(lucid.ones(1, 2, 4), 2).shape
+        lucid.Size([1, 1, 2])
+        >>> F.avg_pool2d(lucid.ones(1, 2, 4), 2).sum()
+        tensor(2.)
     """
     options = stride, padding
     return _avg_pool(2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
@@ -306,7 +401,28 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of each window over the last three axes, of (n, c, d, h, w)."""
+    """The mean of each window over the last three axes, of (n, c, d, h, w).
+
+    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
+    is rounded up.
+
+    Args:
+        input: the tensor, of a float dtype.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+        divisor_override: divide by this instead of by the number of elements.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).shape
+        lucid.Size([1, 1, 1, 1])
+        >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).sum()
+        tensor(1.)
+    """
     options = stride, padding
     return _avg_pool(3, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
 
@@ -352,15 +468,64 @@ def _means(length: int, size: int) -> np.ndarray:
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins along the last axis; a None leaves the axis as it is."""
+    """The means of `output_size` bins along the last axis; a None leaves the axis as it is.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
+    neighbours may share some.
+
+    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
+    Args:
+        input: the tensor, of a float dtype.
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.adaptive_avg_pool1d(lucid.arange(6.0)[None], 3)
+        tensor([[0.5000, 2.5000, 4.5000]])
+    """
     return _adaptive_avg_pool(1, input, output_size)
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins over the last two axes; a None leaves an axis as it is."""
+    """The means of `output_size` bins over the last two axes; a None leaves an axis as it is.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
+    neighbours may share some.
+
+    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
+    Args:
+        input: the tensor, of a float dtype.
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.adaptive_avg_pool2d(lucid.arange(16.0).reshape(1, 4, 4), 2)
+        tensor([[[ 2.5000,  4.5000],
+                 [10.5000, 12.5000]]])
+    """
     return _adaptive_avg_pool(2, input, output_size)
 
 
 def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
+    """The means of `output_size` bins over the last three axes; None leaves an axis as it is.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
+    neighbours may share some.
+
+    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
+    Args:
+        input: the tensor, of a float dtype.
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.adaptive_avg_pool3d(lucid.arange(8.0).reshape(1, 2, 2, 2), 1)
+        tensor([[[[3.5000]]]])
+    """
     return _adaptive_avg_pool(3, input, output_size)

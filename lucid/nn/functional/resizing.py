@@ -34,8 +34,25 @@ def interpolate(
 ) -> Tensor:
     """Resize all but the first two axes, to `size` or by `scale_factor`.
 
-    mode: "nearest", "nearest-exact", "linear" (3 axes), "bilinear" or "bicubic" (4), "trilinear"
-    (5), "area". align_corners: the corners' centres stay where they are.
+    Args:
+        input: (n, c, *), one to three further axes.
+        size: the new sizes; an int for all. Either this or `scale_factor`.
+        scale_factor: how much longer the axes become; a number, or one for each.
+        mode: "nearest", "nearest-exact", "linear" (3 axes), "bilinear" or "bicubic" (4),
+            "trilinear" (5), "area". Default: 'nearest'.
+        align_corners: the centres of the corners stay where they are. Default: False.
+        recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
+            False.
+        antialias: smooth while shrinking; bilinear and bicubic only. Default: False.
+
+    Raises:
+        OptionError: a mode that there isn't, or sizes and factors that don't fit the axes.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.interpolate(lucid.tensor([[[0.0, 2.0]]]), size=4, mode="linear", align_corners=True)
+        tensor([[[0.0000, 0.6667, 1.3333, 2.0000]]])
     """
     sizes, scales = _target(input, size, scale_factor, bool(recompute_scale_factor))
     if antialias:
@@ -143,7 +160,23 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Return `interpolate(input, size, scale_factor, mode, align_corners)`."""
+    """Return `interpolate(input, size, scale_factor, mode, align_corners)`.
+
+    The older name of `interpolate`. Either size or factor is given.
+
+    Args:
+        input: (n, c, *).
+        size: the new sizes; an int for all. Either this or `scale_factor`.
+        scale_factor: how much longer the axes become; a number, or one for each.
+        mode: as in `interpolate`. Default: 'nearest'.
+        align_corners: the centres of the corners stay where they are, not the corners.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.upsample(lucid.tensor([[[1.0, 2.0]]]), size=4)
+        tensor([[[1., 1., 2., 2.]]])
+    """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
@@ -151,7 +184,30 @@ def upsample(
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """Return points (n, h, w, 2) for `grid_sample`, from matrices (n, 2, 3)."""
+    """Return points (n, h, w, 2) for `grid_sample`, from matrices (n, 2, 3).
+
+    A point of the grid says where in the input its pixel of the result is looked up, from -1 to 1
+    on each axis.
+
+    Args:
+        theta: matrices (n, 2, 3) that map points (x, y, 1) of the result to points of the input.
+        size: (n, c, h, w) of the result that `grid_sample` shall give.
+        align_corners: let -1 and 1 be the centres of the corners, not their edges. Default: False.
+
+    Raises:
+        ShapeError: `theta` isn't (n, 2, 3), or `size` hasn't four numbers.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> theta = lucid.tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]])
+        >>> F.affine_grid(theta, (1, 1, 2, 2), align_corners=True)
+        tensor([[[[-0.5000, -1.0000],
+                  [ 1.5000, -1.0000]],
+        <BLANKLINE>
+                 [[-0.5000,  1.0000],
+                  [ 1.5000,  1.0000]]]])
+    """
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (2, 3) or len(size) != 4:
         raise ShapeError(f"affine_grid: takes matrices (n, 2, 3) and 4 sizes, not {theta._type}")
     height, width = size[2:]
@@ -181,7 +237,24 @@ def grid_sample(
 ) -> Tensor:
     """Return `input` (n, c, h, w) at the points `grid` (n, oh, ow, 2): x and y from -1 to 1.
 
-    mode: "bilinear" or "nearest". padding_mode: what is outside: "zeros" or the "border".
+    Args:
+        input: images, (n, c, h, w).
+        grid: where to look in them, (n, oh, ow, 2): x and y, from -1 to 1.
+        mode: "bilinear" or "nearest". Default: 'bilinear'.
+        padding_mode: what is outside: "zeros" or the "border". Default: 'zeros'.
+        align_corners: let -1 and 1 be the centres of the corners, not their edges. Default: False.
+
+    Raises:
+        ShapeError: `input` or `grid` isn't of four axes, or the batches differ.
+        OptionError: a mode that there isn't.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> grid = F.affine_grid(lucid.eye(2, 3)[None], (1, 1, 2, 2), align_corners=False)
+        >>> F.grid_sample(lucid.arange(4.0).reshape(1, 1, 2, 2), grid, align_corners=False)
+        tensor([[[[0., 1.],
+                  [2., 3.]]]])
     """
     if input.ndim != 4 or grid.ndim != 4 or grid.shape[-1] != 2 or len(input) != len(grid):
         raise ShapeError(f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), not {grid._type}")
@@ -220,7 +293,26 @@ def _at(input: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r)."""
+    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r).
+
+    Each run of r squared channels becomes a square of pixels, row by row.
+
+    Reference: Shi et al., 2016.
+
+    Args:
+        input: the tensor, of a float dtype.
+        upscale_factor: r, by how much both axes grow.
+
+    Raises:
+        ShapeError: the channels aren't a multiple of r squared.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.pixel_shuffle(lucid.arange(4.0).reshape(1, 4, 1, 1), 2).squeeze()
+        tensor([[0., 1.],
+                [2., 3.]])
+    """
     r = upscale_factor
     if input.ndim < 3 or input.shape[-3] % (r * r):
         raise ShapeError(
@@ -235,7 +327,23 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w)."""
+    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w).
+
+    The inverse of `pixel_shuffle`: each square of pixels becomes a run of channels.
+
+    Args:
+        input: the tensor, of a float dtype.
+        downscale_factor: r, by how much both axes shrink.
+
+    Raises:
+        ShapeError: an axis isn't a multiple of r.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.pixel_unshuffle(lucid.arange(4.0).reshape(1, 1, 2, 2), 2).flatten()
+        tensor([0., 1., 2., 3.])
+    """
     r = downscale_factor
     if input.ndim < 3 or input.shape[-1] % r or input.shape[-2] % r:
         raise ShapeError(
@@ -249,7 +357,21 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Return the channels (axis 1) in an order that takes one of each group in turn."""
+    """Return the channels (axis 1) in an order that takes one of each group in turn.
+
+    Args:
+        input: (n, c, *).
+        groups: the channels are cut into this many groups, which don't mix.
+
+    Raises:
+        ShapeError: the channels can't be cut into that many groups.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.channel_shuffle(lucid.arange(4.0).reshape(1, 4, 1), 2).flatten()
+        tensor([0., 2., 1., 3.])
+    """
     if input.ndim < 3 or input.shape[1] % groups:
         raise ShapeError(
             f"channel_shuffle: {groups} groups don't divide the channels {input._type}"

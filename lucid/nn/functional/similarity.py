@@ -49,7 +49,22 @@ def triplet_margin_loss(
 ) -> Tensor:
     """max(d(anchor, positive) - d(anchor, negative) + margin, 0) for the p-norm, reduced.
 
-    swap: the negative's distance is the smaller of those to anchor and positive.
+    Args:
+        anchor: vectors, (n, d).
+        positive: vectors that should be near.
+        negative: vectors that should be far.
+        margin: how far apart the two must be for no loss. Default: 1.0.
+        p: the order of the norm. Default: 2.0.
+        eps: added to each difference. Default: 1e-06.
+        swap: the negative's distance is the smaller of those to anchor and positive. Default:
+            False.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
+        tensor(0.5000)
     """
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
@@ -71,7 +86,28 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """As `triplet_margin_loss`, with a distance of the caller's."""
+    """As `triplet_margin_loss`, with a distance of the caller's.
+
+    max(d(anchor, positive) - d(anchor, negative) + margin, 0), reduced.
+
+    Args:
+        anchor: what is compared.
+        positive: what should be near.
+        negative: what should be far.
+        distance_function: gives the distances of two batches. None is the Euclidean distance.
+        margin: how far apart the two must be for no loss. Default: 1.0.
+        swap: the negative's distance is the smaller of those to anchor and positive. Default:
+            False.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> x, y = lucid.zeros(1, 2), lucid.ones(1, 2)
+        >>> taxi = lambda a, b: (a - b).abs().sum(-1)
+        >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
+        tensor(0.)
+    """
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
@@ -82,7 +118,21 @@ def triplet_margin_with_distance_loss(
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """1 - cos where the target is 1, max(cos - margin, 0) where it is -1; reduced."""
+    """1 - cos where the target is 1, max(cos - margin, 0) where it is -1; reduced.
+
+    Args:
+        input1: vectors, (n, d) or (d,).
+        input2: vectors, of the same shape.
+        target: 1 or -1 for each pair, (n,) or ().
+        margin: the cosine from which on pairs of target -1 count. Default: 0.0.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
+        tensor(0.5000)
+    """
     cosine = cosine_similarity(input1, input2, -1)
     apart = (cosine - margin).clamp(min=0.0)
     loss = where(target == 1, 1.0 - cosine, where(target == -1, apart, cosine * 0.0))
@@ -92,27 +142,83 @@ def cosine_embedding_loss(
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """max(-target * (input1 - input2) + margin, 0), reduced."""
+    """max(-target * (input1 - input2) + margin, 0), reduced.
+
+    Pairs in the right order, and far enough apart, cost nothing.
+
+    Args:
+        input1: scores of the first.
+        input2: scores, of the same shape.
+        target: 1 where the first should be greater, -1 where the second.
+        margin: how far apart the two must be for no loss. Default: 0.0.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
+        tensor(2.)
+    """
     return reduce_loss((-target * (input1 - input2) + margin).clamp(min=0.0), reduction)
 
 
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
-    """input where the target is 1, max(margin - input, 0) where it is -1; reduced."""
+    """input where the target is 1, max(margin - input, 0) where it is -1; reduced.
+
+    Args:
+        input: distances of pairs.
+        target: 1 for what is alike, -1 for what is not.
+        margin: how far apart the two must be for no loss. Default: 1.0.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
+        tensor(0.4500)
+    """
     apart = where(target == 1, 0.0, (margin - input).clamp(min=0.0))
     return reduce_loss(apart + where(target == -1, 0.0, input), reduction)
 
 
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """log(1 + exp(-target * input)), reduced."""
+    """log(1 + exp(-target * input)), reduced.
+
+    The logistic loss of a score for one of two classes.
+
+    Args:
+        input: the tensor, of a float dtype.
+        target: 1 or -1, of the input's shape.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
+        tensor(0.6931)
+    """
     return reduce_loss(-logsigmoid(target * input), reduction)
 
 
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Binary cross entropy of each class, averaged over the last axis; reduced."""
+    """Binary cross entropy of each class, averaged over the last axis; reduced.
+
+    Args:
+        input: logits, (*, classes).
+        target: 0 or 1 for each.
+        weight: a factor for each class. None for 1.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.ones(1, 2))
+        tensor(0.6931)
+    """
     loss = -(target * logsigmoid(input) + (1.0 - target) * logsigmoid(-input))
     if weight is not None:
         loss = loss * weight
@@ -129,7 +235,21 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Negative log likelihood of a normal distribution with mean `input` and variance `var`.
 
-    The variance is eps at least, where no gradient enters. full: with the constant term.
+    The variance is eps at least, where no gradient enters.
+
+    Args:
+        input: the means.
+        target: the observations.
+        var: the variances, of the input's shape, or without its last axis.
+        full: with the constant term. Default: False.
+        eps: variances count as this much at least. Default: 1e-06.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
+        tensor(0.5000)
     """
     variance = input.detach() * 0.0 + var if isinstance(var, float) else var
     given = {"input": input, "var": variance}
@@ -153,7 +273,20 @@ def poisson_nll_loss(
 ) -> Tensor:
     """Negative log likelihood of a Poisson distribution with (the logarithm of) rate `input`.
 
-    full: with Stirling's approximation of log(target!).
+    Args:
+        input: rates, or their logarithms.
+        target: counts, of the input's shape.
+        log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
+            log(input + eps). Default: True.
+        full: with Stirling's approximation of log(target!). Default: False.
+        eps: keeps the division finite. Default: 1e-08.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
+        tensor(1.)
     """
     if log_input:
         loss = input.exp() - target * input
@@ -177,6 +310,24 @@ def multi_margin_loss(
     """Mean over the other classes of max(margin - input[target] + input, 0) ** p; reduced.
 
     Shapes: input (n, c), target (n,).
+
+    Args:
+        input: scores, (n, classes) or (classes,).
+        target: classes, (n,) or ().
+        p: the power, 1 or 2. Default: 1.
+        margin: how far apart the two must be for no loss. Default: 1.0.
+        weight: a factor for each class. None for 1.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Raises:
+        OptionError: p is neither 1 nor 2.
+        ShapeError: input and target don't go together.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.multi_margin_loss(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
+        tensor(0.9000)
     """
     if p not in (1, 2):
         raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
@@ -198,6 +349,20 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     """The mean over classes of max(1 - (x[target] - x[other]), 0), for targets up to the first -1.
 
     Shapes: input and target (n, classes) or (classes,).
+
+    Args:
+        input: the tensor, of a float dtype.
+        target: the classes of each example, up to the first -1; of the input's shape.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Raises:
+        ShapeError: the shapes differ, or have more than two axes.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.multilabel_margin_loss(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
+        tensor(0.2333)
     """
     if input.shape != target.shape:
         raise ShapeError(f"multilabel_margin_loss: {input._type} and {target._type} differ")

@@ -43,8 +43,24 @@ def max_unpool1d(
 ) -> Tensor:
     """Undo `max_pool1d(…, return_indices=True)` as far as it goes.
 
-    output_size: of the result, where several inputs of the pool have outputs of one size.
     Raises: `OptionError` for a size that the pool doesn't bring to the input's, `ShapeError`.
+
+    Args:
+        input: what the pool gave.
+        indices: places, as the pool with `return_indices=True` gives them.
+        kernel_size: that of the pool.
+        stride: that of the pool. None is `kernel_size`.
+        padding: that of the pool. Default: 0.
+        output_size: of the result, where several inputs of the pool have outputs of one size. None
+            takes the smallest that fits.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> x = lucid.arange(2.0).reshape(1, 1, 2)
+        >>> y, places = F.max_pool1d(x, 2, return_indices=True)
+        >>> F.max_unpool1d(y, places, 2).flatten()
+        tensor([0., 1.])
     """
     return _max_unpool(1, input, indices, (kernel_size, stride, padding), output_size)
 
@@ -57,7 +73,25 @@ def max_unpool2d(
     padding: Size = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Undo `max_pool2d(…, return_indices=True)`, as `max_unpool1d` does along one axis."""
+    """Undo `max_pool2d(…, return_indices=True)`, as `max_unpool1d` does along one axis.
+
+    Args:
+        input: what the pool gave.
+        indices: places, as the pool with `return_indices=True` gives them.
+        kernel_size: that of the pool.
+        stride: that of the pool. None is `kernel_size`.
+        padding: that of the pool. Default: 0.
+        output_size: of the result, where several inputs of the pool have outputs of one size. None
+            takes the smallest that fits.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> x = lucid.arange(4.0).reshape(1, 1, 2, 2)
+        >>> y, places = F.max_pool2d(x, 2, return_indices=True)
+        >>> F.max_unpool2d(y, places, 2).flatten()
+        tensor([0., 0., 0., 3.])
+    """
     return _max_unpool(2, input, indices, (kernel_size, stride, padding), output_size)
 
 
@@ -69,7 +103,25 @@ def max_unpool3d(
     padding: Size = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Undo `max_pool3d(…, return_indices=True)`, as `max_unpool1d` does along one axis."""
+    """Undo `max_pool3d(…, return_indices=True)`, as `max_unpool1d` does along one axis.
+
+    Args:
+        input: what the pool gave.
+        indices: places, as the pool with `return_indices=True` gives them.
+        kernel_size: that of the pool.
+        stride: that of the pool. None is `kernel_size`.
+        padding: that of the pool. Default: 0.
+        output_size: of the result, where several inputs of the pool have outputs of one size. None
+            takes the smallest that fits.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> x = lucid.arange(8.0).reshape(1, 1, 2, 2, 2)
+        >>> y, places = F.max_pool3d(x, 2, return_indices=True)
+        >>> F.max_unpool3d(y, places, 2).flatten()
+        tensor([0., 0., 0., 0., 0., 0., 0., 7.])
+    """
     return _max_unpool(3, input, indices, (kernel_size, stride, padding), output_size)
 
 

@@ -23,17 +23,72 @@ Sizes = int | Sequence[int | None] | None
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor:
-    """The greatest element of each of `output_size` bins along the last axis."""
+    """The greatest element of each of `output_size` bins along the last axis.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
+    neighbours may share some.
+
+    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
+    Args:
+        input: the tensor, of a float dtype.
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.adaptive_max_pool1d(lucid.arange(6.0)[None], 3)
+        tensor([[1., 3., 5.]])
+    """
     return _adaptive_max_pool(1, input, output_size)
 
 
 def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor:
-    """The greatest element of each of `output_size` bins over the last two axes."""
+    """The greatest element of each of `output_size` bins over the last two axes.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
+    neighbours may share some.
+
+    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
+    Args:
+        input: the tensor, of a float dtype.
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.adaptive_max_pool2d(lucid.arange(16.0).reshape(1, 4, 4), 2)
+        tensor([[[ 5.,  7.],
+                 [13., 15.]]])
+    """
     return _adaptive_max_pool(2, input, output_size)
 
 
 def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor:
-    """The greatest element of each of `output_size` bins over the last three axes."""
+    """The greatest element of each of `output_size` bins over the last three axes.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
+    neighbours may share some.
+
+    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
+    Args:
+        input: the tensor, of a float dtype.
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.adaptive_max_pool3d(lucid.arange(8.0).reshape(1, 2, 2, 2), 1)
+        tensor([[[[7.]]]])
+    """
     return _adaptive_max_pool(3, input, output_size)
 
 
@@ -67,7 +122,23 @@ def lp_pool1d(
     stride: int | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The norm of order `norm_type` of each window along the last axis."""
+    """The norm of order `norm_type` of each window along the last axis.
+
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
+
+    Args:
+        input: the tensor, of a float dtype.
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.lp_pool1d(lucid.ones(1, 1, 2), 2, 2).flatten()
+        tensor([1.4142])
+    """
     mean = avg_pool1d(input**norm_type, kernel_size, stride, 0, ceil_mode)
     return _root(mean * kernel_size, norm_type)
 
@@ -79,7 +150,23 @@ def lp_pool2d(
     stride: Size | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The norm of order `norm_type` of each window over the last two axes."""
+    """The norm of order `norm_type` of each window over the last two axes.
+
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
+
+    Args:
+        input: the tensor, of a float dtype.
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.lp_pool2d(lucid.ones(1, 1, 2, 2), 2, 2).flatten()
+        tensor([2.])
+    """
     mean = avg_pool2d(input**norm_type, kernel_size, stride, 0, ceil_mode)
     sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
     return _root(mean * (sizes[0] * sizes[1]), norm_type)
@@ -92,7 +179,23 @@ def lp_pool3d(
     stride: Size | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The norm of order `norm_type` of each window over the last three axes."""
+    """The norm of order `norm_type` of each window over the last three axes.
+
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
+
+    Args:
+        input: the tensor, of a float dtype.
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.lp_pool3d(lucid.ones(1, 1, 2, 2, 2), 2, 2).flatten()
+        tensor([2.8284])
+    """
     mean = avg_pool3d(input**norm_type, kernel_size, stride, 0, ceil_mode)
     sizes = (kernel_size,) * 3 if isinstance(kernel_size, int) else tuple(kernel_size)
     return _root(mean * math.prod(sizes), norm_type)

@@ -21,28 +21,81 @@ class InplaceModule(Module):
 
 
 class ReLU(InplaceModule):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.relu`.
+
+    Args:
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ReLU()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([0.0000, 0.5000, 3.0000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(input, self.inplace)
 
 
 class SiLU(InplaceModule):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x).
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.silu`.
+
+    Args:
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.SiLU()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.2384,  0.3112,  2.8577])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
 
 
 class Mish(InplaceModule):
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.mish`.
+
+    Args:
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Mish()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.2525,  0.3752,  2.9865])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input, self.inplace)
 
 
 class LeakyReLU(Module):
-    """x where x > 0, else `negative_slope * x`."""
+    """x where x > 0, else `negative_slope * x`.
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.leaky_relu`.
+
+    Args:
+        negative_slope: the slope below 0. Default: 0.01.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LeakyReLU()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.0200,  0.5000,  3.0000])
+    """
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
@@ -57,7 +110,21 @@ class LeakyReLU(Module):
 
 
 class ELU(Module):
-    """x where x > 0, else `alpha * (exp(x) - 1)`."""
+    """x where x > 0, else `alpha * (exp(x) - 1)`.
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.elu`.
+
+    Args:
+        alpha: the factor. Default: 1.0.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ELU()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.8647,  0.5000,  3.0000])
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -72,7 +139,20 @@ class ELU(Module):
 
 
 class GELU(Module):
-    """x times the normal CDF of x; `approximate="tanh"` for the cheaper form."""
+    """x times the normal CDF of x; `approximate="tanh"` for the cheaper form.
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.gelu`.
+
+    Args:
+        approximate: "none" or "tanh". Default: 'none'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.GELU()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.0455,  0.3457,  2.9960])
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
@@ -86,7 +166,21 @@ class GELU(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
+    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold.
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.softplus`.
+
+    Args:
+        beta: how sharp the bend is. Default: 1.0.
+        threshold: from where on it is taken for a line. Default: 20.0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Softplus()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([0.1269, 0.9741, 3.0486])
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
@@ -102,28 +196,70 @@ class Softplus(Module):
 
 
 class Tanh(Module):
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.tanh`.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Tanh()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.9640,  0.4621,  0.9951])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return input.tanh()
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.sigmoid`.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Sigmoid()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([0.1192, 0.6225, 0.9526])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return input.sigmoid()
 
 
 class LogSigmoid(Module):
-    """log(sigmoid(x))."""
+    """log(sigmoid(x)).
+
+    Applied to each element. The result is as large as the input, and of its dtype. See
+    `functional.logsigmoid`.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LogSigmoid()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-2.1269, -0.4741, -0.0486])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.logsigmoid(input)
 
 
 class Softmax(Module):
-    """exp(x) over its sum along `dim`."""
+    """exp(x) over its sum along `dim`.
+
+    The weights are positive and add up to 1 along the axis.
+
+    Args:
+        dim: the axis.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Softmax(dim=0)(lucid.zeros(2))
+        tensor([0.5000, 0.5000])
+    """
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -137,7 +273,19 @@ class Softmax(Module):
 
 
 class LogSoftmax(Module):
-    """log(softmax(x)) along `dim`."""
+    """log(softmax(x)) along `dim`.
+
+    Accurate where the softmax underflows.
+
+    Args:
+        dim: the axis.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LogSoftmax(dim=0)(lucid.zeros(2))
+        tensor([-0.6931, -0.6931])
+    """
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -151,7 +299,16 @@ class LogSoftmax(Module):
 
 
 class Softmax2d(Module):
-    """softmax over the channels of (n, c, h, w) or (c, h, w)."""
+    """softmax over the channels of (n, c, h, w) or (c, h, w).
+
+    At each place the channels are positive and add up to 1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Softmax2d()(lucid.zeros(1, 2, 1, 1)).flatten()
+        tensor([0.5000, 0.5000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):
@@ -160,7 +317,19 @@ class Softmax2d(Module):
 
 
 class RReLU(Module):
-    """leaky_relu with random slopes while training, else their mean."""
+    """leaky_relu with random slopes while training, else their mean.
+
+    Args:
+        lower: the least slope. Default: 0.125.
+        upper: the greatest slope. Default: 0.3333333333333333.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.RReLU(0.2, 0.4).eval()(lucid.tensor([-2.0, 0.5, 3.0]))
+        tensor([-0.6000,  0.5000,  3.0000])
+    """
 
     def __init__(
         self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False

@@ -30,10 +30,30 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     """The classes up to the first cutoff, and clusters of those up to each next one.
 
     The head has the frequent classes and the clusters; `tail[i]` the classes of a cluster, by a
-    projection whose width is `in_features / div_value**(i + 1)`. All clusters are computed for
-    all rows, so that a step's shapes don't depend on the targets.
+    projection whose width is `in_features / div_value**(i + 1)`. All clusters are computed for all
+    rows, so that a step's shapes don't depend on the targets.
 
     Reference: Grave et al., "Efficient softmax approximation for GPUs", 2017.
+
+    Args:
+        in_features: features of the input.
+        n_classes: how many classes there are, the frequent ones first.
+        cutoffs: where each cluster begins, increasing.
+        div_value: by how much each cluster's projection is narrower than the one before. Default:
+            4.0.
+        head_bias: whether the head has a bias. Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Raises:
+        OptionError: the cutoffs don't increase, or lie outside of the classes.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
+        >>> layer(lucid.ones(2, 8), lucid.tensor([1, 15])).output.shape
+        lucid.Size([2])
     """
 
     def __init__(

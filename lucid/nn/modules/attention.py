@@ -25,7 +25,34 @@ class MultiheadAttention(Module):
     """Scaled dot-product attention in `num_heads` parts of the last axis, projected in and out.
 
     Shapes: query (l, n, e), key (s, n, kdim), value (s, n, vdim); n first with batch_first; without
-    n one sample. Reference: Vaswani et al., "Attention Is All You Need", 2017.
+    n one sample.
+
+    Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
+    Args:
+        embed_dim: features of queries and of the result.
+        num_heads: how many heads there are; divides `embed_dim`.
+        dropout: the probability of a weight to be dropped, while training. Default: 0.0.
+        bias: whether projections have one. Default: True.
+        add_bias_kv: add a trained key and value to each sequence. Default: False.
+        add_zero_attn: add a key and value of zeros. Default: False.
+        kdim: features of keys. None is `embed_dim`.
+        vdim: features of values. None is `embed_dim`.
+        batch_first: sequences are (n, t, features). Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Raises:
+        OptionError: `embed_dim` can't be cut into that many heads.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> attention = nn.MultiheadAttention(4, 2)
+        >>> x = lucid.ones(5, 1, 4)
+        >>> result, weights = attention(x, x, x)
+        >>> result.shape, weights.shape
+        (lucid.Size([5, 1, 4]), lucid.Size([1, 5, 5]))
     """
 
     in_proj_weight: Parameter | None

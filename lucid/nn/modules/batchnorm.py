@@ -115,18 +115,90 @@ class _BatchNorm(_NormBase):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Standardize each channel over the batch, (n, c) or (n, c, l), then scale and shift."""
+    """Standardize each channel over the batch, (n, c) or (n, c, l), then scale and shift.
+
+    `(x - mean) / sqrt(var + eps) * weight + bias` for each channel. While training the statistics
+    are those of the batch, and the running ones move; in eval mode they are the running ones.
+
+    Raises `ShapeError` for a batch of one element for each channel while training.
+
+    Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
+
+    Args:
+        num_features: how many channels there are.
+        eps: keeps the division finite. Default: 1e-05.
+        momentum: how far the running statistics move towards the batch's; None for their mean over
+            all batches. Default: 0.1.
+        affine: train a weight and a bias for each channel. Default: True.
+        track_running_stats: keep running statistics, which eval mode uses. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
+        lucid.Size([4, 3, 2])
+    """
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does."""
+    """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does.
+
+    `(x - mean) / sqrt(var + eps) * weight + bias` for each channel. While training the statistics
+    are those of the batch, and the running ones move; in eval mode they are the running ones.
+
+    Raises `ShapeError` for a batch of one element for each channel while training.
+
+    Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
+
+    Args:
+        num_features: how many channels there are.
+        eps: keeps the division finite. Default: 1e-05.
+        momentum: how far the running statistics move towards the batch's; None for their mean over
+            all batches. Default: 0.1.
+        affine: train a weight and a bias for each channel. Default: True.
+        track_running_stats: keep running statistics, which eval mode uses. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.BatchNorm2d(3)(lucid.randn(4, 3, 2, 2)).shape
+        lucid.Size([4, 3, 2, 2])
+    """
 
     ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does."""
+    """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does.
+
+    `(x - mean) / sqrt(var + eps) * weight + bias` for each channel. While training the statistics
+    are those of the batch, and the running ones move; in eval mode they are the running ones.
+
+    Raises `ShapeError` for a batch of one element for each channel while training.
+
+    Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
+
+    Args:
+        num_features: how many channels there are.
+        eps: keeps the division finite. Default: 1e-05.
+        momentum: how far the running statistics move towards the batch's; None for their mean over
+            all batches. Default: 0.1.
+        affine: train a weight and a bias for each channel. Default: True.
+        track_running_stats: keep running statistics, which eval mode uses. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.BatchNorm3d(3)(lucid.randn(4, 3, 2, 2, 2)).shape
+        lucid.Size([4, 3, 2, 2, 2])
+    """
 
     ranks = (5,)

@@ -77,7 +77,22 @@ class _Listed(Module):
 
 
 class Sequential(_Listed):
-    """Calls its modules one after the other; made of modules, or of a dict of them by name."""
+    """Calls its modules one after the other; made of modules, or of a dict of them by name.
+
+    It can be indexed, sliced, and appended to.
+
+    Args:
+        *args: modules, in their order, or one dict of them.
+
+    Raises:
+        ArgumentError: something that isn't a module.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))(lucid.ones(5, 3)).shape
+        lucid.Size([5, 2])
+    """
 
     def __init__(self, *args: Module | Mapping[str, Module]) -> None:
         super().__init__()
@@ -117,7 +132,19 @@ class Sequential(_Listed):
 
 
 class ModuleList(_Listed):
-    """A list of modules; it has no `forward`."""
+    """A list of modules; it has no `forward`.
+
+    Its parameters are those of the module that has it, which those of a plain list are not.
+
+    Args:
+        modules: what it holds at first. None for nothing.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> len(nn.ModuleList([nn.Linear(3, 3) for _ in range(4)]))
+        4
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -141,7 +168,19 @@ class ModuleList(_Listed):
 
 
 class ModuleDict(Module):
-    """A dict of modules; it has no `forward`."""
+    """A dict of modules; it has no `forward`.
+
+    Its parameters are those of the module that has it, which those of a plain dict are not.
+
+    Args:
+        modules: what it holds at first. None for nothing.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.ReLU()})["b"]
+        ReLU()
+    """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -201,7 +240,17 @@ class ModuleDict(Module):
 
 
 class ParameterList(Module):
-    """A list of parameters; tensors that are added become parameters."""
+    """A list of parameters; tensors that are added become parameters.
+
+    Args:
+        values: what it holds at first. None for nothing.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> len(nn.ParameterList([lucid.ones(2), lucid.zeros(3)]))
+        2
+    """
 
     def __init__(self, values: Iterable[Tensor] | None = None) -> None:
         super().__init__()
@@ -255,7 +304,17 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dict of parameters; tensors that are added become parameters."""
+    """A dict of parameters; tensors that are added become parameters.
+
+    Args:
+        parameters: what it holds at first. None for nothing.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> list(nn.ParameterDict({"a": lucid.ones(2)}))
+        ['a']
+    """
 
     def __init__(self, parameters: Mapping[str, Tensor] | None = None) -> None:
         super().__init__()
@@ -314,7 +373,19 @@ def _as_parameter(value: Tensor) -> Parameter:
 
 
 class DataParallel(Module):
-    """A module behind the name `module`, as PyTorch's is without a GPU."""
+    """A module behind the name `module`, as PyTorch's is without a GPU.
+
+    Args:
+        module: what is called.
+        device_ids: accepted for PyTorch's sake.
+        **options: accepted for PyTorch's sake.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.DataParallel(nn.Linear(3, 2))(lucid.ones(1, 3)).shape
+        lucid.Size([1, 2])
+    """
 
     def __init__(self, module: Module, device_ids: Any = None, **options: Any) -> None:
         super().__init__()

@@ -153,19 +153,109 @@ class _Direct(_ConvNd):
 
 
 class Conv1d(_Direct):
-    """Convolve along the last axis: weight (out_channels, in_channels / groups, k)."""
+    """Convolve along the last axis: weight (out_channels, in_channels / groups, k).
+
+    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
+    dilation - padding]`. An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1)
+    / stride + 1, rounded down.
+
+    Shapes: input (n, in_channels, l) or (in_channels, l); weight (out_channels, in_channels /
+    groups, *kernel_size), bias (out_channels,). Both start uniform in ±1/sqrt(in_channels / groups
+    * the elements of a window).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
+            as keeps the size (only with stride 1). Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        bias: whether there is one. Default: True.
+        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
+            'zeros'.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
+        lucid.Size([1, 8, 4])
+    """
 
     rank = 1
 
 
 class Conv2d(_Direct):
-    """Convolve over the last two axes: weight (out_channels, in_channels / groups, kh, kw)."""
+    """Convolve over the last two axes: weight (out_channels, in_channels / groups, kh, kw).
+
+    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
+    dilation - padding]`. An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1)
+    / stride + 1, rounded down.
+
+    Shapes: input (n, in_channels, h, w) or (in_channels, h, w); weight (out_channels, in_channels /
+    groups, *kernel_size), bias (out_channels,). Both start uniform in ±1/sqrt(in_channels / groups
+    * the elements of a window).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
+            as keeps the size (only with stride 1). Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        bias: whether there is one. Default: True.
+        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
+            'zeros'.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Conv2d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8, 8)).shape
+        lucid.Size([1, 8, 4, 4])
+    """
 
     rank = 2
 
 
 class Conv3d(_Direct):
-    """Convolve over the last three axes."""
+    """Convolve over the last three axes.
+
+    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
+    dilation - padding]`. An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1)
+    / stride + 1, rounded down.
+
+    Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (out_channels,
+    in_channels / groups, *kernel_size), bias (out_channels,). Both start uniform in
+    ±1/sqrt(in_channels / groups * the elements of a window).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
+            as keeps the size (only with stride 1). Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        bias: whether there is one. Default: True.
+        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
+            'zeros'.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Conv3d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8, 8, 8)).shape
+        lucid.Size([1, 8, 4, 4, 4])
+    """
 
     rank = 3
 
@@ -214,18 +304,99 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd):
-    """The transpose of `Conv1d`: weight (in_channels, out_channels / groups, k)."""
+    """The transpose of `Conv1d`: weight (in_channels, out_channels / groups, k).
+
+    Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
+    stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
+
+    Shapes: input (n, in_channels, l) or (in_channels, l); weight (in_channels, out_channels /
+    groups, *kernel_size), bias (out_channels,).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: the distance of windows in the result. Default: 1.
+        padding: what `Conv1d` would have added: cut off at both ends. Default: 0.
+        output_padding: how much longer the result is at its ends. Default: 0.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        bias: whether there is one. Default: True.
+        dilation: the distance between the elements of a window. Default: 1.
+        padding_mode: "zeros". Default: 'zeros'.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
+        lucid.Size([1, 8, 8])
+    """
 
     rank = 1
 
 
 class ConvTranspose2d(_ConvTransposeNd):
-    """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw)."""
+    """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw).
+
+    Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
+    stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
+
+    Shapes: input (n, in_channels, h, w) or (in_channels, h, w); weight (in_channels, out_channels /
+    groups, *kernel_size), bias (out_channels,).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: the distance of windows in the result. Default: 1.
+        padding: what `Conv2d` would have added: cut off at both ends. Default: 0.
+        output_padding: how much longer the result is at its ends. Default: 0.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        bias: whether there is one. Default: True.
+        dilation: the distance between the elements of a window. Default: 1.
+        padding_mode: "zeros". Default: 'zeros'.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ConvTranspose2d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4, 4)).shape
+        lucid.Size([1, 8, 8, 8])
+    """
 
     rank = 2
 
 
 class ConvTranspose3d(_ConvTransposeNd):
-    """The transpose of `Conv3d`."""
+    """The transpose of `Conv3d`.
+
+    Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
+    stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
+
+    Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (in_channels,
+    out_channels / groups, *kernel_size), bias (out_channels,).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: the distance of windows in the result. Default: 1.
+        padding: what `Conv3d` would have added: cut off at both ends. Default: 0.
+        output_padding: how much longer the result is at its ends. Default: 0.
+        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+        bias: whether there is one. Default: True.
+        dilation: the distance between the elements of a window. Default: 1.
+        padding_mode: "zeros". Default: 'zeros'.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ConvTranspose3d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4, 4, 4)).shape
+        lucid.Size([1, 8, 8, 8, 8])
+    """
 
     rank = 3

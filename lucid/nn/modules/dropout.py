@@ -27,35 +27,110 @@ class _DropoutNd(Module):
 
 
 class Dropout(_DropoutNd):
-    """Zero each element with probability p while training, and scale the others by 1 / (1 - p)."""
+    """Zero each element with probability p while training, and scale the others by 1 / (1 - p).
+
+    In eval mode the input comes back.
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        p: the probability of an element to be dropped. Default: 0.5.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Dropout(0.5).eval()(lucid.ones(3))
+        tensor([1., 1., 1.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout(input, live_attribute(self, "p"), self.training, self.inplace)
 
 
 class Dropout1d(_DropoutNd):
-    """Zero whole channels of (n, c, l) with probability p while training, and scale the others."""
+    """Zero whole channels of (n, c, l) with probability p while training, and scale the others.
+
+    Each channel of each example is kept or dropped whole; in eval mode nothing is.
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        p: the probability of an element to be dropped. Default: 0.5.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Dropout1d(0.5).eval()(lucid.ones(1, 2, 2)).shape
+        lucid.Size([1, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout1d(input, live_attribute(self, "p"), self.training, self.inplace)
 
 
 class Dropout2d(_DropoutNd):
-    """Zero whole channels of (n, c, h, w) with probability p while training, scale the others."""
+    """Zero whole channels of (n, c, h, w) with probability p while training, scale the others.
+
+    Each channel of each example is kept or dropped whole; in eval mode nothing is.
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        p: the probability of an element to be dropped. Default: 0.5.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Dropout2d(0.5).eval()(lucid.ones(1, 2, 2, 2)).shape
+        lucid.Size([1, 2, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout2d(input, live_attribute(self, "p"), self.training, self.inplace)
 
 
 class Dropout3d(_DropoutNd):
-    """Zero whole channels of (n, c, d, h, w) with probability p while training."""
+    """Zero whole channels of (n, c, d, h, w) with probability p while training.
+
+    Each channel of each example is kept or dropped whole; in eval mode nothing is.
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        p: the probability of an element to be dropped. Default: 0.5.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Dropout3d(0.5).eval()(lucid.ones(1, 2, 2, 2, 2)).shape
+        lucid.Size([1, 2, 2, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout3d(input, live_attribute(self, "p"), self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):
-    """Dropout for selu networks: mean 0 and variance 1 are kept."""
+    """Dropout for selu networks: mean 0 and variance 1 are kept.
+
+    In eval mode the input comes back.
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        p: the probability of an element to be dropped. Default: 0.5.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AlphaDropout(0.5).eval()(lucid.ones(3))
+        tensor([1., 1., 1.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return alpha_dropout(input, self.p, self.training, self.inplace)

@@ -28,7 +28,25 @@ def _refuse_options(
 class Embedding(Module):
     """Rows of the weight (num_embeddings, embedding_dim) by index; they start standard normal.
 
-    padding_idx: a row that starts as zeros and gets no gradient; negative counts from the end.
+    Args:
+        num_embeddings: how many rows there are.
+        embedding_dim: how long each is.
+        padding_idx: a row that starts as zeros and gets no gradient; negative counts from the end.
+        max_norm: rows that are looked up are shortened to this norm, in place. None for no bound.
+        norm_type: of which order that norm is. Default: 2.0.
+        scale_grad_by_freq: divide a row's gradient by how often it was looked up. Default: False.
+        sparse: accepted for PyTorch's sake; gradients are dense. Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Raises:
+        OptionError: `padding_idx` is outside of the table.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Embedding(10, 3)(lucid.tensor([[1, 2, 4]])).shape
+        lucid.Size([1, 3, 3])
     """
 
     def __init__(
@@ -86,7 +104,27 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """Sums, means or maxima of the rows that each bag names, see `functional.embedding_bag`."""
+    """Sums, means or maxima of the rows that each bag names, see `functional.embedding_bag`.
+
+    Args:
+        num_embeddings: how many rows there are.
+        embedding_dim: how long each is.
+        max_norm: rows that are looked up are shortened to this norm, in place. None for no bound.
+        norm_type: of which order that norm is. Default: 2.0.
+        scale_grad_by_freq: divide a row's gradient by how often it was looked up. Default: False.
+        mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
+        sparse: accepted for PyTorch's sake; gradients are dense. Default: False.
+        include_last_offset: the last offset is the end of the last bag. Default: False.
+        padding_idx: the row that counts nothing. None for none.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
+        lucid.Size([2, 3])
+    """
 
     def __init__(
         self,

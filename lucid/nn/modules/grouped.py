@@ -14,7 +14,25 @@ from lucid.tensor.tensor import Tensor
 
 
 class GroupNorm(Module):
-    """Standardize groups of channels of each example; then scale and shift each channel."""
+    """Standardize groups of channels of each example; then scale and shift each channel.
+
+    Args:
+        num_groups: into how many groups the channels are cut.
+        num_channels: how many channels there are (axis 1).
+        eps: keeps the division finite. Default: 1e-05.
+        affine: train a weight and a bias for each channel. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Raises:
+        OptionError: the channels can't be cut into that many groups.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.GroupNorm(2, 4)(lucid.randn(1, 4, 3)).shape
+        lucid.Size([1, 4, 3])
+    """
 
     weight: Parameter | None
     bias: Parameter | None
@@ -53,7 +71,20 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Divide by a power of the mean square of `size` neighbouring channels."""
+    """Divide by a power of the mean square of `size` neighbouring channels.
+
+    Args:
+        size: how many channels are looked at.
+        alpha: the factor of the mean square. Default: 0.0001.
+        beta: the power. Default: 0.75.
+        k: what is added to it. Default: 1.0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LocalResponseNorm(2)(lucid.ones(1, 3, 1)).flatten()
+        tensor([1.0000, 0.9999, 0.9999])
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()

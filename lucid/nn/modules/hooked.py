@@ -69,9 +69,23 @@ class Hooked:
     ) -> HookHandle:
         """Call `hook(module, args, result)` after each forward; it may return another result.
 
-        prepend: before the module's other hooks of this kind, but after the global ones.
-        with_kwargs: the call is `hook(module, args, kwargs, result)`.
-        always_call: also when the module's call raises; what the hook raises then is a warning.
+        Args:
+            hook: what is called.
+            prepend: before the module's other hooks of this kind, but after the global ones.
+                Default: False.
+            with_kwargs: the call is `hook(module, args, kwargs, result)`. Default: False.
+            always_call: also when the module's call raises; what the hook raises then is a warning.
+                Default: False.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer = nn.Linear(3, 2)
+            >>> def hook(module, args, result):
+            ...     return result * 0
+            >>> handle = layer.register_forward_hook(hook)
+            >>> layer(lucid.ones(3)).abs()
+            tensor([0., 0.], grad_fn=<AbsBackward>)
         """
         return self._add_hook("_forward_hooks", hook, prepend, with_kwargs, always_call)
 
@@ -80,8 +94,22 @@ class Hooked:
     ) -> HookHandle:
         """Call `hook(module, args)` before each forward; it may return other arguments.
 
-        prepend: before the module's other hooks of this kind, but after the global ones.
-        with_kwargs: the call is `hook(module, args, kwargs)`, and it may return a pair of both.
+        Args:
+            hook: what is called.
+            prepend: before the module's other hooks of this kind, but after the global ones.
+                Default: False.
+            with_kwargs: the call is `hook(module, args, kwargs)`, and it may return a pair of both.
+                Default: False.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer = nn.Linear(3, 2)
+            >>> def hook(module, args):
+            ...     print(args[0].shape)
+            >>> handle = layer.register_forward_pre_hook(hook)
+            >>> _ = layer(lucid.ones(3))
+            lucid.Size([3])
         """
         return self._add_hook("_forward_pre_hooks", hook, prepend, with_kwargs)
 
@@ -93,6 +121,20 @@ class Hooked:
         gradients of the inputs. When no input requires grad, it is called once the outputs'
         gradients are known. What the module gets and gives are views then, which can't be written
         in place.
+
+        Args:
+            hook: what is called.
+            prepend: call it before the other hooks. Default: False.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer = nn.Linear(3, 2)
+            >>> def hook(module, grad_input, grad_output):
+            ...     print(grad_output)
+            >>> handle = layer.register_full_backward_hook(hook)
+            >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
+            (tensor([1., 1.]),)
         """
         return self._add_hook("_backward_hooks", hook, prepend)
 
@@ -100,6 +142,20 @@ class Hooked:
         """Call `hook(module, grad_output)` before the module's backward.
 
         It may return other gradients of the outputs. Else as `register_full_backward_hook`.
+
+        Args:
+            hook: what is called.
+            prepend: call it before the other hooks. Default: False.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer = nn.Linear(3, 2)
+            >>> def hook(module, grad_output):
+            ...     print(grad_output)
+            >>> handle = layer.register_full_backward_pre_hook(hook)
+            >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
+            (tensor([1., 1.]),)
         """
         return self._add_hook("_backward_pre_hooks", hook, prepend)
 

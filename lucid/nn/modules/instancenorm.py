@@ -58,18 +58,81 @@ class _InstanceNorm(_NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, l) or (c, l)."""
+    """Standardize each channel of each example, (n, c, l) or (c, l).
+
+    `(x - mean) / sqrt(var + eps)`, then `weight` and `bias` if `affine`.
+
+    Reference: Ulyanov et al., "Instance Normalization", 2016.
+
+    Args:
+        num_features: how many channels there are.
+        eps: keeps the division finite. Default: 1e-05.
+        momentum: how far the running statistics move towards the batch's; None for their mean over
+            all batches. Default: 0.1.
+        affine: train a weight and a bias for each channel. Default: False.
+        track_running_stats: keep running statistics, which eval mode uses. Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
+        lucid.Size([4, 3, 2])
+    """
 
     with_batch = 3
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, h, w) or (c, h, w)."""
+    """Standardize each channel of each example, (n, c, h, w) or (c, h, w).
+
+    `(x - mean) / sqrt(var + eps)`, then `weight` and `bias` if `affine`.
+
+    Reference: Ulyanov et al., "Instance Normalization", 2016.
+
+    Args:
+        num_features: how many channels there are.
+        eps: keeps the division finite. Default: 1e-05.
+        momentum: how far the running statistics move towards the batch's; None for their mean over
+            all batches. Default: 0.1.
+        affine: train a weight and a bias for each channel. Default: False.
+        track_running_stats: keep running statistics, which eval mode uses. Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.InstanceNorm2d(3)(lucid.randn(4, 3, 2, 2)).shape
+        lucid.Size([4, 3, 2, 2])
+    """
 
     with_batch = 4
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, d, h, w) or (c, d, h, w)."""
+    """Standardize each channel of each example, (n, c, d, h, w) or (c, d, h, w).
+
+    `(x - mean) / sqrt(var + eps)`, then `weight` and `bias` if `affine`.
+
+    Reference: Ulyanov et al., "Instance Normalization", 2016.
+
+    Args:
+        num_features: how many channels there are.
+        eps: keeps the division finite. Default: 1e-05.
+        momentum: how far the running statistics move towards the batch's; None for their mean over
+            all batches. Default: 0.1.
+        affine: train a weight and a bias for each channel. Default: False.
+        track_running_stats: keep running statistics, which eval mode uses. Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.InstanceNorm3d(3)(lucid.randn(4, 3, 2, 2, 2)).shape
+        lucid.Size([4, 3, 2, 2, 2])
+    """
 
     with_batch = 5

@@ -63,7 +63,22 @@ def _initialize(module: Module, args: Any, kwargs: Any) -> None:
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """A `Linear` with as many input features as the last axis of its first input has elements."""
+    """A `Linear` with as many input features as the last axis of its first input has elements.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        out_features: the size of the result's last axis.
+        bias: whether there is one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
+        lucid.Size([5, 2])
+    """
 
     cls_to_become = Linear
 
@@ -157,37 +172,127 @@ class _LazyTransposed(_LazyConvolution):
 
 
 class LazyConv1d(_LazyDirect, Conv1d):
-    """A `Conv1d` that takes `in_channels` from its first input."""
+    """A `Conv1d` that takes `in_channels` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyConv1d(8, 3)(lucid.ones(1, 3, 4)).shape
+        lucid.Size([1, 8, 2])
+    """
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyDirect, Conv2d):
-    """A `Conv2d` that takes `in_channels` from its first input."""
+    """A `Conv2d` that takes `in_channels` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyConv2d(8, 3)(lucid.ones(1, 3, 4, 4)).shape
+        lucid.Size([1, 8, 2, 2])
+    """
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyDirect, Conv3d):
-    """A `Conv3d` that takes `in_channels` from its first input."""
+    """A `Conv3d` that takes `in_channels` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyConv3d(8, 3)(lucid.ones(1, 3, 4, 4, 4)).shape
+        lucid.Size([1, 8, 2, 2, 2])
+    """
 
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
-    """A `ConvTranspose1d` that takes `in_channels` from its first input."""
+    """A `ConvTranspose1d` that takes `in_channels` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyConvTranspose1d(8, 2)(lucid.ones(1, 3, 4)).shape
+        lucid.Size([1, 8, 5])
+    """
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
-    """A `ConvTranspose2d` that takes `in_channels` from its first input."""
+    """A `ConvTranspose2d` that takes `in_channels` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyConvTranspose2d(8, 2)(lucid.ones(1, 3, 4, 4)).shape
+        lucid.Size([1, 8, 5, 5])
+    """
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
-    """A `ConvTranspose3d` that takes `in_channels` from its first input."""
+    """A `ConvTranspose3d` that takes `in_channels` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        out_channels: channels of the result.
+        kernel_size: the size of a window; an int, or one for each axis.
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyConvTranspose3d(8, 2)(lucid.ones(1, 3, 4, 4, 4)).shape
+        lucid.Size([1, 8, 5, 5, 5])
+    """
 
     cls_to_become = ConvTranspose3d
 
@@ -222,36 +327,114 @@ class _LazyNorm(LazyModuleMixin):
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """A `BatchNorm1d` that takes `num_features` from its first input."""
+    """A `BatchNorm1d` that takes `num_features` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyBatchNorm1d()(lucid.ones(2, 3, 4)).shape
+        lucid.Size([2, 3, 4])
+    """
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """A `BatchNorm2d` that takes `num_features` from its first input."""
+    """A `BatchNorm2d` that takes `num_features` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyBatchNorm2d()(lucid.ones(2, 3, 4, 4)).shape
+        lucid.Size([2, 3, 4, 4])
+    """
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """A `BatchNorm3d` that takes `num_features` from its first input."""
+    """A `BatchNorm3d` that takes `num_features` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyBatchNorm3d()(lucid.ones(2, 3, 4, 4, 4)).shape
+        lucid.Size([2, 3, 4, 4, 4])
+    """
 
     cls_to_become = BatchNorm3d
 
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """An `InstanceNorm1d` that takes `num_features` from its first input."""
+    """An `InstanceNorm1d` that takes `num_features` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyInstanceNorm1d()(lucid.ones(2, 3, 4)).shape
+        lucid.Size([2, 3, 4])
+    """
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """An `InstanceNorm2d` that takes `num_features` from its first input."""
+    """An `InstanceNorm2d` that takes `num_features` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyInstanceNorm2d()(lucid.ones(2, 3, 4, 4)).shape
+        lucid.Size([2, 3, 4, 4])
+    """
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """An `InstanceNorm3d` that takes `num_features` from its first input."""
+    """An `InstanceNorm3d` that takes `num_features` from its first input.
+
+    Its parameters are uninitialized until then; an optimizer is made after the first call.
+
+    Args:
+        *args: the other arguments of that module, but for those that the input tells.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LazyInstanceNorm3d()(lucid.ones(2, 3, 4, 4, 4)).shape
+        lucid.Size([2, 3, 4, 4, 4])
+    """
 
     cls_to_become = InstanceNorm3d

@@ -17,7 +17,20 @@ from lucid.tensor.tensor import Tensor
 
 
 class Identity(Module):
-    """Returns its input; takes any arguments."""
+    """Returns its input; takes any arguments.
+
+    A place holder for a layer that isn't there.
+
+    Args:
+        *args: not looked at.
+        **kwargs: not looked at.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Identity()(lucid.ones(2))
+        tensor([1., 1.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -31,6 +44,19 @@ class Linear(Module):
 
     Weight (out_features, in_features) and bias (out_features,) start uniform in
     [-1/sqrt(in_features), 1/sqrt(in_features)).
+
+    Args:
+        in_features: the size of the input's last axis.
+        out_features: the size of the result's last axis.
+        bias: whether there is one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Linear(3, 2)(lucid.ones(5, 3)).shape
+        lucid.Size([5, 2])
     """
 
     bias: Parameter | None
@@ -70,7 +96,20 @@ class Linear(Module):
 
 
 class Flatten(Module):
-    """Join the axes from `start_dim` to `end_dim` into one."""
+    """Join the axes from `start_dim` to `end_dim` into one.
+
+    The first axis, of the batch, stays by default.
+
+    Args:
+        start_dim: the first of the axes. Default: 1.
+        end_dim: the last of the axes. Default: -1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Flatten()(lucid.ones(2, 3, 4)).shape
+        lucid.Size([2, 12])
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -85,7 +124,24 @@ class Flatten(Module):
 
 
 class Bilinear(Module):
-    """input1 @ weight[k] @ input2 + bias[k], weights uniform in ±1/sqrt(in1_features)."""
+    """input1 @ weight[k] @ input2 + bias[k], weights uniform in ±1/sqrt(in1_features).
+
+    `forward(input1, input2)`: weight (out_features, in1_features, in2_features).
+
+    Args:
+        in1_features: of the first input.
+        in2_features: of the second input.
+        out_features: of the result, one matrix each.
+        bias: whether there is one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Bilinear(2, 4, 3)(lucid.ones(5, 2), lucid.ones(5, 4)).shape
+        lucid.Size([5, 3])
+    """
 
     bias: Parameter | None
 
@@ -126,7 +182,18 @@ class Bilinear(Module):
 
 
 class Unflatten(Module):
-    """Split axis `dim` into axes of the given sizes."""
+    """Split axis `dim` into axes of the given sizes.
+
+    Args:
+        dim: the axis to split.
+        unflattened_size: the sizes of the new axes; -1 for what is left.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Unflatten(1, (2, 3))(lucid.ones(4, 6)).shape
+        lucid.Size([4, 2, 3])
+    """
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:
         super().__init__()

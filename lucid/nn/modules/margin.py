@@ -20,7 +20,20 @@ class _MarginLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """1 - cos where the target is 1, max(cos - margin, 0) where it is -1."""
+    """1 - cos where the target is 1, max(cos - margin, 0) where it is -1.
+
+    `forward(input1, input2, target)`; see `functional.cosine_embedding_loss`.
+
+    Args:
+        margin: the cosine from which on pairs of target -1 count. Default: 0.0.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.CosineEmbeddingLoss()(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
+        tensor(0.5000)
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         margin = live_attribute(self, "margin")
@@ -28,7 +41,21 @@ class CosineEmbeddingLoss(_MarginLoss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """max(-target * (input1 - input2) + margin, 0)."""
+    """max(-target * (input1 - input2) + margin, 0).
+
+    `forward(input1, input2, target)`: the target is 1 where the first should be greater, -1 where
+    the second.
+
+    Args:
+        margin: how far apart the two must be for no loss. Default: 0.0.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.MarginRankingLoss()(lucid.ones(1), lucid.zeros(1), lucid.ones(1))
+        tensor(0.)
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         margin = live_attribute(self, "margin")
@@ -36,7 +63,21 @@ class MarginRankingLoss(_MarginLoss):
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """input where the target is 1, max(margin - input, 0) where it is -1."""
+    """input where the target is 1, max(margin - input, 0) where it is -1.
+
+    A loss, reduced to a number unless `reduction="none"`. `forward(input, target)`; see
+    `functional.hinge_embedding_loss`.
+
+    Args:
+        margin: how far apart the two must be for no loss. Default: 1.0.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.HingeEmbeddingLoss()(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
+        tensor(0.4500)
+    """
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(margin, reduction)
@@ -47,7 +88,24 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class TripletMarginLoss(_MarginLoss):
-    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) for the p-norm."""
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) for the p-norm.
+
+    `forward(anchor, positive, negative)`; see `functional.triplet_margin_loss`.
+
+    Args:
+        margin: how far apart the two must be for no loss. Default: 1.0.
+        p: the order of the norm. Default: 2.0.
+        eps: added to each difference. Default: 1e-06.
+        swap: the negative's distance is the smaller of those to anchor and positive. Default:
+            False.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.TripletMarginLoss()(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
+        tensor(0.5000)
+    """
 
     def __init__(
         self,
@@ -70,7 +128,25 @@ class TripletMarginLoss(_MarginLoss):
 
 
 class TripletMarginWithDistanceLoss(_MarginLoss):
-    """As `TripletMarginLoss`, with a distance of the caller's."""
+    """As `TripletMarginLoss`, with a distance of the caller's.
+
+    `forward(anchor, positive, negative)`.
+
+    Args:
+        distance_function: gives the distances of two batches. None is the Euclidean distance.
+        margin: how far apart the two must be for no loss. Default: 1.0.
+        swap: the negative's distance is the smaller of those to anchor and positive. Default:
+            False.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> x, y = lucid.zeros(1, 2), lucid.ones(1, 2)
+        >>> taxi = lambda a, b: (a - b).abs().sum(-1)
+        >>> nn.TripletMarginWithDistanceLoss(distance_function=taxi)(x, x, y)
+        tensor(0.)
+    """
 
     def __init__(
         self,
@@ -97,21 +173,64 @@ class TripletMarginWithDistanceLoss(_MarginLoss):
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-target * input))."""
+    """log(1 + exp(-target * input)).
+
+    A loss, reduced to a number unless `reduction="none"`. `forward(input, target)`; see
+    `functional.soft_margin_loss`.
+
+    Args:
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.SoftMarginLoss()(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
+        tensor(0.6931)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Binary cross entropy of each class, averaged over the last axis."""
+    """Binary cross entropy of each class, averaged over the last axis.
+
+    A loss, reduced to a number unless `reduction="none"`. `forward(input, target)`; see
+    `functional.multilabel_soft_margin_loss`.
+
+    Args:
+        weight: a factor for each class. None for 1.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.MultiLabelSoftMarginLoss()(lucid.zeros(1, 2), lucid.ones(1, 2))
+        tensor(0.6931)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
 
 
 class MultiMarginLoss(_WeightedLoss):
-    """Mean over the other classes of max(margin - input[target] + input, 0) ** p."""
+    """Mean over the other classes of max(margin - input[target] + input, 0) ** p.
+
+    A loss, reduced to a number unless `reduction="none"`. `forward(input, target)`; see
+    `functional.multi_margin_loss`.
+
+    Args:
+        p: the power, 1 or 2. Default: 1.
+        margin: how far apart the two must be for no loss. Default: 1.0.
+        weight: a factor for each class. None for 1.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.MultiMarginLoss()(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
+        tensor(0.9000)
+    """
 
     def __init__(
         self,
@@ -130,7 +249,22 @@ class MultiMarginLoss(_WeightedLoss):
 
 
 class GaussianNLLLoss(_Loss):
-    """Negative log likelihood of a normal distribution with a mean and a variance."""
+    """Negative log likelihood of a normal distribution with a mean and a variance.
+
+    A loss, reduced to a number unless `reduction="none"`. `forward(input, target, var)`; see
+    `functional.gaussian_nll_loss`.
+
+    Args:
+        full: add the term that doesn't depend on the input. Default: False.
+        eps: keeps the division finite. Default: 1e-06.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.GaussianNLLLoss()(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
+        tensor(0.5000)
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction)
@@ -143,7 +277,23 @@ class GaussianNLLLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """Negative log likelihood of a Poisson distribution with (the logarithm of) a rate."""
+    """Negative log likelihood of a Poisson distribution with (the logarithm of) a rate.
+
+    A loss, reduced to a number unless `reduction="none"`. `forward(input, target)`; see
+    `functional.poisson_nll_loss`.
+
+    Args:
+        log_input: the input holds logarithms of rates. Default: True.
+        full: add the term that doesn't depend on the input. Default: False.
+        eps: keeps the division finite. Default: 1e-08.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.PoissonNLLLoss()(lucid.zeros(2), lucid.ones(2))
+        tensor(1.)
+    """
 
     def __init__(
         self,
@@ -163,14 +313,45 @@ class PoissonNLLLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """The mean of max(1 - (x[target] - x[other]), 0), for targets up to the first -1."""
+    """The mean of max(1 - (x[target] - x[other]), 0), for targets up to the first -1.
+
+    A loss, reduced to a number unless `reduction="none"`. `forward(input, target)`; see
+    `functional.multilabel_margin_loss`.
+
+    Args:
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.MultiLabelMarginLoss()(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
+        tensor(0.2333)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, self.reduction)
 
 
 class CTCLoss(_Loss):
-    """-log p(targets | log_probs), over all alignments with blanks between labels."""
+    """-log p(targets | log_probs), over all alignments with blanks between labels.
+
+    `forward(log_probs, targets, input_lengths, target_lengths)`; see `functional.ctc_loss`.
+
+    Reference: Graves et al., 2006.
+
+    Args:
+        blank: the class of the blank. Default: 0.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        zero_infinity: infinite losses, of targets that are too long, and their gradients are 0.
+            Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> log_probs = nn.LogSoftmax(-1)(lucid.zeros(4, 1, 3))
+        >>> nn.CTCLoss()(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
+        tensor(0.8432)
+    """
 
     def __init__(
         self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False

@@ -56,6 +56,20 @@ class Module(Hooked, StateHooked):
 
     Attributes:
         training: what `train()` and `eval()` set; dropout and batch norm read it.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> class Scaled(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.scale = nn.Parameter(lucid.ones(1))
+        ...         self.inner = nn.Linear(3, 2)
+        ...
+        ...     def forward(self, x):
+        ...         return self.scale * self.inner(x)
+        >>> [name for name, _ in Scaled().named_parameters()]
+        ['scale', 'inner.weight', 'inner.bias']
     """
 
     training: bool
@@ -74,7 +88,25 @@ class Module(Hooked, StateHooked):
     # ------------------------------------------------------------------ calling
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's result; subclasses define it. Raises `MissingRuleError`."""
+        """Compute the module's result; subclasses define it. Raises `MissingRuleError`.
+
+        It is called by `module(...)`, with the hooks around it.
+
+        Raises `MissingRuleError` where a subclass has none.
+
+        Args:
+            *args: what the subclass takes.
+            **kwargs: what the subclass takes, by name.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> class Double(nn.Module):
+            ...     def forward(self, x):
+            ...         return 2 * x
+            >>> Double()(lucid.ones(2)), Double().forward(lucid.ones(2))
+            (tensor([2., 2.]), tensor([2., 2.]))
+        """
         raise MissingRuleError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
@@ -194,7 +226,21 @@ class Module(Hooked, StateHooked):
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is state but isn't trained, such as a running mean.
 
-        persistent: whether it belongs into the state dict.
+        Args:
+            name: what it is called; without dots.
+            tensor: the buffer, or None for its place.
+            persistent: whether it belongs into the state dict. Default: True.
+
+        Raises:
+            ArgumentError: it isn't a tensor.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Module()
+            >>> net.register_buffer("calls", lucid.zeros(()))
+            >>> net.calls
+            tensor(0.)
         """
         self._check_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -207,7 +253,24 @@ class Module(Hooked, StateHooked):
         tracing.note_change()
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter, or the place for one (None)."""
+        """Add a parameter, or the place for one (None).
+
+        Args:
+            name: what it is called; without dots.
+            param: the parameter, or None for its place.
+
+        Raises:
+            ArgumentError: it isn't a Parameter.
+            OptionError: it has a history.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Module()
+            >>> net.register_parameter("scale", nn.Parameter(lucid.ones(1)))
+            >>> net.scale.shape
+            lucid.Size([1])
+        """
         self._check_name("parameter", name, "_parameters")
         if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(
@@ -223,11 +286,42 @@ class Module(Hooked, StateHooked):
         tracing.note_change()
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """Add a submodule by name, as `add_module` does."""
+        """Add a submodule by name, as `add_module` does.
+
+        It becomes an attribute, and its parameters are the module's.
+
+        Args:
+            name: what it is called; without dots.
+            module: the module, or None.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Module()
+            >>> net.register_module("act", nn.ReLU())
+            >>> net.act
+            ReLU()
+        """
         self.add_module(name, module)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a submodule; it can be read as an attribute of this name."""
+        """Add a submodule; it can be read as an attribute of this name.
+
+        Args:
+            name: what it is called; without dots.
+            module: the module, or None.
+
+        Raises:
+            ArgumentError: it isn't a Module.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Module()
+            >>> net.add_module("first", nn.Linear(3, 2))
+            >>> net.first
+            Linear(in_features=3, out_features=2, bias=True)
+        """
         if module is not None and not isinstance(module, Module):
             raise ArgumentError(
                 f"{type(module).__name__} is not a Module subclass"
@@ -242,7 +336,20 @@ class Module(Hooked, StateHooked):
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """Yield this module and all below it with their paths, parents first."""
+        """Yield this module and all below it with their paths, parents first.
+
+        Args:
+            memo: modules that are left out, a set; it grows.
+            prefix: what paths begin with. Default: ''.
+            remove_duplicate: name what is shared once only. Default: True.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> [name for name, _ in net.named_modules()]
+            ['', '0', '1']
+        """
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -259,12 +366,28 @@ class Module(Hooked, StateHooked):
         return Module.named_modules(self)
 
     def modules(self) -> Iterator[Module]:
-        """Yield this module and all below it, parents first; each once."""
+        """Yield this module and all below it, parents first; each once.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> [type(module).__name__ for module in net.modules()]
+            ['Sequential', 'Linear', 'ReLU']
+        """
         for _, module in self.named_modules():
             yield module
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yield the direct submodules with their names; each once."""
+        """Yield the direct submodules with their names; each once.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> [name for name, _ in net.named_children()]
+            ['0', '1']
+        """
         seen: set[Module] = set()
         for name, child in self._modules.items():
             if child is not None and child not in seen:
@@ -272,7 +395,17 @@ class Module(Hooked, StateHooked):
                 yield name, child
 
     def children(self) -> Iterator[Module]:
-        """Yield the direct submodules; each once."""
+        """Yield the direct submodules; each once.
+
+        Those below them are not among them; see `modules`.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> list(net.children())
+            [Linear(in_features=3, out_features=2, bias=True), ReLU()]
+        """
         for _, child in self.named_children():
             yield child
 
@@ -294,27 +427,90 @@ class Module(Hooked, StateHooked):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """Yield the parameters with their paths; a shared one once, by its first path."""
+        """Yield the parameters with their paths; a shared one once, by its first path.
+
+        Args:
+            prefix: what paths begin with. Default: ''.
+            recurse: those of submodules, too. Default: True.
+            remove_duplicate: name what is shared once only. Default: True.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> [name for name, _ in net.named_parameters()]
+            ['0.weight', '0.bias']
+        """
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """Yield the parameters; a shared one once."""
+        """Yield the parameters; a shared one once.
+
+        What an optimizer is made with.
+
+        Args:
+            recurse: those of submodules, too. Default: True.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> sum(p.numel() for p in nn.Linear(3, 2).parameters())
+            8
+        """
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Yield the buffers with their paths; a shared one once, by its first path."""
+        """Yield the buffers with their paths; a shared one once, by its first path.
+
+        Args:
+            prefix: what paths begin with. Default: ''.
+            recurse: those of submodules, too. Default: True.
+            remove_duplicate: name what is shared once only. Default: True.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> [name for name, _ in nn.BatchNorm1d(3).named_buffers()]
+            ['running_mean', 'running_var', 'num_batches_tracked']
+        """
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Yield the buffers; a shared one once."""
+        """Yield the buffers; a shared one once.
+
+        Buffers are state that isn't trained, such as running means.
+
+        Args:
+            recurse: those of submodules, too. Default: True.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> [b.shape for b in nn.BatchNorm1d(3).buffers()]
+            [lucid.Size([3]), lucid.Size([3]), lucid.Size([])]
+        """
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
     def get_submodule(self, target: str) -> Module:
-        """The module at a dotted path; "" is this one. Raises `NoSuchAttributeError`."""
+        """The module at a dotted path; "" is this one. Raises `NoSuchAttributeError`.
+
+        Args:
+            target: the path: names, joined by dots.
+
+        Raises:
+            NoSuchAttributeError: there is nothing of that name.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> net.get_submodule("1")
+            ReLU()
+        """
         module: Any = self
         for name in target.split(".") if target else ():
             if not hasattr(module, name):
@@ -329,6 +525,22 @@ class Module(Hooked, StateHooked):
         """Put a module at a dotted path, in place of one or, unless `strict`, as a new one.
 
         Raises: `OptionError` for an empty path or what is no Module, `NoSuchAttributeError`.
+
+        Args:
+            target: the path: names, joined by dots.
+            module: what is put there.
+            strict: there must be one already. Default: False.
+
+        Raises:
+            OptionError: an empty path, or what is no Module.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> net.set_submodule("1", nn.Tanh())
+            >>> net[1]
+            Tanh()
         """
         if not target:
             raise OptionError("Cannot set the submodule without a target name!")
@@ -341,7 +553,25 @@ class Module(Hooked, StateHooked):
         setattr(parent, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter at a dotted path. Raises `NoSuchAttributeError`."""
+        """The parameter at a dotted path. Raises `NoSuchAttributeError`.
+
+        Names of modules and of the parameter, joined by dots.
+
+        Raises `NoSuchAttributeError`.
+
+        Args:
+            target: the path: names, joined by dots.
+
+        Raises:
+            NoSuchAttributeError: there is nothing of that name.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> net.get_parameter("0.bias").shape
+            lucid.Size([2])
+        """
         path, _, name = target.rpartition(".")
         value = getattr(self.get_submodule(path), name)
         if not isinstance(value, Parameter):
@@ -349,7 +579,24 @@ class Module(Hooked, StateHooked):
         return value
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer at a dotted path. Raises `NoSuchAttributeError`."""
+        """The buffer at a dotted path. Raises `NoSuchAttributeError`.
+
+        Names of modules and of the buffer, joined by dots.
+
+        Raises `NoSuchAttributeError`.
+
+        Args:
+            target: the path: names, joined by dots.
+
+        Raises:
+            NoSuchAttributeError: there is nothing of that name.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.BatchNorm1d(2).get_buffer("running_mean")
+            tensor([0., 0.])
+        """
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
         if module._buffers.get(name) is None:
@@ -360,14 +607,44 @@ class Module(Hooked, StateHooked):
     # ------------------------------------------------------------------ changing the tree
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
-        """Call `fn` on every module, children first."""
+        """Call `fn` on every module, children first.
+
+        Often to set initial values. Returns the module.
+
+        Args:
+            fn: gets each module; what it returns doesn't matter.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+            >>> _ = net.apply(lambda module: print(type(module).__name__))
+            Linear
+            ReLU
+            Sequential
+        """
         for child in self.children():
             child.apply(fn)
         fn(self)
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Set `training` here and below."""
+        """Set `training` here and below.
+
+        Dropout and batch norm read it. Returns the module.
+
+        Args:
+            mode: what it is set to. Default: True.
+
+        Raises:
+            OptionError: it is no bool.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Dropout(0.5).train(False).training
+            False
+        """
         if not isinstance(mode, bool):
             raise OptionError("training mode is expected to be boolean")
         for module in self.modules():
@@ -375,17 +652,51 @@ class Module(Hooked, StateHooked):
         return self
 
     def eval(self) -> Self:
-        """Set `training` to False here and below."""
+        """Set `training` to False here and below.
+
+        Dropout and batch norm behave otherwise then. Returns the module.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Dropout(0.5).eval()(lucid.ones(2))
+            tensor([1., 1.])
+        """
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set whether the parameters require grad."""
+        """Set whether the parameters require grad.
+
+        Without it a backward leaves them alone. Returns the module.
+
+        Args:
+            requires_grad: what they are set to. Default: True.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Linear(3, 2).requires_grad_(False).weight.requires_grad
+            False
+        """
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the parameters' gradients, or fill them with zeros."""
+        """Forget the parameters' gradients, or fill them with zeros.
+
+        Args:
+            set_to_none: forget them; else fill them with zeros. Default: True.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer = nn.Linear(3, 2)
+            >>> layer(lucid.ones(3)).sum().backward()
+            >>> layer.zero_grad()
+            >>> print(layer.weight.grad)
+            None
+        """
         for parameter in self.parameters():
             if set_to_none:
                 parameter.grad = None
@@ -409,6 +720,16 @@ class Module(Hooked, StateHooked):
         """Cast floating point parameters and buffers; `to(dtype)`, `to(tensor)`, `to("cpu")`.
 
         Raises `OptionError` for any other device, `ArgumentError` for an integer dtype.
+
+        Args:
+            *args: a dtype, a device, or a tensor that has them.
+            **kwargs: `dtype=`, `device=`.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Linear(3, 2).to(lucid.float64).weight.dtype
+            lucid.float64
         """
         check_memory_format(kwargs.get("memory_format"), "Module.to")
         for argument in (*args, kwargs.get("device"), kwargs.get("dtype"), kwargs.get("tensor")):
@@ -425,24 +746,72 @@ class Module(Hooked, StateHooked):
         self._apply(lambda t: t.to(dtype) if t.dtype.is_floating_point else t)
 
     def float(self) -> Self:
-        """Cast floating point parameters and buffers to float32."""
+        """Cast floating point parameters and buffers to float32.
+
+        In place; integers stay as they are. Returns the module.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Linear(3, 2).double().float().weight.dtype
+            lucid.float32
+        """
         return self.to(f32)
 
     def double(self) -> Self:
-        """Cast floating point parameters and buffers to float64."""
+        """Cast floating point parameters and buffers to float64.
+
+        In place; integers stay as they are. Returns the module.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Linear(3, 2).double().weight.dtype
+            lucid.float64
+        """
         return self.to(f64)
 
     def type(self, dst_type: DType | str) -> Self:
-        """Cast all parameters and buffers to a dtype."""
+        """Cast all parameters and buffers to a dtype.
+
+        In place; returns the module.
+
+        Args:
+            dst_type: a dtype, or the name of a tensor class.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Linear(3, 2).type(lucid.float64).weight.dtype
+            lucid.float64
+        """
         dtype = as_dtype(dst_type, "Module.type")
         return self._apply(lambda t: t.to(dtype))
 
     def share_memory(self) -> Self:
-        """Nothing happens: threads share memory anyway."""
+        """Nothing happens: threads share memory anyway.
+
+        For programs of several processes; returns the module.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Linear(3, 2).share_memory()
+            Linear(in_features=3, out_features=2, bias=True)
+        """
         return self
 
     def cpu(self) -> Self:
-        """Nothing moves: there is only the CPU."""
+        """Nothing moves: there is only the CPU.
+
+        For programs that name devices; returns the module.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Linear(3, 2).cpu()
+            Linear(in_features=3, out_features=2, bias=True)
+        """
         return self
 
     # ------------------------------------------------------------------ state
@@ -453,6 +822,17 @@ class Module(Hooked, StateHooked):
         """Parameters and persistent buffers by path.
 
         Aliasing: the tensors share the module's memory; detached unless `keep_vars`.
+
+        Args:
+            destination: a dict to put them into. None for a new one.
+            prefix: what paths begin with. Default: ''.
+            keep_vars: give the parameters themselves, not detached. Default: False.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> list(nn.Linear(3, 2).state_dict())
+            ['weight', 'bias']
         """
         return save_state(self, {} if destination is None else destination, prefix, keep_vars)
 
@@ -461,24 +841,80 @@ class Module(Hooked, StateHooked):
     ) -> IncompatibleKeys:
         """Copy values into the parameters and buffers of the same paths, in place.
 
-        strict: missing and unexpected keys are errors; else they are returned.
-        assign: hold the given tensors themselves instead of copying.
         Raises `ModuleStateError` that lists all that doesn't fit; then nothing was changed.
+
+        Args:
+            state_dict: as `state_dict` makes it.
+            strict: missing and unexpected keys are errors; else they are returned. Default: True.
+            assign: hold the given tensors instead of copying. Default: False.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
+            >>> layer.load_state_dict(other.state_dict())
+            <All keys matched successfully>
         """
         return load_state(self, state_dict, strict, assign)
 
     def get_extra_state(self) -> Any:
-        """What the state dict holds of this module besides tensors; a subclass defines both."""
+        """What the state dict holds of this module besides tensors; a subclass defines both.
+
+        Raises:
+            MissingRuleError: the subclass defines none.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> class Counted(nn.Module):
+            ...     calls = 3
+            ...     def get_extra_state(self):
+            ...         return {"calls": self.calls}
+            >>> Counted().get_extra_state(), list(Counted().state_dict())
+            ({'calls': 3}, ['_extra_state'])
+        """
         raise MissingRuleError(f"{type(self).__name__} must define get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:
-        """Take what `get_extra_state` gave."""
+        """Take what `get_extra_state` gave.
+
+        Called while a state dict is loaded; a subclass defines both.
+
+        Args:
+            state: what the file or the state dict held.
+
+        Raises:
+            MissingRuleError: the subclass defines none.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> class Counted(nn.Module):
+            ...     calls = 0
+            ...     def get_extra_state(self):
+            ...         return {"calls": self.calls}
+            ...     def set_extra_state(self, state):
+            ...         self.calls = state["calls"]
+            >>> net = Counted()
+            >>> net.set_extra_state({"calls": 3})
+            >>> net.calls
+            3
+        """
         raise MissingRuleError(f"{type(self).__name__} must define set_extra_state()")
 
     # ------------------------------------------------------------------ printing
 
     def extra_repr(self) -> str:
-        """What `repr` shows between the parentheses besides submodules."""
+        """What `repr` shows between the parentheses besides submodules.
+
+        Subclasses override it to say what they were made with.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> nn.Linear(3, 2).extra_repr()
+            'in_features=3, out_features=2, bias=True'
+        """
         return ""
 
     def __repr__(self) -> str:

@@ -16,7 +16,26 @@ from lucid.tensor.tensor import Tensor
 
 
 class LayerNorm(Module):
-    """Standardize over the last axes, then scale by the weight and shift by the bias."""
+    """Standardize over the last axes, then scale by the weight and shift by the bias.
+
+    `(x - mean) / sqrt(var + eps) * weight + bias`, with the biased variance.
+
+    Reference: Ba et al., "Layer Normalization", 2016.
+
+    Args:
+        normalized_shape: the sizes of the last axes; an int for one.
+        eps: keeps the division finite. Default: 1e-05.
+        elementwise_affine: train a weight, and a bias where there is one. Default: True.
+        bias: whether there is one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LayerNorm(3)(lucid.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
+    """
 
     weight: Parameter | None
     bias: Parameter | None
@@ -53,7 +72,21 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divide by the root mean square over the last axes, then scale by the weight (ones)."""
+    """Divide by the root mean square over the last axes, then scale by the weight (ones).
+
+    Args:
+        normalized_shape: the sizes of the last axes; an int for one.
+        eps: keeps the division finite. None is the machine epsilon of the input's dtype.
+        elementwise_affine: train a weight, and a bias where there is one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.RMSNorm(2)(lucid.tensor([[3.0, 4.0]]))
+        tensor([[0.8485, 1.1314]], grad_fn=<MulBackward>)
+    """
 
     weight: Parameter | None
 

@@ -53,19 +53,61 @@ class _CircularPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """Put a number around the last axis."""
+    """Put a number around the last axis.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+        value: what is put there.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ConstantPad1d(1, 7.0)(lucid.ones(1, 1, 3)).shape
+        lucid.Size([1, 1, 5])
+    """
 
     rank = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """Put a number around the last two axes."""
+    """Put a number around the last two axes.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+        value: what is put there.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ConstantPad2d(1, 7.0)(lucid.ones(1, 1, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5])
+    """
 
     rank = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """Put a number around the last three axes."""
+    """Put a number around the last three axes.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+        value: what is put there.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ConstantPad3d(1, 7.0)(lucid.ones(1, 1, 3, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5, 5])
+    """
 
     rank = 3
 
@@ -79,66 +121,222 @@ class _ZeroPad(_ConstantPad):
 
 
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
-    """Put zeros around the last axis."""
+    """Put zeros around the last axis.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ZeroPad1d(1)(lucid.ones(1, 1, 3)).shape
+        lucid.Size([1, 1, 5])
+    """
 
 
 class ZeroPad2d(_ZeroPad, ConstantPad2d):
-    """Put zeros around the last two axes."""
+    """Put zeros around the last two axes.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ZeroPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5])
+    """
 
 
 class ZeroPad3d(_ZeroPad, ConstantPad3d):
-    """Put zeros around the last three axes."""
+    """Put zeros around the last three axes.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ZeroPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5, 5])
+    """
 
 
 class ReflectionPad1d(_ReflectionPad):
-    """Lengthen the last axis by what is inside, reflected at the border."""
+    """Lengthen the last axis by what is inside, reflected at the border.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ReflectionPad1d(1)(lucid.ones(1, 1, 3)).shape
+        lucid.Size([1, 1, 5])
+    """
 
     rank = 1
 
 
 class ReflectionPad2d(_ReflectionPad):
-    """Lengthen the last two axes by what is inside, reflected at the border."""
+    """Lengthen the last two axes by what is inside, reflected at the border.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ReflectionPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5])
+    """
 
     rank = 2
 
 
 class ReflectionPad3d(_ReflectionPad):
-    """Lengthen the last three axes by what is inside, reflected at the border."""
+    """Lengthen the last three axes by what is inside, reflected at the border.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ReflectionPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5, 5])
+    """
 
     rank = 3
 
 
 class ReplicationPad1d(_ReplicationPad):
-    """Lengthen the last axis by copies of the border."""
+    """Lengthen the last axis by copies of the border.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ReplicationPad1d(1)(lucid.ones(1, 1, 3)).shape
+        lucid.Size([1, 1, 5])
+    """
 
     rank = 1
 
 
 class ReplicationPad2d(_ReplicationPad):
-    """Lengthen the last two axes by copies of the border."""
+    """Lengthen the last two axes by copies of the border.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ReplicationPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5])
+    """
 
     rank = 2
 
 
 class ReplicationPad3d(_ReplicationPad):
-    """Lengthen the last three axes by copies of the border."""
+    """Lengthen the last three axes by copies of the border.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ReplicationPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5, 5])
+    """
 
     rank = 3
 
 
 class CircularPad1d(_CircularPad):
-    """Lengthen the last axis by what is at the other end."""
+    """Lengthen the last axis by what is at the other end.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.CircularPad1d(1)(lucid.ones(1, 1, 3)).shape
+        lucid.Size([1, 1, 5])
+    """
 
     rank = 1
 
 
 class CircularPad2d(_CircularPad):
-    """Lengthen the last two axes by what is at the other end."""
+    """Lengthen the last two axes by what is at the other end.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.CircularPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5])
+    """
 
     rank = 2
 
 
 class CircularPad3d(_CircularPad):
-    """Lengthen the last three axes by what is at the other end."""
+    """Lengthen the last three axes by what is at the other end.
+
+    An axis of size l becomes l + low + high.
+
+    Args:
+        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
+            the one before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.CircularPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
+        lucid.Size([1, 1, 5, 5, 5])
+    """
 
     rank = 3

@@ -70,19 +70,76 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """The greatest element of each window along the last axis."""
+    """The greatest element of each window along the last axis.
+
+    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
+    down, or up with `ceil_mode`.
+
+    Args:
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how much -inf is added at both ends, at most half a window. Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.MaxPool1d(2)(lucid.ones(1, 1, 4)).shape
+        lucid.Size([1, 1, 2])
+    """
 
     rank = 1
 
 
 class MaxPool2d(_MaxPool):
-    """The greatest element of each window over the last two axes."""
+    """The greatest element of each window over the last two axes.
+
+    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
+    down, or up with `ceil_mode`.
+
+    Args:
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how much -inf is added at both ends, at most half a window. Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.MaxPool2d(2)(lucid.ones(1, 1, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2])
+    """
 
     rank = 2
 
 
 class MaxPool3d(_MaxPool):
-    """The greatest element of each window over the last three axes."""
+    """The greatest element of each window over the last three axes.
+
+    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
+    down, or up with `ceil_mode`.
+
+    Args:
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how much -inf is added at both ends, at most half a window. Default: 0.
+        dilation: the distance between the elements of a window. Default: 1.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.MaxPool3d(2)(lucid.ones(1, 1, 4, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2, 2])
+    """
 
     rank = 3
 
@@ -109,19 +166,67 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places."""
+    """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places.
+
+    All other elements are 0. `forward` takes the maxima, their places and, where sizes are
+    ambiguous, `output_size`.
+
+    Args:
+        kernel_size: that of the pool.
+        stride: that of the pool. None is `kernel_size`.
+        padding: that of the pool. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> y, places = nn.MaxPool1d(2, return_indices=True)(lucid.ones(1, 1, 4))
+        >>> nn.MaxUnpool1d(2)(y, places).shape
+        lucid.Size([1, 1, 4])
+    """
 
     rank = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places."""
+    """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places.
+
+    All other elements are 0. `forward` takes the maxima, their places and, where sizes are
+    ambiguous, `output_size`.
+
+    Args:
+        kernel_size: that of the pool.
+        stride: that of the pool. None is `kernel_size`.
+        padding: that of the pool. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> y, places = nn.MaxPool2d(2, return_indices=True)(lucid.ones(1, 1, 4, 4))
+        >>> nn.MaxUnpool2d(2)(y, places).shape
+        lucid.Size([1, 1, 4, 4])
+    """
 
     rank = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places."""
+    """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places.
+
+    All other elements are 0. `forward` takes the maxima, their places and, where sizes are
+    ambiguous, `output_size`.
+
+    Args:
+        kernel_size: that of the pool.
+        stride: that of the pool. None is `kernel_size`.
+        padding: that of the pool. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> y, places = nn.MaxPool3d(2, return_indices=True)(lucid.ones(1, 1, 4, 4, 4))
+        >>> nn.MaxUnpool3d(2)(y, places).shape
+        lucid.Size([1, 1, 4, 4, 4])
+    """
 
     rank = 3
 
@@ -147,7 +252,24 @@ class _AvgPoolNd(Module):
 
 
 class AvgPool1d(_AvgPoolNd):
-    """The mean of each window along the last axis."""
+    """The mean of each window along the last axis.
+
+    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
+    is rounded up.
+
+    Args:
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AvgPool1d(2)(lucid.ones(1, 1, 4)).shape
+        lucid.Size([1, 1, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return avg_pool1d(
@@ -175,7 +297,25 @@ class _DividedAvgPoolNd(_AvgPoolNd):
 
 
 class AvgPool2d(_DividedAvgPoolNd):
-    """The mean of each window over the last two axes."""
+    """The mean of each window over the last two axes.
+
+    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
+    is rounded up.
+
+    Args:
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+        divisor_override: divide by this instead of by the number of elements.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AvgPool2d(2)(lucid.ones(1, 1, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return avg_pool2d(
@@ -190,7 +330,25 @@ class AvgPool2d(_DividedAvgPoolNd):
 
 
 class AvgPool3d(_DividedAvgPoolNd):
-    """The mean of each window over the last three axes."""
+    """The mean of each window over the last three axes.
+
+    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
+    is rounded up.
+
+    Args:
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+        divisor_override: divide by this instead of by the number of elements.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AvgPool3d(2)(lucid.ones(1, 1, 4, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return avg_pool3d(
@@ -214,42 +372,114 @@ class _AdaptivePoolNd(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptivePoolNd):
-    """The means of `output_size` bins along the last axis."""
+    """The means of `output_size` bins along the last axis.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
+
+    Args:
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AdaptiveAvgPool1d(2)(lucid.ones(1, 1, 4)).shape
+        lucid.Size([1, 1, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_avg_pool1d(input, self.output_size)
 
 
 class AdaptiveAvgPool2d(_AdaptivePoolNd):
-    """The means of `output_size` bins over the last two axes; None leaves an axis as it is."""
+    """The means of `output_size` bins over the last two axes; None leaves an axis as it is.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
+
+    Args:
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AdaptiveAvgPool2d(2)(lucid.ones(1, 1, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(_AdaptivePoolNd):
-    """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
+    """The means of `output_size` bins over the last three axes; None leaves an axis as it is.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
+
+    Args:
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AdaptiveAvgPool3d(2)(lucid.ones(1, 1, 4, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_avg_pool3d(input, self.output_size)
 
 
 class AdaptiveMaxPool1d(_AdaptivePoolNd):
-    """The greatest element of each of `output_size` bins along the last axis."""
+    """The greatest element of each of `output_size` bins along the last axis.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
+
+    Args:
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AdaptiveMaxPool1d(2)(lucid.ones(1, 1, 4)).shape
+        lucid.Size([1, 1, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_max_pool1d(input, self.output_size)
 
 
 class AdaptiveMaxPool2d(_AdaptivePoolNd):
-    """The greatest element of each of `output_size` bins over the last two axes."""
+    """The greatest element of each of `output_size` bins over the last two axes.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
+
+    Args:
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AdaptiveMaxPool2d(2)(lucid.ones(1, 1, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_max_pool2d(input, self.output_size)
 
 
 class AdaptiveMaxPool3d(_AdaptivePoolNd):
-    """The greatest element of each of `output_size` bins over the last three axes."""
+    """The greatest element of each of `output_size` bins over the last three axes.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
+
+    Args:
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.AdaptiveMaxPool3d(2)(lucid.ones(1, 1, 4, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return adaptive_max_pool3d(input, self.output_size)
@@ -271,7 +501,22 @@ class _LPPoolNd(Module):
 
 
 class LPPool1d(_LPPoolNd):
-    """The norm of order `norm_type` of each window along the last axis."""
+    """The norm of order `norm_type` of each window along the last axis.
+
+    (sum of x ** norm_type) ** (1 / norm_type) over each window.
+
+    Args:
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LPPool1d(2, 2)(lucid.ones(1, 1, 4)).shape
+        lucid.Size([1, 1, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         (size,) = entries("lp_pool1d", "kernel_size", self.kernel_size, 1)
@@ -280,14 +525,44 @@ class LPPool1d(_LPPoolNd):
 
 
 class LPPool2d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last two axes."""
+    """The norm of order `norm_type` of each window over the last two axes.
+
+    (sum of x ** norm_type) ** (1 / norm_type) over each window.
+
+    Args:
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LPPool2d(2, 2)(lucid.ones(1, 1, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool3d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last three axes."""
+    """The norm of order `norm_type` of each window over the last three axes.
+
+    (sum of x ** norm_type) ** (1 / norm_type) over each window.
+
+    Args:
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.LPPool3d(2, 2)(lucid.ones(1, 1, 4, 4, 4)).shape
+        lucid.Size([1, 1, 2, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)

@@ -135,7 +135,25 @@ class _Cell(_Recurrent):
 
 
 class RNNCell(_Cell):
-    """h' = tanh(W x + b + U h + c), or with relu."""
+    """h' = tanh(W x + b + U h + c), or with relu.
+
+    `forward(input, h)`: (n, input_size) and (n, hidden_size), zeros if not given; returns the new
+    state.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        bias: whether there is one. Default: True.
+        nonlinearity: "tanh" or "relu". Default: 'tanh'.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.RNNCell(3, 4)(lucid.ones(2, 3)).shape
+        lucid.Size([2, 4])
+    """
 
     def __init__(
         self,
@@ -154,7 +172,25 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of an LSTM: the state, given and returned, is (h, c)."""
+    """One step of an LSTM: the state, given and returned, is (h, c).
+
+    c' = f * c + i * g and h' = o * tanh(c'), where the gates i, f, o are sigmoids of W x + U h + b,
+    and g is its tanh.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        bias: whether there is one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> h, c = nn.LSTMCell(3, 4)(lucid.ones(2, 3))
+        >>> h.shape
+        lucid.Size([2, 4])
+    """
 
     gates = 4
 
@@ -166,7 +202,25 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """One step of a GRU."""
+    """One step of a GRU.
+
+    `forward(input, h)`: (n, input_size) and (n, hidden_size), zeros if not given; returns the new
+    state, h' = (1 - z) * n + z * h with z = sigmoid(W x + U h), r likewise, and n = tanh(W x + r *
+    (U h)).
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        bias: whether there is one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.GRUCell(3, 4)(lucid.ones(2, 3)).shape
+        lucid.Size([2, 4])
+    """
 
     gates = 3
 
@@ -325,7 +379,27 @@ def _each(state: State, function: Callable[[Tensor], Tensor]) -> State:
 
 
 class RNN(_Layers):
-    """Elman networks with tanh or relu."""
+    """Elman networks with tanh or relu.
+
+    `forward(input, h)`, zeros if not given: h' = tanh(W x + U h + b).
+
+    Shapes: input (t, n, input_size), or (t, input_size) without a batch; the result is (t, n,
+    directions * hidden_size), and the last state (layers * directions, n, hidden_size). A compiled
+    step records one round and runs it natively.
+
+    Args:
+        *args: input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, as in
+            `GRU`.
+        nonlinearity: "tanh" or "relu". Default: 'tanh'.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> output, h = nn.RNN(3, 4)(lucid.ones(5, 2, 3))
+        >>> output.shape, h.shape
+        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
+    """
 
     def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
         if len(args) > 3 and isinstance(args[3], str):  # PyTorch has it in fourth place
@@ -339,7 +413,33 @@ class RNN(_Layers):
 
 
 class LSTM(_Layers):
-    """Long short-term memories; the state is (h, c)."""
+    """Long short-term memories; the state is (h, c).
+
+    `forward(input, (h, c))`, zeros if not given.
+
+    Shapes: input (t, n, input_size), or (t, input_size) without a batch; the result is (t, n,
+    directions * hidden_size), and the last state (layers * directions, n, hidden_size). A compiled
+    step records one round and runs it natively.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        num_layers: how many layers lie on top of each other. Default: 1.
+        bias: whether there is one. Default: True.
+        batch_first: input and result are (n, t, features), not (t, n, features). Default: False.
+        dropout: the probability of dropping between layers, while training. Default: 0.0.
+        bidirectional: a second network goes from the end to the start; the results stand side by
+            side. Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> output, (h, c) = nn.LSTM(3, 4)(lucid.ones(5, 2, 3))
+        >>> output.shape, h.shape, c.shape
+        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]), lucid.Size([1, 2, 4]))
+    """
 
     gates = 4
 
@@ -351,7 +451,33 @@ class LSTM(_Layers):
 
 
 class GRU(_Layers):
-    """Gated recurrent units."""
+    """Gated recurrent units.
+
+    `forward(input, h)`, zeros if not given.
+
+    Shapes: input (t, n, input_size), or (t, input_size) without a batch; the result is (t, n,
+    directions * hidden_size), and the last state (layers * directions, n, hidden_size). A compiled
+    step records one round and runs it natively.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        num_layers: how many layers lie on top of each other. Default: 1.
+        bias: whether there is one. Default: True.
+        batch_first: input and result are (n, t, features), not (t, n, features). Default: False.
+        dropout: the probability of dropping between layers, while training. Default: 0.0.
+        bidirectional: a second network goes from the end to the start; the results stand side by
+            side. Default: False.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> output, h = nn.GRU(3, 4)(lucid.ones(5, 2, 3))
+        >>> output.shape, h.shape
+        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
+    """
 
     gates = 3
 

@@ -18,7 +18,23 @@ from lucid.tensor.tensor import Tensor
 
 
 class Upsample(Module):
-    """Resize all but the first two axes, to `size` or by `scale_factor`."""
+    """Resize all but the first two axes, to `size` or by `scale_factor`.
+
+    Args:
+        size: the new sizes; an int for all. Either this or `scale_factor`.
+        scale_factor: how much longer the axes become; a number, or one for each.
+        mode: "nearest", "linear" (3 axes), "bilinear" or "bicubic" (4), "trilinear" (5). Default:
+            'nearest'.
+        align_corners: the centres of the corners stay where they are. Default: False.
+        recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Upsample(scale_factor=2)(lucid.ones(1, 1, 3)).shape
+        lucid.Size([1, 1, 6])
+    """
 
     def __init__(
         self,
@@ -51,21 +67,57 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Resize images by copying the nearest element."""
+    """Resize images by copying the nearest element.
+
+    Images are (n, c, h, w).
+
+    Args:
+        size: the new sizes; an int for all. Either this or `scale_factor`.
+        scale_factor: how much longer the axes become; a number, or one for each.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.UpsamplingNearest2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
+        lucid.Size([1, 1, 6, 6])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Resize images by bilinear interpolation between the corners' centres."""
+    """Resize images by bilinear interpolation between the corners' centres.
+
+    Args:
+        size: the new sizes; an int for all. Either this or `scale_factor`.
+        scale_factor: how much longer the axes become; a number, or one for each.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.UpsamplingBilinear2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
+        lucid.Size([1, 1, 6, 6])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)
 
 
 class PixelShuffle(Module):
-    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r)."""
+    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r).
+
+    Each run of r squared channels becomes a square of pixels.
+
+    Args:
+        upscale_factor: r, by how much both axes grow.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.PixelShuffle(2)(lucid.ones(1, 4, 3, 3)).shape
+        lucid.Size([1, 1, 6, 6])
+    """
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
@@ -79,7 +131,19 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w)."""
+    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w).
+
+    Each square of pixels becomes a run of channels.
+
+    Args:
+        downscale_factor: r, by how much both axes shrink.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.PixelUnshuffle(2)(lucid.ones(1, 1, 6, 6)).shape
+        lucid.Size([1, 4, 3, 3])
+    """
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
@@ -93,7 +157,17 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Return the channels in an order that takes one of each group in turn."""
+    """Return the channels in an order that takes one of each group in turn.
+
+    Args:
+        groups: the channels are cut into this many groups, which don't mix.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.ChannelShuffle(2)(lucid.arange(4.0).reshape(1, 4, 1)).flatten()
+        tensor([0., 2., 1., 3.])
+    """
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -124,14 +198,43 @@ class _Windows(Module):
 
 
 class Unfold(_Windows):
-    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
+    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows).
+
+    The windows come row by row, and a column has a window's elements channel by channel.
+
+    Args:
+        kernel_size: the size of a window; an int, or one for each axis.
+        dilation: the distance between the elements of a window. Default: 1.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        stride: from window to window. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Unfold(2)(lucid.ones(1, 1, 3, 3)).shape
+        lucid.Size([1, 4, 4])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
 
 class Fold(_Windows):
-    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
+    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size).
+
+    Args:
+        output_size: the size of the axes before `Unfold`.
+        kernel_size: the size of a window; an int, or one for each axis.
+        dilation: the distance between the elements of a window. Default: 1.
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        stride: from window to window. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Fold((3, 3), 2)(lucid.ones(1, 4, 4)).shape
+        lucid.Size([1, 1, 3, 3])
+    """
 
     def __init__(
         self,

@@ -27,13 +27,38 @@ class StateHooked:
         return tuple(vars(self).get("_state_hooks", {}).get(register, {}).values())
 
     def register_state_dict_pre_hook(self, hook: Hook) -> HookHandle:
-        """Call `hook(module, prefix, keep_vars)` before a state dict is made."""
+        """Call `hook(module, prefix, keep_vars)` before a state dict is made.
+
+        The handle that it returns takes it away again: `handle.remove()`.
+
+        Args:
+            hook: what is called.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer = nn.Linear(3, 2)
+            >>> handle = layer.register_state_dict_pre_hook(lambda *given: print("saving"))
+            >>> state = layer.state_dict()
+            saving
+        """
         return self._add_state_hook("before_saving", hook)
 
     def register_state_dict_post_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(module, state_dict, prefix, local_metadata)` afterwards, children first.
 
         It may change the state dict in place.
+
+        Args:
+            hook: what is called.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer = nn.Linear(3, 2)
+            >>> handle = layer.register_state_dict_post_hook(lambda m, state, *rest: state.clear())
+            >>> list(layer.state_dict())
+            []
         """
         return self._add_state_hook("after_saving", hook)
 
@@ -45,6 +70,18 @@ class StateHooked:
 
         The call is `hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
         unexpected_keys, error_msgs)`; what is added to the lists is reported.
+
+        Args:
+            hook: what is called.
+
+        Example:
+            >>> import lucid
+            >>> from lucid import nn
+            >>> layer = nn.Linear(3, 2)
+            >>> handle = layer.register_load_state_dict_pre_hook(lambda *given: print("loading"))
+            >>> layer.load_state_dict(layer.state_dict())
+            loading
+            <All keys matched successfully>
         """
         return self._add_state_hook("before_loading", hook)
 

@@ -86,7 +86,32 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention to oneself and a feed-forward network."""
+    """Attention to oneself and a feed-forward network.
+
+    Each is followed by dropout, added to its input, and standardized; sequences are (t, n,
+    d_model), or (n, t, d_model) with `batch_first`.
+
+    Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
+    Args:
+        d_model: features of the sequences.
+        nhead: how many heads attention has.
+        dim_feedforward: features within the feed-forward network. Default: 2048.
+        dropout: the probability of dropping, while training. Default: 0.1.
+        activation: between its two layers: "relu", "gelu" or a function. Default: 'relu'.
+        layer_norm_eps: of the layer norms. Default: 1e-05.
+        batch_first: sequences are (n, t, d_model). Default: False.
+        norm_first: standardize before each block, not after it. Default: False.
+        bias: whether layers have one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
+        lucid.Size([5, 1, 8])
+    """
 
     def forward(
         self,
@@ -107,7 +132,32 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attention to oneself and to the memory, and a feed-forward network."""
+    """Attention to oneself and to the memory, and a feed-forward network.
+
+    `forward(tgt, memory)`; each is followed by dropout, added to its input, and standardized;
+    sequences are (t, n, d_model), or (n, t, d_model) with `batch_first`.
+
+    Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
+    Args:
+        d_model: features of the sequences.
+        nhead: how many heads attention has.
+        dim_feedforward: features within the feed-forward network. Default: 2048.
+        dropout: the probability of dropping, while training. Default: 0.1.
+        activation: between its two layers: "relu", "gelu" or a function. Default: 'relu'.
+        layer_norm_eps: of the layer norms. Default: 1e-05.
+        batch_first: sequences are (n, t, d_model). Default: False.
+        norm_first: standardize before each block, not after it. Default: False.
+        bias: whether layers have one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.TransformerDecoderLayer(8, 2, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+        lucid.Size([5, 1, 8])
+    """
 
     attentions = ("self_attn", "multihead_attn")
 
@@ -159,7 +209,24 @@ class _Stack(Module):
 
 
 class TransformerEncoder(_Stack):
-    """Encoder layers, one after the other."""
+    """Encoder layers, one after the other.
+
+    The layers are copies of one, which start with equal parameters.
+
+    Args:
+        layer: what is copied.
+        num_layers: how many copies.
+        norm: a last module, or None.
+        *ignored: accepted for PyTorch's sake.
+        **more: accepted for PyTorch's sake.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
+        >>> nn.TransformerEncoder(layer, 2)(lucid.ones(5, 1, 8)).shape
+        lucid.Size([5, 1, 8])
+    """
 
     def forward(
         self,
@@ -177,7 +244,24 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """Decoder layers, one after the other."""
+    """Decoder layers, one after the other.
+
+    `forward(tgt, memory)`. The layers are copies of one, which start with equal parameters.
+
+    Args:
+        layer: what is copied.
+        num_layers: how many copies.
+        norm: a last module, or None.
+        *ignored: accepted for PyTorch's sake.
+        **more: accepted for PyTorch's sake.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
+        >>> nn.TransformerDecoder(layer, 2)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+        lucid.Size([5, 1, 8])
+    """
 
     def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **named: Any) -> Tensor:
         return self._passed(tgt, memory, *masks, **named)
@@ -191,7 +275,26 @@ def generate_square_subsequent_mask(
 
 
 class Transformer(Module):
-    """An encoder and a decoder that attends to its result."""
+    """An encoder and a decoder that attends to its result.
+
+    `forward(src, tgt)`; sequences are (t, n, d_model), or (n, t, d_model) with `batch_first`.
+
+    Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
+    Args:
+        d_model: features of the sequences. Default: 512.
+        nhead: how many heads attention has. Default: 8.
+        num_encoder_layers: layers of the encoder. Default: 6.
+        num_decoder_layers: layers of the decoder. Default: 6.
+        *args: the other arguments of `TransformerEncoderLayer`.
+        **kwargs: the same, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.Transformer(8, 2, 1, 1, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+        lucid.Size([3, 1, 8])
+    """
 
     def __init__(
         self,

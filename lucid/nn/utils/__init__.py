@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from lucid.functions.border import explain_calls
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 from lucid.nn.utils import rnn
 from lucid.nn.utils.clip_grad import (
     clip_grad_norm_,
@@ -45,7 +45,19 @@ _LATER = ("parametrizations", "parametrize")  # they need modules, which need th
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Make a module without drawing from the default generator: its values are to be set."""
+    """Make a module without drawing from the default generator: its values are to be set.
+
+    Args:
+        module_cls: the class.
+        *args: what it is made with.
+        **kwargs: what it is made with, by name.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.utils.skip_init(nn.Linear, 3, 2).weight.shape
+        lucid.Size([2, 3])
+    """
     with fork_rng():
         return module_cls(*args, **kwargs)
 
@@ -62,4 +74,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'lucid.nn.utils' has no attribute {name!r}")
 
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

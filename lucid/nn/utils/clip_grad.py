@@ -33,7 +33,19 @@ def get_total_norm(
 ) -> Tensor:
     """The norm of all elements of the tensors taken as one vector; 0-d.
 
-    error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite.
+    Args:
+        tensors: what is measured; one tensor, or several.
+        norm_type: the order of the norm. Default: 2.0.
+        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
+
+    Raises:
+        OptionError: `norm_type` isn't positive.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
+        tensor(5.)
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)
@@ -91,7 +103,23 @@ def clip_grad_norm_(
 
     Returns the norm before, 0-d. Parameters without gradient are left out. `foreach` chooses an
     implementation in PyTorch and nothing here.
+
     Raises: see `get_total_norm`.
+
+    Args:
+        parameters: whose gradients are meant; one tensor, or several.
+        max_norm: the bound.
+        norm_type: the order of the norm. Default: 2.0.
+        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+        >>> (w * w / 2).sum().backward()
+        >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
+        (tensor(5.), tensor([0.6000, 0.8000]))
     """
     gradients = _gradients(parameters)
     if gradients and not error_if_nonfinite and _may_be_native(max_norm):
@@ -120,7 +148,23 @@ def clip_grads_with_norm_(
     total_norm: Tensor,
     foreach: bool | None = None,
 ) -> None:
-    """Scale all gradients by what brings `total_norm` down to `max_norm`, in place."""
+    """Scale all gradients by what brings `total_norm` down to `max_norm`, in place.
+
+    Args:
+        parameters: whose gradients are meant; one tensor, or several.
+        max_norm: the bound.
+        total_norm: their norm, as `get_total_norm` gives it.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+        >>> (w * w / 2).sum().backward()
+        >>> nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
+        >>> w.grad
+        tensor([0.6000, 0.8000])
+    """
     _scale(_gradients(parameters), max_norm, total_norm)
 
 
@@ -134,7 +178,24 @@ def _scale(gradients: Iterable[Tensor], max_norm: float | Tensor, total: Tensor)
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Limit each gradient's elements to [-clip_value, clip_value], in place."""
+    """Limit each gradient's elements to [-clip_value, clip_value], in place.
+
+    Parameters without a gradient are left out.
+
+    Args:
+        parameters: whose gradients are meant; one tensor, or several.
+        clip_value: the bound of each element.
+        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+        >>> (w * w / 2).sum().backward()
+        >>> nn.utils.clip_grad_value_([w], 3.5)
+        >>> w.grad
+        tensor([3.0000, 3.5000])
+    """
     gradients = _gradients(parameters)
     if gradients and _may_be_native(clip_value):
         _limiting(_argument(clip_value), *gradients)

@@ -12,7 +12,17 @@ from lucid.tensor.writing import write_
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters, one after the other; differentiable."""
+    """The elements of all parameters, one after the other; differentiable.
+
+    Args:
+        parameters: tensors of any shape.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.utils.parameters_to_vector([lucid.ones(2), lucid.zeros(1, 2)])
+        tensor([1., 1., 0., 0.])
+    """
     return lucid.cat([parameter.reshape(-1) for parameter in parameters])
 
 
@@ -20,6 +30,19 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Copy consecutive pieces of a vector into the parameters, in place.
 
     Raises `ShapeError`, before anything is written, for a vector of another length.
+
+    Args:
+        vec: as many elements as all together.
+        parameters: what is written.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> w = lucid.zeros(2, 2)
+        >>> nn.utils.vector_to_parameters(lucid.arange(4.0), [w])
+        >>> w
+        tensor([[0., 1.],
+                [2., 3.]])
     """
     targets = list(parameters)
     needed = sum(target.numel() for target in targets)

@@ -46,7 +46,20 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """Put `<name>_g`, lengths, and `<name>_v`, directions, in the place of a parameter.
 
     The weight is computed of them before each forward.
+
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
+
+    Args:
+        module: whose weight it is.
+        name: of the parameter. Default: 'weight'.
+        dim: the axis whose places have lengths of their own; None for one length. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> layer = nn.utils.weight_norm(nn.Linear(3, 2))
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'weight_g', 'weight_v']
     """
     weight = _taken(module, name, WeightNorm)
     with no_grad():
@@ -60,7 +73,19 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """Make the present weight a parameter again. Raises `OptionError` where there is no norm."""
+    """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
+
+    Args:
+        module: whose weight it is.
+        name: of the parameter. Default: 'weight'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(3, 2)))
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'weight']
+    """
     return _remove(module, name, WeightNorm)
 
 
@@ -118,6 +143,20 @@ def spectral_norm(
     the first call the weight shows the original's memory, so that it can still be initialized.
 
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
+
+    Args:
+        module: whose weight it is.
+        name: of the parameter. Default: 'weight'.
+        n_power_iterations: how often the estimate is improved at each call. Default: 1.
+        eps: keeps the division finite. Default: 1e-12.
+        dim: the axis that counts rows. None is 0, and 1 for transposed convolutions.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'weight_orig']
     """
     hook = SpectralNorm(name, n_power_iterations, default_dim(module, dim), eps)
     weight = _taken(module, name, SpectralNorm)
@@ -131,7 +170,19 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Make the present weight a parameter again. Raises `OptionError` where there is no norm."""
+    """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
+
+    Args:
+        module: whose weight it is.
+        name: of the parameter. Default: 'weight'.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> layer = nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(3, 2)))
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'weight']
+    """
     return _remove(module, name, SpectralNorm)
 
 

@@ -20,7 +20,25 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Return sequences (l_i, …) as one tensor (l, n, …) or (n, l, …), padded to the longest."""
+    """Return sequences (l_i, …) as one tensor (l, n, …) or (n, l, …), padded to the longest.
+
+    Args:
+        sequences: tensors that differ in their first axis only.
+        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
+        padding_value: what is put behind them. Default: 0.0.
+        padding_side: where: "right" or "left". Default: 'right'.
+
+    Raises:
+        ArgumentError: there are none, or they aren't tensors.
+        OptionError: another side.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import rnn
+        >>> rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
+        tensor([[1., 1., 0.],
+                [1., 1., 1.]])
+    """
     parts = list(sequences)
     if not parts:
         raise ArgumentError("pad_sequence: expected a non-empty list of Tensors")
@@ -39,7 +57,21 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Any, batch_first: bool = False
 ) -> list[Tensor]:
-    """Return the sequences of a padded tensor without their padding."""
+    """Return the sequences of a padded tensor without their padding.
+
+    The inverse of `pad_sequence`, for known lengths.
+
+    Args:
+        padded_sequences: (l, n, …).
+        lengths: (n,), i64.
+        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import rnn
+        >>> rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
+        [tensor([1., 1., 1.]), tensor([1.])]
+    """
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [row[:length] for row, length in zip(rows, _listed(lengths), strict=True)]
 
@@ -108,7 +140,21 @@ def pack_padded_sequence(
 ) -> PackedSequence:
     """Say of a padded tensor (l, n, …) how long its sequences are.
 
-    enforce_sorted: PyTorch's demand that the longest come first; any order is taken here.
+    Args:
+        input: (l, n, …).
+        lengths: (n,), a list or a tensor.
+        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
+        enforce_sorted: PyTorch's demand that the longest come first; any order is taken here.
+            Default: True.
+
+    Raises:
+        OptionError: there isn't one length for each sequence.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import rnn
+        >>> rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
+        tensor([3, 2])
     """
     padded = input.transpose(0, 1) if batch_first else input
     counts = lucid.as_tensor(lengths, dtype=i64)
@@ -128,6 +174,20 @@ def pad_packed_sequence(
     """Return the padded tensor, as long as its longest sequence (or `total_length`), and lengths.
 
     Without `total_length` a compiled step is traced for each greatest length that it meets.
+
+    Args:
+        sequence: as a recurrent layer returns it.
+        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
+        padding_value: what is put behind them. Default: 0.0.
+        total_length: how long the result shall be. None for the longest.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import rnn
+        >>> packed = rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
+        >>> rnn.pad_packed_sequence(packed, batch_first=True)
+        (tensor([[1., 1., 1.],
+                [1., 1., 0.]]), tensor([3, 2]))
     """
     size = total_length
     if size is None:
@@ -143,5 +203,18 @@ def pad_packed_sequence(
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Return `pack_padded_sequence` of `pad_sequence`."""
+    """Return `pack_padded_sequence` of `pad_sequence`.
+
+    What recurrent layers take where sequences differ in length.
+
+    Args:
+        sequences: tensors that differ in their first axis only.
+        enforce_sorted: accepted for PyTorch's sake; any order is taken. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import rnn
+        >>> rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
+        tensor([3, 2])
+    """
     return pack_padded_sequence(pad_sequence(sequences), [len(part) for part in sequences])

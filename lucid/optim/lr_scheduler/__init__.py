@@ -1,7 +1,7 @@
 """Learning-rate schedules; inside a compiled step their `step()` takes effect after each call."""
 
 from lucid.functions.border import constructors_at_border
-from lucid.ir.frames import edge_of_module
+from lucid.ir import frames
 from lucid.optim.lr_scheduler.base import LRScheduler
 from lucid.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR
 from lucid.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
@@ -42,4 +42,4 @@ __all__ = [
     "StepLR",
 ]
 
-edge_of_module(__name__)
+frames.edge_of_module(__name__)

@@ -53,6 +53,26 @@ class LRScheduler:
     Attributes:
         last_epoch: how often `step` was called.
         base_lrs: each group's learning rate at the start.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Raises:
+        NamingError: `last_epoch` isn't -1, and the groups have no "initial_lr".
+
+    Example:
+        >>> import lucid
+        >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
+        ...     def get_lr(self):
+        ...         return [lr * 0.5**self.last_epoch for lr in self.base_lrs]
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = Halving(opt)
+        >>> for _ in range(2):
+        ...     opt.step()
+        ...     scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.25]
     """
 
     optimizer: Optimizer
@@ -129,7 +149,7 @@ class LRScheduler:
 
     def _advance(self, epoch: int | None) -> None:
         """Do what `step` means, now."""
-        if self._step_count == 1 and self.optimizer.is_known_unused():
+        if self._step_count == 1 and self.optimizer._is_known_unused():
             warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value "
                 "of the schedule is skipped\nhint: call opt.step() first, then scheduler.step()"

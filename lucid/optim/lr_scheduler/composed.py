@@ -54,7 +54,29 @@ class _Composed(LRScheduler):
 
 
 class ChainedScheduler(_Composed):
-    """Steps several schedulers at once; their factors multiply."""
+    """Steps several schedulers at once; their factors multiply.
+
+    Raises `OptionError` for none, for schedulers of other optimizers, and for `ReduceLROnPlateau`.
+
+    Args:
+        schedulers: of the same optimizer.
+        optimizer: that optimizer; None takes it from the schedulers.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> warmup = lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
+        >>> decay = lr_scheduler.ExponentialLR(opt, 0.5)
+        >>> scheduler = lr_scheduler.ChainedScheduler([warmup, decay])
+        >>> rates = []
+        >>> for _ in range(4):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.375, 0.25, 0.125, 0.0625]
+    """
 
     def __init__(
         self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None
@@ -70,7 +92,32 @@ class ChainedScheduler(_Composed):
 
 
 class SequentialLR(_Composed):
-    """One scheduler after the other; `milestones` are the epochs at which the next takes over."""
+    """One scheduler after the other; `milestones` are the epochs at which the next takes over.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        schedulers: of the same optimizer, in their order.
+        milestones: epochs, increasing.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Raises:
+        OptionError: another number of milestones, or schedulers of other optimizers.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> warmup = lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
+        >>> decay = lr_scheduler.ExponentialLR(opt, 0.5)
+        >>> scheduler = lr_scheduler.SequentialLR(opt, [warmup, decay], milestones=[2])
+        >>> rates = []
+        >>> for _ in range(4):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.75, 1.0, 0.5, 0.25]
+    """
 
     def __init__(
         self,

@@ -15,6 +15,29 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     """Half a cosine wave down to `eta_min`, over and over; each period `T_mult` times as long.
 
     Reference: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        T_0: epochs of the first period.
+        T_mult: how much longer each period is than the one before. Default: 1.
+        eta_min: the lowest rate. Default: 0.0.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Raises:
+        OptionError: a period below 1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.CosineAnnealingWarmRestarts(opt, T_0=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.5, 1.0, 0.5]
     """
 
     def __init__(
@@ -73,10 +96,40 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 class OneCycleLR(LRScheduler):
     """Up from `max_lr / div_factor` to `max_lr`, then down to that over `final_div_factor`.
 
-    total_steps: or `epochs * steps_per_epoch`. pct_start: the part of them that goes up.
-    cycle_momentum: momentum (or beta1) goes the other way, between `base_momentum` and
-    `max_momentum`. three_phase: down to the start symmetrically, then on to the end.
     Reference: Smith and Topin, "Super-Convergence", 2017.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        max_lr: the highest rate; a number, or one for each group.
+        total_steps: how many steps there are. None is `epochs * steps_per_epoch`.
+        epochs: beside `steps_per_epoch`.
+        steps_per_epoch: beside `epochs`.
+        pct_start: the part of the steps that goes up. Default: 0.3.
+        anneal_strategy: "cos" or "linear". Default: 'cos'.
+        cycle_momentum: momentum (or beta1) goes the other way, between `base_momentum` and
+            `max_momentum`. Default: True.
+        base_momentum: the lowest momentum. Default: 0.85.
+        max_momentum: the highest momentum. Default: 0.95.
+        div_factor: the first rate is max_lr over this. Default: 25.0.
+        final_div_factor: the last rate is the first one over this. Default: 10000.0.
+        three_phase: go down to the start symmetrically, then on to the end. Default: False.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Raises:
+        OptionError: a number out of range, or momentum is to be cycled where there is none.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
+        >>> scheduler = lr_scheduler.OneCycleLR(opt, max_lr=1.0, total_steps=10)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.52, 1.0, 0.9505]
     """
 
     _sets = ("lr", "momentum", "betas")

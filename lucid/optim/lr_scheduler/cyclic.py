@@ -17,10 +17,39 @@ Scale = Callable[[float], float]
 class CyclicLR(LRScheduler):
     """Up from `base_lr` to `max_lr` in `step_size_up` steps, down in `step_size_down`, repeated.
 
-    mode: "triangular", "triangular2" (halves the height with each cycle) or "exp_range" (scales it
-    by gamma**step); a `scale_fn` of the cycle or, by `scale_mode`, of the iterations replaces it.
-    cycle_momentum: momentum (or beta1) goes the other way.
     Reference: Smith, "Cyclical Learning Rates for Training Neural Networks", 2017.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        base_lr: the lowest rate; a number, or one for each group.
+        max_lr: the highest rate; a number, or one for each group.
+        step_size_up: steps from the lowest to the highest. Default: 2000.
+        step_size_down: steps down again. None is `step_size_up`.
+        mode: "triangular", "triangular2" (halves the height with each cycle) or "exp_range" (scales
+            it by gamma**step). Default: 'triangular'.
+        gamma: the factor. Default: 1.0.
+        scale_fn: replaces the mode: the height, between 0 and 1.
+        scale_mode: whether `scale_fn` gets the "cycle" or the "iterations". Default: 'cycle'.
+        cycle_momentum: momentum (or beta1) goes the other way. Default: True.
+        base_momentum: the lowest momentum. Default: 0.8.
+        max_momentum: the highest momentum. Default: 0.9.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Raises:
+        OptionError: another mode, or momentum is to be cycled where there is none.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
+        >>> scheduler = lr_scheduler.CyclicLR(opt, 0.1, 0.5, step_size_up=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.3, 0.5, 0.3]
     """
 
     def __init__(

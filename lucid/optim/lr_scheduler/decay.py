@@ -56,21 +56,81 @@ class _ByFunction(LRScheduler):
 
 
 class LambdaLR(_ByFunction):
-    """The initial rate times `lr_lambda(epoch)`; one function, or one per group."""
+    """The initial rate times `lr_lambda(epoch)`; one function, or one per group.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (epoch + 1))
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.5, 0.3333, 0.25]
+    """
 
     def get_lr(self) -> list[Any]:
         return self._times(self.base_lrs)
 
 
 class MultiplicativeLR(_ByFunction):
-    """The rate before times `lr_lambda(epoch)`; one function, or one per group."""
+    """The rate before times `lr_lambda(epoch)`; one function, or one per group.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.MultiplicativeLR(opt, lambda epoch: 0.5)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.5, 0.25, 0.125]
+    """
 
     def get_lr(self) -> list[Any]:
         return self._rates() if self._is_initial else self._times(self._rates())
 
 
 class StepLR(LRScheduler):
-    """Multiply by `gamma` every `step_size` epochs."""
+    """Multiply by `gamma` every `step_size` epochs.
+
+    At epoch t the rate is `initial * gamma ** (t // step_size)`.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        step_size: how many epochs a rate holds.
+        gamma: the factor. Default: 0.1.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.StepLR(opt, step_size=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [1.0, 0.1, 0.1]
+    """
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
@@ -89,7 +149,29 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Multiply by `gamma` at each of the milestones."""
+    """Multiply by `gamma` at each of the milestones.
+
+    At epoch t the rate is `initial * gamma ** (milestones up to t)`.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        milestones: epochs, increasing.
+        gamma: the factor. Default: 0.1.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.MultiStepLR(opt, milestones=[1, 3])
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.1, 0.1, 0.01]
+    """
 
     def __init__(
         self,
@@ -113,7 +195,28 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Multiply by `gamma` at each epoch."""
+    """Multiply by `gamma` at each epoch.
+
+    At epoch t the rate is `initial * gamma ** t`.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        gamma: the factor.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.ExponentialLR(opt, gamma=0.5)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.5, 0.25, 0.125]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -127,7 +230,30 @@ class ExponentialLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """The initial rate times `factor` for `total_iters` epochs, then the initial rate."""
+    """The initial rate times `factor` for `total_iters` epochs, then the initial rate.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        factor: what the rate is multiplied with. Default: 0.3333333333333333.
+        total_iters: how many epochs it takes. Default: 5.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Raises:
+        OptionError: `factor` is outside of [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.ConstantLR(opt, factor=0.5, total_iters=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.5, 1.0, 1.0]
+    """
 
     def __init__(
         self,
@@ -157,7 +283,31 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """From `start_factor` to `end_factor` times the initial rate in `total_iters` equal steps."""
+    """From `start_factor` to `end_factor` times the initial rate in `total_iters` equal steps.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        start_factor: the factor at first. Default: 0.3333333333333333.
+        end_factor: the factor at last. Default: 1.0.
+        total_iters: how many epochs it takes. Default: 5.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Raises:
+        OptionError: a factor outside of [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.LinearLR(opt, total_iters=2)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.6667, 1.0, 1.0]
+    """
 
     def __init__(
         self,
@@ -197,7 +347,27 @@ class LinearLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """The initial rate times (1 - epoch / total_iters)^power, then 0."""
+    """The initial rate times (1 - epoch / total_iters)^power, then 0.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        total_iters: how many epochs it takes. Default: 5.
+        power: the power of the fall; 1 is a line. Default: 1.0.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.PolynomialLR(opt, total_iters=4)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.75, 0.5, 0.25]
+    """
 
     def __init__(
         self,
@@ -225,7 +395,28 @@ class PolynomialLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """Half a cosine wave from the initial rate to `eta_min` in `T_max` epochs, and back.
 
+    At epoch t the rate is `eta_min + (initial - eta_min) * (1 + cos(pi * t / T_max)) / 2`.
+
     Reference: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017.
+
+    Args:
+        optimizer: whose groups' rate is set.
+        T_max: epochs of half a wave.
+        eta_min: the lowest rate. Default: 0.0.
+        last_epoch: the epoch to go on after; -1 begins. Default: -1.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.CosineAnnealingLR(opt, T_max=4)
+        >>> rates = []
+        >>> for _ in range(3):
+        ...     opt.step()
+        ...     scheduler.step()
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        >>> rates
+        [0.8536, 0.5, 0.1464]
     """
 
     def __init__(

@@ -16,9 +16,29 @@ from lucid.tensor.tensor import Tensor
 class ReduceLROnPlateau(LRScheduler):
     """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
 
-    mode: "min" or "max", what is better. threshold: by how much, "rel"ative or "abs"olute.
-    cooldown: epochs to wait after a reduction. min_lr: the lowest rate; one, or one per group.
-    eps: a reduction by less is left out.
+    Args:
+        optimizer: whose groups' rate is set.
+        mode: what is better: "min" or "max". Default: 'min'.
+        factor: what the rate is multiplied with. Default: 0.1.
+        patience: how many bad epochs are borne. Default: 10.
+        threshold: by how much it must be better. Default: 0.0001.
+        threshold_mode: whether that is "rel" (a part of the best) or "abs". Default: 'rel'.
+        cooldown: epochs to wait after a reduction. Default: 0.
+        min_lr: the lowest rate; a number, or one for each group. Default: 0.0.
+        eps: smaller changes of the rate are not made. Default: 1e-08.
+
+    Raises:
+        OptionError: `factor` isn't below 1, or another mode.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.optim import lr_scheduler
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lr_scheduler.ReduceLROnPlateau(opt, patience=1)
+        >>> for loss in (3.0, 2.0, 2.0, 2.0):
+        ...     scheduler.step(loss)
+        >>> opt.param_groups[0]["lr"]
+        0.1
     """
 
     def __init__(
