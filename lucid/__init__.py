@@ -398,6 +398,7 @@ from lucid.ir.errors import (
     IndexOutOfRangeError,
     LucidError,
     MissingRuleError,
+    NonFiniteError,
     NotDifferentiableError,
     OptionError,
     ParseError,
@@ -528,7 +529,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "ArgumentError", "BoolTensor", "ByteTensor", "CharTensor", "DTypeError", "DoubleTensor",
     "FileFormatError", "FloatTensor", "Generator", "IndexOutOfRangeError", "IntTensor",
-    "LongTensor", "LucidError", "MissingRuleError", "NotDifferentiableError", "OptionError",
+    "LongTensor", "LucidError", "MissingRuleError", "NonFiniteError",
+    "NotDifferentiableError", "OptionError",
     "ParseError", "ShapeError", "ShortTensor", "Size", "Tensor", "TooLargeError", "TraceError",
     "VerifyError",
     "__version__",

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = frozenset((
-    "amp", "backends", "compiler", "cuda", "distributions", "func", "jit", "nn", "optim",
-    "profiler", "sparse", "special", "testing", "utils",
+    "amp", "backends", "compiler", "cuda", "debug", "distributions", "func", "jit", "nn",
+    "optim", "profiler", "sparse", "special", "testing", "utils",
 ))  # fmt: skip
 _MEMBERS = {
     "GradScaler": "lucid.amp",

@@ -40,6 +40,7 @@ ORDER = (
     "compiler.programs",
     "compiler.reports",
     "compiler",
+    "debug",
     "settings",
     "later",  # finds everything below by its name, when it is used
     "lucid",  # what `import lucid` runs

@@ -38,6 +38,8 @@ from lucid.ir.errors import (
     EagerOnlyError,
     LeavesPath,
     LucidError,
+    NonFiniteError,
+    NotFinite,
     OptionError,
     TraceError,
 )
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from lucid.runtime.stages import Stages
 
 MODES = ("native", "eager")
+NANS = ("allow", "raise", "skip")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
@@ -92,6 +95,7 @@ class Options:
     max_paths: int = MOST_PATHS
     fullgraph: bool = False
     passes: tuple[Pass, ...] = ()
+    nan: str = "allow"
 
 
 @contextmanager
@@ -165,7 +169,7 @@ class Compiled:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
         self._options = options
-        self._optimize = optimizing(options.passes)
+        self._optimize = optimizing(options.passes, finite=options.nan != "allow")
         self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
@@ -200,21 +204,36 @@ class Compiled:
                             result = enter(*args)
                     except DEPARTS as found:
                         result, differs = self._follow(self._left(latest, found), args)
+                    except NotFinite:  # nothing has happened; the long way says where it is made
+                        result = LONG_WAY
                     if result is not LONG_WAY:
                         return result
             if not self._is_eager():
                 try:
                     return self._call(args, kwargs, differs)
+                except NonFiniteError as error:
+                    if self._options.nan != "skip":
+                        raise
+                    return self._skipped(error)
                 except EagerOnlyError as reason:
-                    if self._options.fullgraph:
+                    options = self._options
+                    if options.fullgraph or options.nan != "allow":
+                        asked = "fullgraph=True" if options.fullgraph else f'nan="{options.nan}"'
                         raise TraceError(
-                            f"{_name_of(self.__wrapped__)}, with fullgraph=True: {reason}"
+                            f"{_name_of(self.__wrapped__)}, with {asked}: {reason}"
                         ) from None
                     self.note_eager(str(reason), getattr(reason, "kind", ""))
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
             leave(error)
             raise
+
+    def _skipped(self, error: NonFiniteError) -> Any:
+        """What a call returns that has made a NaN or an infinity, and leaves nothing else."""
+        self.stats.skipped += 1
+        name = _name_of(self.__wrapped__)
+        say("nan", "%s: this call is skipped: %s", name, error, level=logging.WARNING)
+        return error.result()
 
     def _follow(self, differs: Departure, args: tuple[Any, ...]) -> tuple[Any, Departure]:
         """Go on with the programs that took over before, as long as native code can enter them.
@@ -233,6 +252,8 @@ class Compiled:
                 if not differs.goes_beyond(before):
                     break
                 continue
+            except NotFinite:
+                break
             if result is not LONG_WAY:
                 self._prefer(program)
             return result, differs
@@ -296,9 +317,12 @@ class Compiled:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
         latest = self._latest
         if latest is not None and latest.enter is not None:
-            result = latest.enter(*args)
-            if result is LONG_WAY and latest.rearm():
+            try:
                 result = latest.enter(*args)
+                if result is LONG_WAY and latest.rearm():
+                    result = latest.enter(*args)
+            except NotFinite:
+                result = LONG_WAY
             if result is not LONG_WAY:
                 return result
         result, differs = self._run_latest(args, {})
@@ -696,7 +720,9 @@ class Compiled:
             say(channel, text, _name_of(self.__wrapped__), reason)
         recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
-        options = Options(passes=self._options.passes)
+        # A backward that is skipped would leave no gradients.
+        nan = "allow" if self._options.nan == "allow" else "raise"
+        options = Options(passes=self._options.passes, nan=nan)
         compiled = functools.partial(Compiled, options=options, is_paced=False)
         if self._families is None and not self._options.passes:
             self._families = Families()
@@ -956,7 +982,8 @@ class Compiled:
 
         The calls are real ones: they train. `agrees` says the result, `print` shows the largest
         differences, and `culprit` which stage of the compiler, and there which kernel, brought them
-        in. A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
+        in. Derivatives of ops that the step has used are compared with central differences.
+        A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
 
         Raises: what a call raises, and `LucidError` where nothing runs natively.
         """
@@ -1056,6 +1083,7 @@ def compile(
     max_paths: int = MOST_PATHS,
     fullgraph: bool = False,
     passes: Sequence[Pass] = (),
+    nan: str = "allow",
     backend: Any = "native",
     **unknown: Any,
 ) -> Any:
@@ -1075,13 +1103,20 @@ def compile(
             of backwards included, and say whether they changed it. They run once, when calls of
             custom Functions are inlined, and what they leave is simplified. Whoever looks at
             `stages` has them run again.
+        nan: "raise" for an error of each call that makes a NaN or an infinity out of finite numbers
+            and would return it or leave it in a tensor. Nothing has changed then: parameters,
+            buffers, the optimizer's state, Python objects. It names the op, its operands and the
+            line. "skip" leaves all as it was, returns what the call returns and goes on;
+            `stats.skipped` counts. What stands in arguments, state and constants as such, such as
+            the -inf of a mask, isn't made. A call that can't run natively is an error.
         backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
         dynamic, options: PyTorch's, and without a meaning here: sizes are static, a new one is a
             trace, and there is nothing to be tuned.
 
-    Raises: what tracing raises, at the call; `OptionError` for an unknown mode, `ArgumentError` for
-    other options; at the call `TraceError`, where `fullgraph` refuses it, `PassError` for a pass
-    that raises or doesn't say what it did, and `VerifyError` for one that breaks the graph.
+    Raises: what tracing raises, at the call; `OptionError` for an unknown mode or `nan`,
+    `ArgumentError` for other options; at the call `NonFiniteError` as `nan` says, `TraceError`,
+    where `fullgraph` or `nan` refuses it, `PassError` for a pass that raises or doesn't say what it
+    did, and `VerifyError` for one that breaks the graph.
 
     >>> import lucid
     >>> @lucid.compile
@@ -1097,6 +1132,8 @@ def compile(
         raise ArgumentError(f"compile: unknown option(s) {', '.join(sorted(unknown))}")
     if mode not in MODES:
         raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
+    if nan not in NANS:
+        raise OptionError(f"compile: unknown nan={nan!r}; there are {', '.join(NANS)}")
     passes = _passes(passes)
     if function is None:
         return functools.partial(
@@ -1106,6 +1143,7 @@ def compile(
             max_paths=max_paths,
             fullgraph=fullgraph,
             passes=passes,
+            nan=nan,
         )
     if not callable(function):
         raise ArgumentError(
@@ -1113,7 +1151,7 @@ def compile(
             "hint: compile the function, then call it: lucid.compile(f)(x)"
         )
     _refuse_late(function)
-    return _compiled_again(function, Options(mode, audit, max_paths, fullgraph, passes))
+    return _compiled_again(function, Options(mode, audit, max_paths, fullgraph, passes, nan))
 
 
 def _passes(given: Any) -> tuple[Pass, ...]:

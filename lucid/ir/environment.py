@@ -17,7 +17,7 @@ from lucid.ir.location import warn
 T = TypeVar("T")
 
 MOST_THREADS = 256
-LOGS = ("retrace", "compile", "cache", "eager", "exits")
+LOGS = ("retrace", "compile", "cache", "eager", "exits", "nan")
 _PREFIX = "LUCID_"
 _SIMILAR = 0.75  # LUCID_THREADS is for LUCID_NUM_THREADS, LUCID_SERVICE_PORT for none
 _warned: set[str] = set()
@@ -143,7 +143,7 @@ CACHE_DIR: Variable[str | None] = Variable(
 LOG: Variable[tuple[str, ...]] = Variable(
     "LUCID_LOG",
     "write to stderr why a step is traced again, how long compiling takes, what the cache finds, "
-    "what runs op by op, where a step takes a new path",
+    "what runs op by op, where a step takes a new path, which calls a NaN makes a step skip",
     ", ".join(LOGS),
     "nothing",
     _logs,

@@ -6,6 +6,7 @@ written for PyTorch goes on working; the other builtin comes by second inheritan
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 ErrorType = TypeVar("ErrorType", bound=Exception)
@@ -92,6 +93,24 @@ class LeavesPath(LucidError):  # noqa: N818 - a finding, not an error
     number: int
     found: int
     frame: dict[Any, Any]
+
+
+class NotFinite(LucidError):  # noqa: N818 - a finding: what it is about is looked for then
+    """What a step would leave isn't all finite."""
+
+
+class NonFiniteError(LucidError, FloatingPointError):
+    """An op has made a NaN or an infinity out of finite numbers; nothing was changed.
+
+    Attributes:
+        result: makes what the call returns all the same.
+    """
+
+    result: Callable[[], Any]
+
+
+class AssertionFailedError(LucidError, AssertionError):
+    """What `lucid.debug.assert_` says of a tensor that isn't all true."""
 
 
 class NotDifferentiableError(LucidError):

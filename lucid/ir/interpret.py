@@ -107,9 +107,12 @@ def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Seq
         return run_scan(node, body, operands, lambda body, given: _run(body, given, tables))
     if node.op is ops.host:
         function = host_function(tables.hosts, node.attributes["function"])
-        return function(tables.frame, [np.asarray(operand, order="C") for operand in operands])
-    result = evaluate_node(node, operands)
-    return [result if tables.after is None else tables.after(node, operands, result)]
+        given = [np.asarray(operand, order="C") for operand in operands]
+        results = function(tables.frame, given)
+    else:
+        results = [evaluate_node(node, operands)]
+    after = tables.after
+    return results if after is None else [after(node, operands, result) for result in results]
 
 
 def evaluated(

@@ -1,8 +1,8 @@
 """What the library says of its own work: a channel of `logging` for each kind of message.
 
-`lucid.retrace`, `lucid.compile`, `lucid.cache`, `lucid.eager` and `lucid.exits` are loggers as any:
-their levels and handlers are the user's. `LUCID_LOG=retrace,cache` shows a channel on stderr where
-no handler of the user's would.
+`lucid.retrace`, `lucid.compile`, `lucid.cache`, `lucid.eager`, `lucid.exits` and `lucid.nan` are
+loggers as any: their levels and handlers are the user's. `LUCID_LOG=retrace,cache` shows a channel
+on stderr where no handler of the user's would.
 """
 
 from __future__ import annotations

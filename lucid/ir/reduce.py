@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import TypeVar
 
 from lucid.ir.clone import copy_graph
@@ -11,6 +13,10 @@ from lucid.ir.graph import Graph, Node
 from lucid.ir.passes.dce import dce
 from lucid.ir.passes.regions import inline
 from lucid.ir.selecting import part_of
+
+FEW = 5  # nodes that one reads at a glance: no further attempt is made
+ATTEMPTS = 20  # in other orders
+MOST_TRIED = 12  # nodes of which all sets of a few are tried
 
 T = TypeVar("T")
 Test = Callable[[Graph], bool]
@@ -22,6 +28,7 @@ def reduce_graph(graph: Graph, shows: Test) -> Graph:
 
     Nodes go in ever smaller groups, until none can go alone; what reads them gets an argument
     instead. Then results and writes that the fault doesn't need go, and what only they needed.
+    Where more than a few nodes are left, they go in other orders, too.
 
     Args:
         shows: is given copies, with calls inlined where the fault survives that.
@@ -34,13 +41,56 @@ def reduce_graph(graph: Graph, shows: Test) -> Graph:
     if not shows(copy_graph(graph)):
         raise ArgumentError("the check refuses the graph as it is")
     flat = copy_graph(graph)
-    graph = flat if inline(flat) and shows(copy_graph(flat)) else copy_graph(graph)
+    flat = flat if inline(flat) and shows(copy_graph(flat)) else copy_graph(graph)
+    graph = flat
     while True:
         before = len(graph.nodes), len(graph.outputs) + len(graph.writes)
         graph = _with_fewer_nodes(graph, shows)
         graph = _with_fewer_results(graph, shows)
         if (len(graph.nodes), len(graph.outputs) + len(graph.writes)) == before:
-            return graph
+            break
+    shuffled, nodes = random.Random(0), [*flat.nodes]
+    for attempt in range(ATTEMPTS):  # what is left depends on the order in which nodes go
+        if len(graph.nodes) <= FEW:
+            break
+        graph = min(graph, _in_order(flat, nodes, shows, attempt != 1), key=_size)
+        shuffled.shuffle(nodes)
+    return graph
+
+
+def _size(graph: Graph) -> int:
+    return len(graph.nodes)
+
+
+def _in_order(graph: Graph, order: Sequence[Node], shows: Test, are_ends: bool) -> Graph:
+    """The same for nodes of a graph in another order.
+
+    are_ends: parts return only what they don't read themselves, so the rest may stay in temps.
+    """
+
+    def taken(nodes: Sequence[Node]) -> Graph:
+        found = part_of(graph, nodes)
+        if are_ends:
+            read = found.uses()
+            found.outputs = [value for value in found.outputs if value not in read]
+        return found
+
+    def holds(nodes: Sequence[Node]) -> bool:
+        return bool(nodes) and shows(taken(nodes))
+
+    if not holds(order):
+        return graph
+    return taken(_fewest(_minimal(order, holds), holds))
+
+
+def _fewest(found: Sequence[T], holds: Callable[[Sequence[T]], bool]) -> Sequence[T]:
+    """A few of these things without the others, where none can be left out alone."""
+    if FEW < len(found) <= MOST_TRIED:
+        for size in range(1, FEW):
+            for few in combinations(found, size):
+                if holds(few):
+                    return few
+    return found
 
 
 def _with_fewer_nodes(graph: Graph, shows: Test) -> Graph:

@@ -20,7 +20,7 @@ from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.emit import STEP, Emitted, emit_program, require_rules
 from lucid.codegen.program.program import KernelCall, Program
 from lucid.ir import ops
-from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError
+from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError, NotFinite
 from lucid.ir.graph import Graph, Node
 from lucid.ir.location import at_line
 from lucid.ir.memory import address_of
@@ -330,7 +330,7 @@ class _Check:
         given = self._attributes
         if self._op is ops.check:
             error = out_of_range(index, given["message"], given["error"])
-            if isinstance(error, LeavesPath):
+            if isinstance(error, (LeavesPath, NotFinite)):
                 return error
         else:
             error = IndexOutOfRangeError(

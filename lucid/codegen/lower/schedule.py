@@ -129,7 +129,7 @@ def _behind_exits(graph: Graph) -> set[Node]:
 
     They are to wait for the last exit: fused with what an exit looks at, they couldn't store.
     """
-    if not any(node.attributes.get("error") == "exit" for node in graph.nodes):
+    if not any(node.attributes.get("error") in ("exit", "finite") for node in graph.nodes):
         return set()
     needed = set(graph.outputs)
     others: list[Node] = []

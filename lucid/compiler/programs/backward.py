@@ -41,7 +41,7 @@ from lucid.compiler.results.histories import (
 )
 from lucid.compiler.results.tape import Tape, is_read
 from lucid.functions.joining import stack
-from lucid.ir.errors import EagerOnlyError, LucidError
+from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
 from lucid.ir.location import user_frame
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import LONG_WAY
@@ -416,7 +416,10 @@ class Record:
         if self._is_written() or [*map(_storage, self._shown)] != self._storages:
             return False
         kept = self._kept[: len(tape.sources)]
-        return form.function(*gradients, *kept) is not LONG_WAY
+        try:
+            return form.function(*gradients, *kept) is not LONG_WAY
+        except NotFinite:  # the long way says where it is made
+            return False
 
     def gradients(
         self, node: CompiledBackward, backward: Backward, gradients: Sequence[TensorCore]

@@ -44,8 +44,10 @@ from lucid.compiler.results.outcomes import (
 from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, rewritten
-from lucid.ir.errors import LeavesPath, LucidError
+from lucid.ir.errors import LeavesPath, LucidError, NotFinite
 from lucid.ir.graph import Graph, Node
+from lucid.ir.non_finite import first_non_finite
+from lucid.ir.passes.finite import drop_finite_check
 from lucid.ir.passes.pipeline import PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
 from lucid.runtime.entry.layout import LONG_WAY
@@ -134,6 +136,7 @@ class Program:
         self.key, self.used, self.number = call.key, 0, 0
         self.description = description
         self.optimize = optimize
+        self._unchecked: Executable | None = None  # the same without a check of what it makes
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
         self.undo = trace.undo
@@ -166,6 +169,7 @@ class Program:
         at("passes")
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
+        self._strides = strides
         graph = trace.graph
         if trace.left.history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
@@ -188,7 +192,7 @@ class Program:
             found = compile_graph(graph, strides=strides, again=again, log=log), count
         executable, count = found
         self.pass_seconds = log.seconds
-        after = cache(partial(_texts, recorded, self.optimize))
+        after = cache(partial(texts_of, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
         texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
         self.cut = cut = None if trace.left.history is None else trace.left.history.tape.cut
@@ -528,7 +532,35 @@ class Program:
             run.changed = changed_by(self._effects)
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
-        call, executable = run.call, self.executable
+        """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""
+        try:
+            self._run_on(self.executable, run, memory)
+        except NotFinite:
+            run.outputs.clear()
+            run.outputs.codes.clear()
+            self._refuse_non_finite(run)
+            if self._unchecked is None:
+                graph = rewritten(rewritten(self.recorded, self.optimize), drop_finite_check)
+                self._unchecked = compile_graph(graph, strides=self._strides)
+            self._run_on(self._unchecked, run, memory)
+
+    def _refuse_non_finite(self, run: Run) -> None:
+        """Raise unless all that isn't finite comes from what the step was given.
+
+        Nothing has changed yet, so NumPy can do the same again, and look at each op.
+        """
+        error, outputs = first_non_finite(self.recorded, run.inputs)
+        if error is not None:
+
+            def result() -> Any:
+                run.outputs[:] = outputs
+                return self.result.of(run)
+
+            error.result = result
+            raise error
+
+    def _run_on(self, executable: Executable, run: Run, memory: Reusable | None) -> None:
+        call = run.call
         if context.lent is not None:  # a host call, of another step, goes on
             for cell in self._written:
                 context.lent.before_write(storage_of(cell, call))
@@ -598,7 +630,7 @@ class Program:
             epoch.count += 1
 
 
-def _texts(recorded: Graph, optimize: Pipeline) -> dict[str, str]:
+def texts_of(recorded: Graph, optimize: Pipeline) -> dict[str, str]:
     """The graph after each pass that changes it, all of which run again."""
     texts: dict[str, str] = {}
     graph, log = copy_graph(recorded), PassLog(texts=texts)

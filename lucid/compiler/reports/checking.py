@@ -12,6 +12,7 @@ from lucid.codegen.llvm.target import Target
 from lucid.codegen.program.interpret import Run, interpret_program
 from lucid.codegen.program.program import Program as Lowered
 from lucid.compiler.programs.program import Program
+from lucid.compiler.reports.derivatives import wrong_derivative
 from lucid.ir import ops
 from lucid.ir.clone import rewritten
 from lucid.ir.errors import LucidError
@@ -60,7 +61,8 @@ class Check:
         rows: the step's results and the state that it writes.
         culprit: where the results first differ from those of the stage before: "optimize";
             "kernels: k3", whose kernel IR isn't what the graph says; or "native code: k3", which
-            isn't what the kernel IR says; empty if all agree.
+            isn't what the kernel IR says. Where all agree, "the derivative of tanh at f.py:3" if
+            that isn't what a central difference says; else empty.
     """
 
     rows: list[Compared]
@@ -74,6 +76,8 @@ class Check:
         worst = sorted(self.rows, key=lambda row: -row.difference)[:10]
         if self.agrees:
             head = f"{len(self.rows)} results agree with NumPy"
+        elif all(row.agrees for row in self.rows):
+            head = f"{self.culprit} is wrong; {len(self.rows)} results agree with NumPy"
         else:
             wrong = sum(not row.agrees for row in self.rows)
             head = f"{wrong} of {len(self.rows)} results differ from NumPy, since {self.culprit}"
@@ -89,15 +93,7 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
     Raises:
         LucidError: each call runs another program, so that none can be watched.
     """
-    run()  # traces and compiles
-    found = program()
-    with found.executable.watched() as watched:
-        run()
-    if program() is not found or not watched.inputs:
-        raise LucidError(
-            "check: two calls in a row run different programs, or none\n"
-            "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
-        )
+    found, watched = watched_call(run, program)
     names = _names(found.recorded)
     expected = interpret(found.recorded, watched.inputs)
     native = watched.outputs, watched.written
@@ -108,7 +104,40 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
         rows = list(_compare(names, native, expected, otherwise))
     if not _same(rows):
         culprit = _culprit(found, watched, lambda x: _same(_compare(names, x, expected, otherwise)))
+    if not culprit:
+        wrong = wrong_derivative(found.recorded, watched.inputs)
+        culprit = "" if wrong is None else derivative_of(wrong[1])
     return Check(rows, culprit)
+
+
+def derivative_of(node: Node) -> str:
+    """What a `Check` says of an op whose VJP is wrong."""
+    return f"the derivative of {node.op.name}" + (f" at {node.location}" if node.location else "")
+
+
+def watched_call(
+    run: Callable[[], object], program: Callable[[], Program]
+) -> tuple[Program, WatchedStep]:
+    """Run a step twice, and keep what the second call gets and makes. Raises as `check` does."""
+    run()  # traces and compiles
+    found = program()
+    with found.executable.watched() as watched:
+        run()
+    if program() is not found or not watched.inputs:
+        raise LucidError(
+            "check: two calls in a row run different programs, or none\n"
+            "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
+        )
+    return found, watched
+
+
+def differs(graph: Graph, inputs: Sequence[np.ndarray | float], found: Results) -> bool:
+    """Whether results differ from those of a graph by more than rounding can make of it."""
+    names, expected = _names(graph), interpret(graph, inputs)
+    if _same(_compare(names, found, expected)):
+        return False
+    otherwise = interpret(graph, inputs, _Rounding())
+    return not _same(_compare(names, found, expected, otherwise))
 
 
 def _names(graph: Graph) -> list[str]:
@@ -122,6 +151,11 @@ def _culprit(program: Program, watched: WatchedStep, agree: Callable[[Results], 
     graph = rewritten(program.recorded, program.optimize)
     if not agree(interpret(graph, watched.inputs)):
         return "optimize"
+    return wrong_kernel(program, watched, agree)
+
+
+def wrong_kernel(program: Program, watched: WatchedStep, agree: Callable[[Results], bool]) -> str:
+    """Which kernel is wrong where the optimized graph is right: as planned, or as emitted."""
     lowered = program.executable.lower()
     if not agree(interpret_program(lowered, watched.inputs)):
         return _named("kernels", _wrong_kernel(lowered, watched.inputs))

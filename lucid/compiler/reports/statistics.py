@@ -155,6 +155,7 @@ class Stats:
         dropped: how many programs there was no room for any more; see `LIMIT`.
         reused: how many traces found code that earlier ones had made for other sizes.
         cache_hits: how many found all their machine code on disk, or loaded.
+        skipped: calls that made a NaN or an infinity, and were left out by `nan="skip"`.
     """
 
     traces: int = 0
@@ -170,6 +171,7 @@ class Stats:
     dropped: int = 0
     reused: int = 0
     cache_hits: int = 0
+    skipped: int = 0
     counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
     served: Callable[[], Sequence[Served]] = field(default=tuple, compare=False)
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from lucid.ir.errors import (
     ArgumentError,
+    AssertionFailedError,
     DivisionByZeroError,
     IndexOutOfRangeError,
     LeavesPath,
     LucidError,
+    NotFinite,
     OptionError,
     completed,
 )
@@ -26,6 +28,8 @@ ERRORS: Mapping[str, type[LucidError]] = {
     "state": LucidError,
     "zero": DivisionByZeroError,
     "exit": LeavesPath,
+    "finite": NotFinite,
+    "assert": AssertionFailedError,
 }
 """By the name that the attribute `error` holds. The message of an exit is its number."""
 

@@ -17,6 +17,7 @@ from lucid.ir.passes.checks import drop_satisfied_checks
 from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
+from lucid.ir.passes.finite import check_finite
 from lucid.ir.passes.loops import hoist_from_loops, sink_from_loops, trim_loops
 from lucid.ir.passes.regions import inline
 from lucid.ir.passes.rematerialize import rematerialize
@@ -216,11 +217,15 @@ optimize = Pipeline("optimize", (inline, rematerialize, *_LOOPS, simplify))
 """What each step goes through: functions are inlined, checkpointed blocks repeated."""
 
 
-def optimizing(passes: Sequence[Pass]) -> Pipeline:
-    """As `optimize`, with passes of the user's before what simplifies."""
-    if not passes:
+def optimizing(passes: Sequence[Pass], *, finite: bool = False) -> Pipeline:
+    """As `optimize`, with passes of the user's before what simplifies.
+
+    finite: the step checks at its end that it leaves nothing else.
+    """
+    if not passes and not finite:
         return optimize
-    return Pipeline("optimize", (inline, rematerialize, *map(_users, passes), *_LOOPS, simplify))
+    users, last = map(_users, passes), (check_finite,) if finite else ()
+    return Pipeline("optimize", (inline, rematerialize, *users, *_LOOPS, simplify, *last))
 
 
 def _users(run: Pass) -> Pass:

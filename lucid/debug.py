@@ -1,0 +1,154 @@
+"""What a compiled step does inside, and what in the compiler makes it do something else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.compiler.compiled import Compiled
+from lucid.functions import checks
+from lucid.functions.finding import computed
+from lucid.ir.errors import ArgumentError
+from lucid.tensor.batched import Batched
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, from_array
+
+if TYPE_CHECKING:
+    from lucid.compiler.reports.bisecting import Bisection
+
+__all__ = ["assert_", "bisect", "callback", "print"]
+
+
+def callback(function: Callable[..., Any], *tensors: Any) -> None:
+    """Call a function with the values of tensors, where this stands, at each call of the step.
+
+    In a compiled step it is a call of Python, which no pass drops or moves past another: not what
+    is printed at the end of a call, as by `print`. The function gets copies without history, and
+    what it returns is nothing to the step; so it has no part in gradients. In a vmap it is called
+    for one example after the other, in a loop for one round after the other. What it raises ends
+    the call of the step, which leaves all as it was.
+
+    Raises: `ArgumentError` for what isn't a tensor; what the function raises.
+
+    >>> import lucid
+    >>> seen = []
+    >>> @lucid.compile
+    ... def step(x):
+    ...     lucid.debug.callback(lambda h: seen.append(h.tolist()), x * 2)
+    ...     return x + 1
+    >>> step(lucid.ones(2)), step(lucid.zeros(2))
+    (tensor([2., 2.]), tensor([1., 1.]))
+    >>> seen
+    [[2.0, 2.0], [0.0, 0.0]]
+    """
+    for tensor in tensors:
+        if not isinstance(tensor, TensorCore):
+            raise ArgumentError(
+                f"callback: the function gets tensors, not {type(tensor).__name__}\n"
+                "hint: functools.partial(function, value) binds what is known while tracing"
+            )
+    recorder = context.recorder
+    for example in _examples(tensors):
+        detached = [tensor.detach() for tensor in example]
+        if recorder is None:
+            computed("debug.callback", _Call(function), detached)
+            continue
+        call = _Call(function, is_traced=True)
+        recorder.hosts.find("debug.callback", call, detached, ())
+        call.is_traced = False
+
+
+def _examples(tensors: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The tensors of each example of the vmaps around, those of an outer one first."""
+    levels = [t._level for t in tensors if isinstance(t, Batched)]
+    if not levels:
+        yield tensors
+        return
+    last = max(levels, key=context.levels.index)
+    mapped = [isinstance(t, Batched) and t._level is last for t in tensors]
+    for given in _examples(
+        [t._inner if own else t for t, own in zip(tensors, mapped, strict=True)]
+    ):
+        count = given[mapped.index(True)].shape[0]
+        for i in range(count):
+            yield [t[i] if own else t for t, own in zip(given, mapped, strict=True)]
+
+
+class _Call:
+    """What a step calls: not while it is traced, as each call of it will."""
+
+    def __init__(self, function: Callable[..., Any], *, is_traced: bool = False) -> None:
+        self._function = function
+        self.is_traced = is_traced
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        if not self.is_traced:
+            self._function(*(from_array(array.copy()) for array in arrays))
+        return []
+
+
+def print(format: str, *tensors: Any) -> None:
+    """Print `format.format(*tensors)` where this stands, at each call, as `callback` would.
+
+    >>> import lucid
+    >>> step = lucid.compile(lambda x: lucid.debug.print("x = {}", x))
+    >>> step(lucid.ones(2))
+    x = tensor([1., 1.])
+    """
+    callback(lambda *found: sys.stdout.write(f"{format.format(*found)}\n"), *tensors)
+
+
+def assert_(condition: Any, message: str = "an assertion has failed") -> None:
+    """Raise `AssertionFailedError` unless all elements of a tensor are true, at each call.
+
+    In a compiled step it is a check, as that of an index: a call that fails leaves all as it was.
+    It is never removed. The error is a `LucidError` and an `AssertionError`.
+
+    >>> import lucid
+    >>> step = lucid.compile(lambda x: lucid.debug.assert_(x > 0, "x must be positive"))
+    >>> step(lucid.zeros(2))
+    Traceback (most recent call last):
+    lucid.ir.errors.AssertionFailedError: x must be positive...
+    """
+    if not isinstance(condition, TensorCore):
+        condition = from_array(np.asarray(bool(condition)))
+    checks.require(condition != 0, lambda: message.replace("{}", "{{}}"), "assert")
+
+
+def bisect(
+    step: Any, *args: Any, path: str | PathLike[str] | None = "reduced.lir", **kwargs: Any
+) -> Bisection:
+    """Find the first pass or kernel that changes what a compiled step means, in a small graph.
+
+    The step is called twice with the arguments, as by `step.check`: it trains. Where it computes
+    something else than its ops mean in NumPy, the stages of the compiler are compared one after the
+    other, and nodes are left out of the graph before the wrong one as long as it goes wrong.
+
+    Args:
+        step: what `lucid.compile` returned.
+        path: the file for the small graph's text; one beside it, `.npz`, gets the inputs. None:
+            none are written, and none are where the step is right.
+
+    Raises: what a call raises; `ArgumentError` if `step` isn't compiled; `LucidError` where nothing
+    runs natively.
+
+    >>> import lucid
+    >>> step = lucid.compile(lambda x: x.tanh().sum())
+    >>> str(lucid.debug.bisect(step, lucid.ones(3)))
+    'the step computes what its ops mean'
+    """
+    from lucid.compiler.reports.bisecting import bisect as find
+
+    if not isinstance(step, Compiled):
+        raise ArgumentError(
+            f"bisect: {type(step).__name__} is not a compiled function\n"
+            "hint: lucid.debug.bisect(lucid.compile(f), *args)"
+        )
+    step._refuse_eager("bisect")
+    found = None if path is None else Path(path)
+    return find(lambda: step(*args, **kwargs), step._latest_program, found)

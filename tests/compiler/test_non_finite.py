@@ -1,0 +1,261 @@
+"""`lucid.compile(…, nan=…)`: what a step would leave is finite, or it leaves all as it was."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+
+
+class Divides(lucid.autograd.Function):
+    """An identity, whose backward divides by `scale`."""
+
+    scale: lucid.Tensor
+
+    @staticmethod
+    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: lucid.Tensor) -> lucid.Tensor:
+        return g / Divides.scale  # the user's backward
+
+
+class DividesOutside(lucid.autograd.Function):
+    """The same with NumPy."""
+
+    @staticmethod
+    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+        return lucid.from_numpy(x.numpy() * 1)
+
+    @staticmethod
+    def backward(ctx: Any, g: lucid.Tensor) -> lucid.Tensor:
+        with np.errstate(all="ignore"):
+            return lucid.from_numpy(g.numpy() / Divides.scale.numpy())
+
+
+class Trainer:
+    """A model in training whose loss is fine while `scale` is 1, and isn't at 0."""
+
+    def __init__(self, loss: Callable[[Any, Any], Any], nan: str = "raise", opt: str = "Adam"):
+        lucid.manual_seed(0)
+        self.scale = Divides.scale = lucid.tensor(1.0)
+        self.model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.2))
+        self.opt = getattr(lucid.optim, opt)(self.model.parameters(), lr=0.1)
+        self.best, self.calls, self.log = float("inf"), 0, []
+        self.x = lucid.randn(5, 4)
+
+        def step(x: lucid.Tensor) -> lucid.Tensor:
+            self.opt.zero_grad()
+            value = loss(self.model(x), self.scale)
+            value.backward()
+            self.opt.step()
+            self.calls += 1
+            self.log.append(value.detach())
+            return value.detach()
+
+        self.step = lucid.compile(step, nan=nan)
+
+    def state(self) -> Any:
+        tensors = [x for _, x in sorted(self.model.state_dict().items())]
+        moments = [x for entry in self.opt.state.values() for x in entry.values()]
+        tensors += [x for x in moments if isinstance(x, lucid.Tensor)]
+        grads = [None if p.grad is None else p.grad.numpy().tobytes() for p in self.opt_params()]
+        versions = [p._version for p in self.opt_params()]
+        bits = [x.detach().numpy().tobytes() for x in tensors]
+        generator = lucid.get_rng_state().numpy().tobytes()
+        return bits, grads, versions, generator, self.calls, len(self.log)
+
+    def opt_params(self) -> list[Any]:
+        return list(self.model.parameters())
+
+
+LOSSES: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "forward": (
+        lambda y, scale: (y.square() / scale).sum(),  # divides
+        "div: made 15 infinite of 15 elements;",
+        "divides",
+    ),
+    "backward of an op": (
+        lambda y, scale: ((y.square() * scale).sqrt() + y).sum(),  # the root's
+        "div: made 15 infinite of 15 elements, in the backward of test_non_finite.py:",
+        "the root's",
+    ),
+    "the user's backward": (
+        lambda y, scale: Divides.apply(y).square().sum(),
+        "div: made 15 infinite of 15 elements, in Divides.backward;",
+        "the user's backward",
+    ),
+    "a backward outside": (
+        lambda y, scale: DividesOutside.apply(y).square().sum(),
+        "DividesOutside.backward: made 15 infinite of 15 elements, in the backward of",
+        "def backward(ctx: Any, g: lucid.Tensor)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("opt", ["SGD", "Adam"])
+def test_it_names_the_op_and_leaves_all_as_it_was(kind: str, opt: str) -> None:
+    loss, said, line = LOSSES[kind]
+    trainer = Trainer(loss, opt=opt)
+    trainer.model[2].p = 0.0
+    for warm_up in (0, 3):  # the error is of the first call, or of one by native code
+        for _ in range(warm_up):
+            trainer.step(trainer.x)
+        before = trainer.state()
+        trainer.scale.fill_(0.0)
+        with pytest.raises(lucid.NonFiniteError) as error:
+            trainer.step(trainer.x)
+        text = str(error.value)
+        assert text.startswith(said), text
+        assert line in text.splitlines()[-1], text
+        assert trainer.state() == before
+        trainer.scale.fill_(1.0)
+    assert np.isfinite(trainer.step(trainer.x).item())
+
+
+def test_the_message_has_the_operands_and_where_they_come_from() -> None:
+    trainer = Trainer(lambda y, scale: (y.abs() + scale).log().sum())
+    trainer.model = nn.Identity()
+    trainer.opt = lucid.optim.SGD([w := lucid.zeros(2, requires_grad=True)], lr=1.0)
+    scale = lucid.tensor([0.0, 3.0])
+
+    @lucid.compile(nan="raise")
+    def step() -> lucid.Tensor:
+        trainer.opt.zero_grad()
+        shifted = w + scale
+        loss = shifted.log().sum()
+        loss.backward()
+        trainer.opt.step()
+        return loss
+
+    with pytest.raises(lucid.NonFiniteError) as error:
+        step()
+    first, operand, place = str(error.value).splitlines()
+    assert first == "log: made 1 infinite of 2 elements; nothing was changed"
+    assert operand.startswith("  shifted: f32[2]  0 to 3, mean 1.5, 1 zeros  from test_non_finite")
+    assert operand.endswith("shifted = w + scale")
+    assert place.startswith("  in test_non_finite.py:")
+    assert place.endswith("loss = shifted.log().sum()")
+
+
+def test_an_update_that_overflows_is_no_update() -> None:
+    w = lucid.tensor([1.0, 2.0], requires_grad=True)
+    opt = lucid.optim.SGD([w], lr=0.5)
+
+    def step() -> lucid.Tensor:
+        opt.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    compiled = lucid.compile(step, nan="raise")
+    for _ in range(3):
+        compiled()
+    w.data.copy_(lucid.tensor([1.0, 2.0]))
+    opt.param_groups[0]["lr"] = 3e38
+    with pytest.raises(lucid.NonFiniteError, match=r"made . infinite of 2 elements"):
+        compiled()
+    assert w.tolist() == [1.0, 2.0]
+
+
+def test_skip_leaves_the_state_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = Trainer(LOSSES["forward"][0], nan="skip")
+    for _ in range(3):
+        trainer.step(trainer.x)
+    before = trainer.state()
+    trainer.scale.fill_(0.0)
+    with caplog.at_level(logging.WARNING, "lucid.nan"):
+        for _ in range(2):
+            assert not np.isfinite(
+                trainer.step(trainer.x).item()
+            )  # what the call returns all the same
+    assert trainer.state() == before
+    assert trainer.step.stats.skipped == 2
+    assert caplog.text.count("this call is skipped: div: made") == 2
+    trainer.scale.fill_(1.0)
+    trainer.step(trainer.x)
+    assert trainer.calls == before[4] + 1
+    assert trainer.step.stats.skipped == 2
+
+
+def test_what_comes_in_is_not_made() -> None:
+    """Infinities of masks, of state and of arguments pass, and so do NaN."""
+    best = lucid.tensor(float("inf"))
+    mask = lucid.tensor([True, False, False])
+
+    @lucid.compile(nan="raise")
+    def step(x: lucid.Tensor) -> Any:
+        scores = x.masked_fill(mask, float("-inf"))
+        best.copy_(lucid.minimum(best, x.sum()))
+        return best.clone(), scores
+
+    for x in ([1.0, 2.0, 3.0], [1.0, 2.0, float("inf")], [float("nan"), 2.0, 3.0]):
+        eager = step.__wrapped__(lucid.tensor(x))[1]
+        found = step(lucid.tensor(x))[1]
+        np.testing.assert_array_equal(found.numpy(), eager.numpy())
+    assert np.isnan(best.item())
+
+
+def test_a_nan_of_infinities_is_made() -> None:
+    @lucid.compile(nan="raise")
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return F.softmax(x.masked_fill(x > 0, float("-inf")), -1)
+
+    step(lucid.tensor([-1.0, 1.0]))
+    with pytest.raises(lucid.NonFiniteError, match=r"^sub: made 2 NaN of 2 elements"):
+        step(lucid.tensor([1.0, 1.0]))
+
+
+def test_what_nobody_gets_is_not_looked_at() -> None:
+    @lucid.compile(nan="raise")
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return lucid.where(x > 0, x.log(), 0.0)
+
+    assert step(lucid.tensor([0.0, 1.0])).tolist() == [0.0, 0.0]
+
+
+def test_a_backward_outside_raises_too() -> None:
+    model = lucid.compile(lambda x: x.sqrt() * 1.0, nan="raise")
+    for value in (1.0, 1.0, 0.0):
+        x = lucid.tensor([value], requires_grad=True)
+        y = model(x).sum()
+        if value:
+            y.backward()
+            continue
+        with pytest.raises(lucid.NonFiniteError, match="div: made 1 infinite of 1 elements"):
+            y.backward()
+        assert x.grad is None
+
+
+def test_results_are_those_of_a_step_without_it() -> None:
+    plain, watched = (Trainer(LOSSES["forward"][0], nan=nan) for nan in ("allow", "raise"))
+    lucid.manual_seed(1)
+    for trainer in (plain, watched):
+        lucid.manual_seed(1)
+        for _ in range(5):
+            trainer.step(trainer.x)
+    for a, b in zip(plain.opt_params(), watched.opt_params(), strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-6)
+    assert watched.step.stats.traces == plain.step.stats.traces
+
+
+def test_wrong_options_and_calls() -> None:
+    with pytest.raises(lucid.OptionError, match=r"unknown nan='no'; there are allow, raise, skip"):
+        lucid.compile(lambda x: x, nan="no")
+
+    @lucid.compile(nan="skip")
+    def step(x: lucid.Tensor) -> Any:
+        return hash(str(x))
+
+    with pytest.raises(lucid.TraceError, match='with nan="skip"'):
+        step(lucid.ones(2))
