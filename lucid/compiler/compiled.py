@@ -67,11 +67,13 @@ if TYPE_CHECKING:
     from lucid.compiler.reports.explaining import Explanation
     from lucid.compiler.reports.page import Report
     from lucid.compiler.reports.profiling import Profile
+    from lucid.compiler.results.outcomes import Run
     from lucid.runtime.open_programs import Families
     from lucid.runtime.stages import Stages
 
 MODES = ("native", "eager")
 NANS = ("allow", "raise", "skip")
+VERIFIED = ("never", "first")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
@@ -96,6 +98,7 @@ class Options:
     fullgraph: bool = False
     passes: tuple[Pass, ...] = ()
     nan: str = "allow"
+    verify: str = "never"
 
 
 @contextmanager
@@ -188,6 +191,7 @@ class Compiled:
         self._resized = 0  # traces for arguments of other sizes for which there was code
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
+        self._is_unverified = options.verify == "first"
         if _collecting and is_paced:
             _collecting[-1].append(self)
 
@@ -728,6 +732,8 @@ class Compiled:
             self._families = Families()
         program = Program(recorded, description, call, compiled, self._optimize, self._families)
         program.used, program.number = self.stats.calls, self.stats.traces
+        if self._is_unverified:
+            program.verify = functools.partial(self._verify, program)
         self._note_trace(program, kind, reason, None if kind in ("path", "host") else place)
         if earlier:
             self.stats.retrace_reasons.append(reason)
@@ -745,6 +751,12 @@ class Compiled:
             say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
+
+    def _verify(self, program: Program, run: Run, native: Callable[[], None]) -> None:
+        from lucid.compiler.reports.checking import verify
+
+        verify(program, run, native)
+        self._is_unverified = False
 
     def _place_of_failure(self, call: Call) -> Location | None:
         """The line that read what has changed since a program was made for such a call."""
@@ -1084,6 +1096,7 @@ def compile(
     fullgraph: bool = False,
     passes: Sequence[Pass] = (),
     nan: str = "allow",
+    verify: str = "never",
     backend: Any = "native",
     **unknown: Any,
 ) -> Any:
@@ -1109,14 +1122,18 @@ def compile(
             line. "skip" leaves all as it was, returns what the call returns and goes on;
             `stats.skipped` counts. What stands in arguments, state and constants as such, such as
             the -inf of a mask, isn't made. A call that can't run natively is an error.
+        verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
+            ops, and of the derivatives that it uses with central differences, as `check` does.
+            Python that the step calls is called again for it.
         backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
         dynamic, options: PyTorch's, and without a meaning here: sizes are static, a new one is a
             trace, and there is nothing to be tuned.
 
-    Raises: what tracing raises, at the call; `OptionError` for an unknown mode or `nan`,
+    Raises: what tracing raises, at the call; `OptionError` for an unknown mode, `nan` or `verify`,
     `ArgumentError` for other options; at the call `NonFiniteError` as `nan` says, `TraceError`,
     where `fullgraph` or `nan` refuses it, `PassError` for a pass that raises or doesn't say what it
-    did, and `VerifyError` for one that breaks the graph.
+    did, and `VerifyError` for one that breaks the graph, or where a first call that is verified has
+    gone wrong: nothing has changed then.
 
     >>> import lucid
     >>> @lucid.compile
@@ -1134,6 +1151,8 @@ def compile(
         raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
     if nan not in NANS:
         raise OptionError(f"compile: unknown nan={nan!r}; there are {', '.join(NANS)}")
+    if verify not in VERIFIED:
+        raise OptionError(f"compile: unknown verify={verify!r}; there are {', '.join(VERIFIED)}")
     passes = _passes(passes)
     if function is None:
         return functools.partial(
@@ -1144,6 +1163,7 @@ def compile(
             fullgraph=fullgraph,
             passes=passes,
             nan=nan,
+            verify=verify,
         )
     if not callable(function):
         raise ArgumentError(
@@ -1151,7 +1171,8 @@ def compile(
             "hint: compile the function, then call it: lucid.compile(f)(x)"
         )
     _refuse_late(function)
-    return _compiled_again(function, Options(mode, audit, max_paths, fullgraph, passes, nan))
+    options = Options(mode, audit, max_paths, fullgraph, passes, nan, verify)
+    return _compiled_again(function, options)
 
 
 def _passes(given: Any) -> tuple[Pass, ...]:

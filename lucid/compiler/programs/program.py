@@ -136,6 +136,7 @@ class Program:
         self.key, self.used, self.number = call.key, 0, 0
         self.description = description
         self.optimize = optimize
+        self.verify: Callable[[Run, Callable[[], None]], None] | None = None  # makes the first call
         self._unchecked: Executable | None = None  # the same without a check of what it makes
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
@@ -533,8 +534,13 @@ class Program:
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
         """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""
+        native = partial(self._run_on, self.executable, run, memory)
         try:
-            self._run_on(self.executable, run, memory)
+            if self.verify is None:
+                native()
+            else:
+                self.verify(run, native)
+                self.verify = None
         except NotFinite:
             run.outputs.clear()
             run.outputs.codes.clear()

@@ -13,9 +13,10 @@ from lucid.codegen.program.interpret import Run, interpret_program
 from lucid.codegen.program.program import Program as Lowered
 from lucid.compiler.programs.program import Program
 from lucid.compiler.reports.derivatives import wrong_derivative
+from lucid.compiler.results.outcomes import Run as Call
 from lucid.ir import ops
 from lucid.ir.clone import rewritten
-from lucid.ir.errors import LucidError
+from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.graph import Graph, Node
 from lucid.ir.interpret import evaluate_node, every_value, interpret
 from lucid.ir.text.printer import value_names
@@ -39,18 +40,22 @@ class Compared:
         difference: the largest one between elements, as a part of the largest element; inf where
             only one of them is NaN, or where infinities, integers or bools differ.
         tolerance: what `difference` may be: more where terms cancel that were rounded before.
+        ulps: the largest difference between elements in units of the last place of NumPy's one;
+            many where an element is next to nothing beside the terms that it is a sum of.
     """
 
     name: str
     difference: float
     tolerance: float
+    ulps: float = 0.0
 
     @property
     def agrees(self) -> bool:
         return self.difference <= self.tolerance
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.difference:.1e}" + ("" if self.agrees else "  differs")
+        units = f" ({self.ulps:.3g} ulp)" if self.ulps else ""
+        return f"{self.name}: {self.difference:.1e}{units}{'' if self.agrees else '  differs'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,27 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
     Raises:
         LucidError: each call runs another program, so that none can be watched.
     """
-    found, watched = watched_call(run, program)
+    return _checked(*watched_call(run, program))
+
+
+def verify(program: Program, call: Call, native: Callable[[], None]) -> None:
+    """Run a program natively, and compare what it made with its recorded graph in the interpreter.
+
+    Raises: `VerifyError` where they differ; all memory is as it was before.
+    """
+    with program.executable.watched() as watched:
+        native()
+    found = _checked(program, watched)
+    if not found.agrees:
+        for array, before in zip(call.inputs, watched.inputs, strict=True):
+            if isinstance(array, np.ndarray) and array.tobytes() != np.asarray(before).tobytes():
+                np.copyto(array, before)
+        call.outputs.clear()
+        call.outputs.codes.clear()
+        raise VerifyError(f"the first call went wrong; nothing was changed\n{found}")
+
+
+def _checked(found: Program, watched: WatchedStep) -> Check:
     names = _names(found.recorded)
     expected = interpret(found.recorded, watched.inputs)
     native = watched.outputs, watched.written
@@ -262,7 +287,7 @@ def _compare(
         rounding = _difference(other, wanted) if other is not None and tolerance else 0.0
         if np.isfinite(rounding):
             tolerance = max(tolerance, ROUNDINGS * rounding)
-        yield Compared(name, _difference(array, wanted), tolerance)
+        yield Compared(name, _difference(array, wanted), tolerance, _ulps(array, wanted))
 
 
 class _Rounding:
@@ -304,3 +329,13 @@ def _difference(found: np.ndarray, expected: np.ndarray) -> float:
     if np.isnan(off):
         return np.inf
     return off / max(float(np.max(np.abs(b))), float(np.finfo(expected.dtype).tiny))
+
+
+def _ulps(found: np.ndarray, expected: np.ndarray) -> float:
+    """As `Compared` says; of no meaning where elements aren't finite."""
+    if expected.dtype.kind != "f" or not expected.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        apart = np.abs(found.astype(np.float64) - expected) / np.spacing(np.abs(expected))
+    known = apart[np.isfinite(apart)]
+    return float(known.max()) if known.size else 0.0
