@@ -122,6 +122,7 @@ _OWN = frozenset(
     {
         *("_options", "_optimize", "_families", "_programs", "_places", "_ints", "_latest"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
+        "_is_unverified",
         *("_took_over", "_resized", "_shapes", "_counts", "stats"),
     }
 )

@@ -70,8 +70,8 @@ def test_a_log_that_there_isn_t_is_a_warning(given: str, monkeypatch: pytest.Mon
     with pytest.warns(UserWarning) as warned:
         assert environment.LOG.read() == ()
     assert str(warned[0].message) == (
-        f"LUCID_LOG={given!r}: expected retrace, compile, cache, eager, exits; using the default, "
-        "nothing"
+        f"LUCID_LOG={given!r}: expected retrace, compile, cache, eager, exits, nan; "
+        "using the default, nothing"
     )
 
 

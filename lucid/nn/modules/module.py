@@ -51,6 +51,12 @@ _EXPECTED = {
 _REGISTERS = tuple(_EXPECTED)
 
 
+def _no_attribute(module: Module, name: str) -> NoSuchAttributeError:
+    error = NoSuchAttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
+    error.name, error.obj = name, module  # Python suggests a similar name
+    return error
+
+
 class Module(Hooked, StateHooked):
     """Base of all layers and models; a Parameter or Module that is assigned becomes part of it.
 
@@ -155,9 +161,7 @@ class Module(Hooked, StateHooked):
                 if trace_hooks.is_tracing():
                     tracing.meet(self, tracing.path_of(self))
                 return held[name]
-        error = NoSuchAttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        error.name, error.obj = name, self  # Python suggests a similar name
-        raise error
+        raise _no_attribute(self, name)  # no variable: it would hold itself by its traceback
 
     def __setattr__(self, name: str, value: Any) -> None:
         register = self._register_for(name, value)
