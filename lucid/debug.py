@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pdb
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +17,8 @@ from lucid.compiler.compiled import Compiled
 from lucid.functions import checks
 from lucid.functions.finding import computed
 from lucid.ir.errors import ArgumentError
+from lucid.ir.location import user_frame
+from lucid.ir.stepping import STEPPING
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, from_array
@@ -21,7 +26,7 @@ from lucid.tensor.core import TensorCore, from_array
 if TYPE_CHECKING:
     from lucid.compiler.reports.bisecting import Bisection
 
-__all__ = ["assert_", "bisect", "callback", "print"]
+__all__ = ["assert_", "bisect", "breakpoint", "callback", "print"]
 
 
 def callback(function: Callable[..., Any], *tensors: Any) -> None:
@@ -101,6 +106,71 @@ def print(format: str, *tensors: Any) -> None:
     x = tensor([1., 1.])
     """
     callback(lambda *found: sys.stdout.write(f"{format.format(*found)}\n"), *tensors)
+
+
+def breakpoint() -> None:
+    """Stop here in a debugger: in the eager call, or in the optimized graph of a compiled one.
+
+    A step that is compiled with `mode="interpret"` runs the graph that the compiler has made, op by
+    op, each one as a statement at its line in your file. The debugger stops behind this line; `n`
+    goes on to the next op's, `p h` prints a value by its name in `step.dump_ir()`, which is your
+    variable's if there is one, as an array of NumPy. A step that is compiled otherwise runs op by
+    op where it stops: the debugger shows your own function and variables then. `PYTHONBREAKPOINT`
+    and `sys.breakpointhook` are as for Python's `breakpoint`.
+
+    Example:
+        >>> import lucid, sys
+        >>> sys.breakpointhook = lambda: sys.stdout.write("stopped\\n")
+        >>> step = lucid.compile(lambda x: lucid.debug.breakpoint() or x + 1, mode="interpret")
+        >>> step(lucid.ones(2))
+        stopped
+        tensor([2., 2.])
+        >>> sys.breakpointhook = sys.__breakpointhook__
+    """
+    recorder = context.recorder
+    if recorder is None:
+        _stop(user_frame())
+    elif not context.interprets:
+        recorder.run_op_by_op(
+            "it stops at lucid.debug.breakpoint()\n"
+            'hint: lucid.compile(mode="interpret") stops in the optimized graph'
+        )
+    else:
+        call = _Call(_stop_in_graph, is_traced=True)
+        recorder.hosts.find("debug.breakpoint", call, [], ())
+        call.is_traced = False
+
+
+def _stop_in_graph() -> None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and STEPPING not in frame.f_globals:
+        frame = frame.f_back
+    _stop(frame)
+
+
+def _stop(frame: FrameType | None) -> None:
+    """Enter the debugger in a frame, or do what the user has set in its place."""
+    if sys.breakpointhook is not sys.__breakpointhook__ or "PYTHONBREAKPOINT" in os.environ:
+        sys.breakpointhook()
+    else:
+        _Debugger(frame).set_trace(frame)
+
+
+class _Debugger(pdb.Pdb):
+    """Stops first at the next line of a frame, not in what runs before it goes on."""
+
+    def __init__(self, frame: FrameType | None) -> None:
+        super().__init__()
+        self._first = frame
+
+    def set_step(self) -> None:
+        if self._first is None:
+            super().set_step()
+        else:
+            frame, self._first = self._first, None
+            self.set_next(frame)
+
+    set_stepinstr = set_step  # as Python 3.13 begins
 
 
 def assert_(condition: Any, message: str = "an assertion has failed") -> None:

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from lucid.runtime.open_programs import Families
     from lucid.runtime.stages import Stages
 
-MODES = ("native", "eager")
+MODES = ("native", "eager", "interpret")
 NANS = ("allow", "raise", "skip")
 VERIFIED = ("never", "first")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -646,7 +646,7 @@ class Compiled:
             is_path = differs is not None and bool(differs.path)
             kind = "" if differs is None else "path" if is_path else "host"
             program = self._trace(call, args, kwargs, known, reason, claim, kind)
-        if not kwargs:
+        if not kwargs and self._options.mode != "interpret":
             program.take_plain(call, args, self.stats.counted)
         programs = self._programs.setdefault(call.key, [])
         programs.append(program)
@@ -733,8 +733,10 @@ class Compiled:
             self._families = Families()
         program = Program(recorded, description, call, compiled, self._optimize, self._families)
         program.used, program.number = self.stats.calls, self.stats.traces
-        if self._is_unverified:
-            program.verify = functools.partial(self._verify, program)
+        if self._options.mode == "interpret":
+            program.around = program.interpret
+        elif self._is_unverified:
+            program.around = functools.partial(self._verify, program)
         self._note_trace(program, kind, reason, None if kind in ("path", "host") else place)
         if earlier:
             self.stats.retrace_reasons.append(reason)
@@ -753,11 +755,11 @@ class Compiled:
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
 
-    def _verify(self, program: Program, run: Run, native: Callable[[], None]) -> None:
+    def _verify(self, program: Program, run: Run, _: object, native: Callable[[], None]) -> None:
         from lucid.compiler.reports.checking import verify
 
         verify(program, run, native)
-        self._is_unverified = False
+        self._is_unverified, program.around = False, None
 
     def _place_of_failure(self, call: Call) -> Location | None:
         """The line that read what has changed since a program was made for such a call."""
@@ -822,6 +824,7 @@ class Compiled:
         found = {place.identity: place for place in live_places(guards)}
         places = found | self._places
         try:
+            context.interprets = self._options.mode == "interpret"
             recorded = trace(self.__wrapped__, call, args, kwargs, known, places)
         except EagerOnlyError:
             raise
@@ -1106,8 +1109,9 @@ def compile(
     As a decorator with or without arguments.
 
     Args:
-        mode: "eager" runs the function as it is; PyTorch's own modes choose an implementation there
-            and nothing here.
+        mode: "eager" runs the function as it is. "interpret" runs the optimized graph op by op,
+            each as a statement at its line in your file, for a debugger (`lucid.debug.breakpoint`).
+            PyTorch's own modes choose an implementation there and nothing here.
         audit: whether one of the first calls, and from then on one in a while, is traced again, and
             a difference that no guard explains is reported (≤ 1 % of the time).
         max_paths: a branch on a value makes a program for each way that calls take; those that

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, LucidError, ShapeError
+from lucid.ir.errors import ArgumentError, LeavesPath, LucidError, ShapeError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.hosts import Frame, HostFunction, host_function
 from lucid.ir.inference import no_memory
@@ -43,6 +43,25 @@ def interpret(
         results = _run(graph, arrays, _Tables(graph.functions, graph.hosts, after))
     fresh = [np.array(result, order="C") for result in results]
     return fresh[: len(graph.outputs)], fresh[len(graph.outputs) :]
+
+
+def interpreter_of(
+    graph: Graph, inputs: Sequence[np.ndarray | float]
+) -> tuple[list[np.ndarray], Callable[[Node, Sequence[np.ndarray]], Sequence[np.ndarray]]]:
+    """The inputs as arrays, and what evaluates the nodes of a graph, one after the other.
+
+    Raises: `ArgumentError`, `ShapeError` as `interpret`.
+    """
+    tables = _Tables(graph.functions, graph.hosts)
+
+    def run(node: Node, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        try:
+            return _results(node, operands, tables)
+        except LeavesPath as error:
+            error.frame = tables.frame
+            raise
+
+    return _checked(graph, inputs), run
 
 
 def every_value(graph: Graph, inputs: Sequence[np.ndarray | float]) -> dict[Value, np.ndarray]:

@@ -300,7 +300,7 @@ def test_options_of_compile():
     assert str(error.value) == "compile: unknown option(s) fast"
     with pytest.raises(lucid.OptionError) as error:
         lucid.compile(abs, mode="quick")
-    assert str(error.value) == "compile: unknown mode 'quick'; there are native, eager"
+    assert str(error.value) == "compile: unknown mode 'quick'; there are native, eager, interpret"
     with pytest.raises(lucid.ArgumentError) as error:
         lucid.compile(3)
     assert str(error.value).startswith("compile: int is not callable\nhint: ")

@@ -50,6 +50,7 @@ from lucid.ir.non_finite import first_non_finite
 from lucid.ir.passes.finite import drop_finite_check
 from lucid.ir.passes.pipeline import PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
+from lucid.ir.stepping import step_through
 from lucid.runtime.entry.layout import LONG_WAY
 from lucid.runtime.entry.words import MOST_ARGUMENTS
 from lucid.runtime.executable import Executable, Results, compile_graph
@@ -85,6 +86,9 @@ class Departure:
     def goes_beyond(self, other: Departure) -> bool:
         """Whether it has come further than an earlier one of the same call."""
         return (len(self.made), len(self.path)) > (len(other.made), len(other.path))
+
+
+Around = Callable[[Run, Reusable | None, Callable[[], None]], None]
 
 
 class Program:
@@ -136,7 +140,8 @@ class Program:
         self.key, self.used, self.number = call.key, 0, 0
         self.description = description
         self.optimize = optimize
-        self.verify: Callable[[Run, Callable[[], None]], None] | None = None  # makes the first call
+        self._graph: Graph | None = None  # the optimized one, where it is interpreted
+        self.around: Around | None = None  # runs the native step, or something in its place
         self._unchecked: Executable | None = None  # the same without a check of what it makes
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
@@ -534,13 +539,11 @@ class Program:
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
         """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""
-        native = partial(self._run_on, self.executable, run, memory)
         try:
-            if self.verify is None:
-                native()
+            if self.around is None:
+                self._run_on(self.executable, run, memory)
             else:
-                self.verify(run, native)
-                self.verify = None
+                self.around(run, memory, partial(self._run_on, self.executable, run, memory))
         except NotFinite:
             run.outputs.clear()
             run.outputs.codes.clear()
@@ -575,6 +578,24 @@ class Program:
             unlocked(self._claims_of(call), native)
         else:
             executable.call(run.inputs, memory, run.outputs)
+
+    def interpret(self, run: Run, memory: Reusable | None, native: Callable[[], None]) -> None:
+        """Run the optimized graph on the user's lines, in place of the native step."""
+        if self._graph is None:
+            self._graph = rewritten(self.recorded, self.optimize)
+        graph = self._graph
+        outputs, written = step_through(graph, run.inputs)
+        places = [None] * len(outputs) if memory is None else memory.arrays
+        for place, array in zip(places, outputs, strict=True):
+            if place is None:
+                run.outputs.append(array)
+            else:
+                np.copyto(place, array)
+                run.outputs.append(place)
+        numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
+        for (cell, _), array in zip(graph.writes, written, strict=True):
+            np.copyto(run.inputs[numbers[cell]], array)
+        run.outputs.codes.append(0)
 
     def _deliver(self, run: Run, batch: Batch | None, record: Record | None) -> Any:
         """Put everything in its place, and give what the step returns.
