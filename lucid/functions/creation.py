@@ -170,7 +170,7 @@ def empty(
         dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
         device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it. Default: False.
-        memory_format: a format for which row-major order will do. Default: None.
+        memory_format: any memory format; the result is row-major all the same. Default: None.
 
     Raises:
         ShapeError: a size is negative.
