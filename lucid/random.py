@@ -71,7 +71,7 @@ class Generator:
 
     @property
     def device(self) -> device:
-        """The CPU."""
+        """Where the stream's numbers are made: the CPU, the only device."""
         return device()
 
     def manual_seed(self, seed: int) -> Generator:

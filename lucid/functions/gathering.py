@@ -576,7 +576,7 @@ def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Te
 
     Args:
         input: the values where it holds.
-        condition: bools.
+        condition: where to take them, a tensor of bools.
         other: the values elsewhere, a number or a tensor.
 
     Example:

@@ -221,6 +221,8 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
         >>> import lucid
         >>> lucid.arange(5).split(3)
         (tensor([0, 1, 2]), tensor([3, 4]))
+        >>> lucid.arange(5).unsafe_split([1, 4])
+        (tensor([0]), tensor([1, 2, 3, 4]))
     """
     return split(self, split_size, dim)
 

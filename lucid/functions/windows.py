@@ -63,7 +63,7 @@ def hann_window(
     device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return the Hann window, `0.5 - 0.5 cos(2 pi n / N)` for n = 0, 1, …
+    """Return the Hann window, `0.5 - 0.5 cos(2 pi n / N)` at place n.
 
     N is the length if periodic, else one less: so a periodic window ends one step before the next
     period's zero, and a symmetric one is zero at both ends. A window of one place is 1.
@@ -108,7 +108,7 @@ def hamming_window(
     device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return the Hamming window, `alpha - beta cos(2 pi n / N)` for n = 0, 1, …
+    """Return the Hamming window, `alpha - beta cos(2 pi n / N)` at place n.
 
     It doesn't go down to zero: its least value is alpha - beta. N is the length if periodic, else
     one less. A window of one place is 1.
