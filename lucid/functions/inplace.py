@@ -26,8 +26,20 @@ Function = Callable[Concatenate[Tensor, P], Tensor]
 def in_place(function: Function[P]) -> Function[P]:
     """The variant of a function that writes its result into the first operand and returns that.
 
-    It raises `DTypeError` where the result's category is above the operand's, and `ShapeError`
-    where its shape is another one.
+    Where history is recorded, the function gets a copy of the operand, as its derivative may need
+    what the write destroys. The variant raises `DTypeError` where the result's category is above
+    the operand's, and `ShapeError` where its shape is another one.
+
+    Args:
+        function: of a tensor and more, which gives a tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.functions.inplace import in_place
+        >>> double_ = in_place(lambda x: 2 * x)
+        >>> x = lucid.tensor([1, 2])
+        >>> double_(x) is x, x
+        (True, tensor([2, 4]))
     """
 
     def written(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -45,7 +57,22 @@ def _is_recorded(*operands: Any) -> bool:
 
 
 def reshaping(function: Function[P]) -> Function[P]:
-    """The variant of a view function that makes the handle the view, if it has no history."""
+    """The variant of a view function that makes the handle the view, if it has no history.
+
+    The memory stays the same, so other handles to it keep their shape and see the same elements.
+    The variant raises `LucidError` for a tensor with history.
+
+    Args:
+        function: of a tensor and more, which gives a view of it.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.functions import shape
+        >>> from lucid.functions.inplace import reshaping
+        >>> x = lucid.zeros(2, 3)
+        >>> reshaping(shape.t)(x).shape, x.shape
+        (lucid.Size([3, 2]), lucid.Size([3, 2]))
+    """
 
     def reshaped_(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         name = f"{function.__name__}_"
