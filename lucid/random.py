@@ -38,10 +38,24 @@ _DEFAULT_SEED = 67280421310721
 
 
 class Generator:
-    """A stream of random numbers.
+    """A stream of random numbers, with a seed and a place in it.
+
+    The numbers are counter-based: each is a function of seed and place alone, so eager and compiled
+    code draw the same bits, with any number of threads.
+
+    Args:
+        device: the CPU. Default: "cpu".
 
     Attributes:
-        state: i64[2], seed and offset; a compiled step that draws reads and writes it.
+        state: i64[2], seed and place; a compiled step that draws reads and writes it.
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.Generator().manual_seed(7)
+        >>> lucid.randint(10, (4,), generator=generator)
+        tensor([9, 4, 0, 3])
+        >>> generator.get_state()
+        tensor([7, 4])
     """
 
     def __init__(self, device: Any = "cpu") -> None:
@@ -50,17 +64,31 @@ class Generator:
 
     @property
     def state(self) -> Tensor:
+        """Seed and place in the stream, i64[2]: the tensor itself, which draws write to."""
         if self._state is None:  # the default generator is older than `Tensor`
             self._state = of_array(np.array([_DEFAULT_SEED, 0], np.int64))
         return self._state
 
     @property
     def device(self) -> device:
-        """The CPU."""
+        """Where the stream's numbers are made: the CPU, the only device."""
         return device()
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of this seed from its beginning; returns the generator."""
+        """Start the stream of this seed from its beginning, and return the generator.
+
+        Args:
+            seed: an int of at most 64 bits, signed or unsigned.
+
+        Raises:
+            OptionError: it has more bits.
+
+        Example:
+            >>> import lucid
+            >>> generator = lucid.Generator().manual_seed(7)
+            >>> generator.initial_seed()
+            7
+        """
         number = integer(seed, "manual_seed", "seed")
         if not -(2**63) <= number < 2**64:
             raise OptionError(f"manual_seed: overflow: {number} has more than 64 bits")
@@ -70,21 +98,64 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Start a stream with a seed from the operating system, and return that."""
+        """Start a stream with a seed from the operating system, and return that seed.
+
+        It is what makes a run differ from the last one; keep the number to repeat the run with
+        `manual_seed`.
+
+        Example:
+            >>> import lucid
+            >>> generator = lucid.Generator()
+            >>> generator.seed() == generator.initial_seed()
+            True
+        """
         number = int.from_bytes(os.urandom(8), "little", signed=True) & (2**63 - 1)
         self.manual_seed(number)
         return number
 
     def initial_seed(self) -> int:
-        """Return the seed. Raises `TraceError` in a trace."""
+        """Return the seed that the stream was started with, as an int.
+
+        In a trace it raises `TraceError`, as the seed is read when the step runs.
+
+        Example:
+            >>> import lucid
+            >>> lucid.Generator().manual_seed(3).initial_seed()
+            3
+        """
         return int(self.state._concrete("initial_seed()")[0])
 
     def get_state(self) -> Tensor:
-        """Return a copy of the state."""
+        """Return a copy of the state, to come back to this place in the stream by `set_state`.
+
+        Shapes: (2,), seed and place.
+        dtype: int64.
+
+        Example:
+            >>> import lucid
+            >>> lucid.Generator().manual_seed(3).get_state()
+            tensor([3, 0])
+        """
         return self.state.clone()
 
     def set_state(self, new_state: Tensor) -> Generator:
-        """Continue from a state that `get_state` returned."""
+        """Continue from a state that `get_state` returned, and return the generator.
+
+        Args:
+            new_state: i64[2], whose numbers are copied.
+
+        Raises:
+            ShapeError: it is no tensor of two int64.
+
+        Example:
+            >>> import lucid
+            >>> generator = lucid.Generator().manual_seed(3)
+            >>> before = generator.get_state()
+            >>> first = lucid.rand(2, generator=generator)
+            >>> again = lucid.rand(2, generator=generator.set_state(before))
+            >>> lucid.equal(first, again)
+            True
+        """
         state = tensor_of(new_state, "set_state", "new_state")
         if state._type.dtype is not i64 or state._type.shape != (2,):
             raise ShapeError(f"set_state: the state is i64[2], not {state._type}")
@@ -93,14 +164,42 @@ class Generator:
         return self
 
     def draw(self, op: Op, shape: Shape, dtype: DType) -> Tensor:
-        """Draw numbers and move on."""
+        """Draw numbers by an op, and move on by as many.
+
+        In a vmap the numbers of all examples are counted.
+
+        Args:
+            op: of the state, such as `lucid.ir.ops.random_uniform`.
+            shape: of the result.
+            dtype: of the result.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.ir import ops
+            >>> generator = lucid.Generator().manual_seed(3)
+            >>> numbers = generator.draw(ops.random_normal, (2, 3), lucid.float32)
+            >>> generator.get_state()
+            tensor([3, 6])
+        """
         result = emit(op, (self.state,), shape=shape, dtype=dtype)
         with no_grad():
             write_(self.state, emit(ops.add, (self.state, _pair(0, self._used(result)))))
         return result
 
     def reserve(self, count: int) -> Tensor:
-        """Return the state from which so many numbers are to be drawn, and move on behind them."""
+        """Return the state from which `count` numbers are to be drawn, and move on behind them.
+
+        Args:
+            count: how many numbers.
+
+        Example:
+            >>> import lucid
+            >>> generator = lucid.Generator().manual_seed(3)
+            >>> generator.reserve(5)
+            tensor([3, 0])
+            >>> generator.get_state()
+            tensor([3, 5])
+        """
         before = self.get_state()
         with no_grad():
             write_(self.state, emit(ops.add, (self.state, _pair(0, count))))
@@ -124,27 +223,87 @@ default_generator = Generator()
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generator, and return it."""
+    """Start the default generator's stream of this seed from its beginning, and return it.
+
+    All functions that draw without a `generator` draw from it.
+
+    Args:
+        seed: an int of at most 64 bits.
+
+    Raises:
+        OptionError: it has more bits.
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.manual_seed(0)
+        >>> lucid.randint(10, (3,))
+        tensor([3, 9, 0])
+        >>> generator = lucid.manual_seed(0)
+        >>> lucid.randint(10, (3,))
+        tensor([3, 9, 0])
+    """
     return default_generator.manual_seed(seed)
 
 
 def seed() -> int:
-    """Seed the default generator from the operating system, and return the seed."""
+    """Seed the default generator from the operating system, and return the seed.
+
+    Example:
+        >>> import lucid
+        >>> number = lucid.seed()
+        >>> number == lucid.initial_seed()
+        True
+    """
     return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """Return the seed of the default generator."""
+    """Return the seed that the default generator's stream was started with.
+
+    Without one of the user's it is the same in each process.
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.manual_seed(5)
+        >>> lucid.initial_seed()
+        5
+    """
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> Tensor:
-    """Return a copy of the default generator's state, i64[2]."""
+    """Return a copy of the default generator's state, to come back to by `set_rng_state`.
+
+    Shapes: (2,), the seed and the place in its stream.
+    dtype: int64.
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.manual_seed(5)
+        >>> numbers = lucid.rand(3)
+        >>> lucid.get_rng_state()
+        tensor([5, 3])
+    """
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Continue the default generator from a state that `get_rng_state` returned."""
+    """Continue the default generator from a state that `get_rng_state` returned.
+
+    Args:
+        new_state: i64[2], whose numbers are copied.
+
+    Raises:
+        ShapeError: it is no tensor of two int64.
+
+    Example:
+        >>> import lucid
+        >>> before = lucid.get_rng_state()
+        >>> first = lucid.rand(2)
+        >>> lucid.set_rng_state(before)
+        >>> lucid.equal(lucid.rand(2), first)
+        True
+    """
     default_generator.set_state(new_state)
 
 
@@ -155,7 +314,23 @@ def set_rng_state(new_state: Tensor) -> None:
 def fork_rng(
     devices: object = None, enabled: bool = True, device_type: str = "cpu"
 ) -> Iterator[None]:
-    """Put the default generator's state back at the end of the block, whatever it has drawn."""
+    """Put the default generator's state back at the end of the block, whatever it has drawn.
+
+    It does so also when the block raises.
+
+    Args:
+        devices: without effect, the state is the CPU's. Default: None.
+        enabled: False leaves the state as the block leaves it. Default: True.
+        device_type: without effect. Default: "cpu".
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.random.manual_seed(5)
+        >>> with lucid.random.fork_rng():
+        ...     numbers = lucid.random.rand(3)
+        >>> lucid.random.get_rng_state()
+        tensor([5, 0])
+    """
     if not enabled:
         yield
         return
@@ -190,7 +365,25 @@ def rand(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return uniform numbers from [0, 1): `rand(2, 3)` or `rand((2, 3))`."""
+    """Return uniform numbers from [0, 1): `rand(2, 3)` and `rand((2, 3))` are the same.
+
+    Args:
+        *size: the shape, as ints or as one tuple or list of them.
+        generator: what to draw from. Default: None, the default generator.
+        dtype: of the result, one of floats. Default: the default dtype.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        DTypeError: the dtype isn't one of floats; `randint` draws integers.
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.rand(100)
+        >>> ((x >= 0) & (x < 1)).all()
+        tensor(True)
+    """
     return _drawn(ops.random_uniform, size, dtype, device, requires_grad, generator, "rand")
 
 
@@ -201,7 +394,28 @@ def randn(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return standard normal numbers: `randn(2, 3)` or `randn((2, 3))`."""
+    """Return numbers from the standard normal distribution, of mean 0 and variance 1.
+
+    `randn(2, 3)` and `randn((2, 3))` are the same.
+
+    Args:
+        *size: the shape, as ints or as one tuple or list of them.
+        generator: what to draw from. Default: None, the default generator.
+        dtype: of the result, one of floats. Default: the default dtype.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        DTypeError: the dtype isn't one of floats.
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.manual_seed(0)
+        >>> x = lucid.randn(10000)
+        >>> x.mean().abs() < 0.05, (x.std() - 1).abs() < 0.05
+        (tensor(True), tensor(True))
+    """
     return _drawn(ops.random_normal, size, dtype, device, requires_grad, generator, "randn")
 
 
@@ -214,7 +428,24 @@ def rand_like(
     requires_grad: bool = False,
     memory_format: object = None,
 ) -> Tensor:
-    """Return uniform numbers from [0, 1) in the shape and dtype of `input`."""
+    """Return uniform numbers from [0, 1) in the shape and dtype of `input`.
+
+    Args:
+        input: whose shape and dtype are taken.
+        generator: what to draw from. Default: None, the default generator.
+        dtype: another dtype of floats. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+        memory_format: any memory format, without effect. Default: None.
+
+    Raises:
+        DTypeError: the dtype isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.rand_like(lucid.zeros(2, 3)).shape
+        lucid.Size([2, 3])
+    """
     check_memory_format(memory_format, "rand_like")
     size, wanted = (input._type.shape,), dtype or input.dtype
     return _drawn(ops.random_uniform, size, wanted, device, requires_grad, generator, "rand_like")
@@ -229,7 +460,24 @@ def randn_like(
     requires_grad: bool = False,
     memory_format: object = None,
 ) -> Tensor:
-    """Return standard normal numbers in the shape and dtype of `input`."""
+    """Return numbers from the standard normal distribution in the shape and dtype of `input`.
+
+    Args:
+        input: whose shape and dtype are taken.
+        generator: what to draw from. Default: None, the default generator.
+        dtype: another dtype of floats. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+        memory_format: any memory format, without effect. Default: None.
+
+    Raises:
+        DTypeError: the dtype isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
+        lucid.float64
+    """
     check_memory_format(memory_format, "randn_like")
     size, wanted = (input._type.shape,), dtype or input.dtype
     return _drawn(ops.random_normal, size, wanted, device, requires_grad, generator, "randn_like")
@@ -247,7 +495,28 @@ def randint(
 ) -> Tensor:
     """Return integers from [low, high): `randint(10, (3,))` or `randint(5, 10, (3,))`.
 
-    dtype: int64 by default. Raises: `OptionError` for an empty range or one above 2**53.
+    With two arguments they are the upper limit and the size, and the lower limit is 0.
+
+    dtype: int64 by default.
+
+    Args:
+        low: the least number; with two arguments the limit.
+        high: the limit, which isn't drawn; with two arguments the size. Default: None.
+        size: the shape, a tuple or list. Default: None.
+        generator: what to draw from. Default: None, the default generator.
+        dtype: of the result. Default: int64.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it, which needs a dtype of floats.
+            Default: False.
+
+    Raises:
+        OptionError: the range is empty, or longer than 2**53.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.randint(5, 10, (100,))
+        >>> ((x >= 5) & (x < 10)).all()
+        tensor(True)
     """
     if size is None:
         low, high, size = 0, low, high
@@ -268,7 +537,22 @@ def randint(
 def randint_like(
     input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None
 ) -> Tensor:
-    """Return integers from [low, high), or [0, low), in the shape and dtype of `input`."""
+    """Return integers from [low, high), or [0, low), in the shape and dtype of `input`.
+
+    Args:
+        input: whose shape and dtype are taken.
+        low: the least number; without `high` the limit.
+        high: the limit, which isn't drawn. Default: None.
+        dtype: another dtype. Default: None, that of `input`.
+
+    Raises:
+        OptionError: the range is empty, or longer than 2**53.
+
+    Example:
+        >>> import lucid
+        >>> lucid.randint_like(lucid.zeros(3), 1)
+        tensor([0., 0., 0.])
+    """
     if high is None:
         low, high = 0, low
     return randint(low, high, input._type.shape, dtype=dtype or input.dtype)
@@ -277,7 +561,24 @@ def randint_like(
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: Any = None
 ) -> Tensor:
-    """Return the integers below n in random order, int64 by default."""
+    """Return the integers from 0 to n - 1 in random order.
+
+    It sorts n random keys, all orders being as likely.
+
+    Args:
+        n: how many integers, at least 0.
+        generator: what to draw from. Default: None, the default generator.
+        dtype: of the result. Default: int64.
+        device: the CPU or None. Default: None.
+
+    Raises:
+        ShapeError: n is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.randperm(5).sort().values
+        tensor([0, 1, 2, 3, 4])
+    """
     check_device(device, "randperm")
     shape = shape_of((integer(n, "randperm", "n"),), "randperm")
     keys = (generator or default_generator).draw(ops.random_uniform, shape, f64)
@@ -294,7 +595,31 @@ def normal(
     dtype: DType | None = None,
     device: Any = None,
 ) -> Tensor:
-    """Return normal numbers: of `size`, or of the shape of the tensors `mean` and `std`."""
+    """Return numbers from normal distributions: `mean + std * randn(size)`.
+
+    Without a size, tensors say the shape: each element has a mean and a standard deviation of its
+    own.
+
+    Shapes: of `size`, or that to which the tensors `mean` and `std` broadcast.
+    dtype: that of the first tensor, else the default dtype.
+
+    Args:
+        mean: a number or a tensor. Default: 0.0.
+        std: the standard deviation, a number or a tensor, not negative. Default: 1.0.
+        size: the shape. Default: None, that of the tensors.
+        generator: what to draw from. Default: None, the default generator.
+        dtype: of the result. Default: None, as above.
+        device: the CPU or None. Default: None.
+
+    Raises:
+        ShapeError: there is neither a size nor a tensor.
+        OptionError: `std` is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.normal(lucid.tensor([1.0, 10.0, 100.0]), 0.0)
+        tensor([  1.,  10., 100.])
+    """
     check_device(device, "normal")
     tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
     wanted = tensors[0].dtype if tensors else get_default_dtype()
@@ -315,7 +640,27 @@ def normal(
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Return 1 with the probability of each element of `input` (or `p`), else 0, in its dtype."""
+    """Return 1 with the probability of each element of `input`, or with `p`, and else 0.
+
+    No gradient flows to the probabilities.
+
+    Shapes: that of `input`.
+    dtype: that of `input`.
+
+    Args:
+        input: probabilities; with `p` only its shape and dtype count.
+        p: one probability for all. Default: None.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        DTypeError: the probabilities are no floats.
+        OptionError: `p`, or an element, isn't in [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> lucid.bernoulli(lucid.tensor([0.0, 1.0, 1.0]))
+        tensor([0., 1., 1.])
+    """
     x = tensor_of(input, "bernoulli")
     probability: Any = x if p is None else p
     if p is None and not x.dtype.is_floating_point:
@@ -358,10 +703,28 @@ def multinomial(
     *,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Draw indices of the last axis, each as likely as its weight: int64, `num_samples` per row.
+    """Draw indices of the last axis, each as likely as its weight.
 
-    Shapes: weights (n,) or (m, n), not normalized. Raises `OptionError` for weights
-    that are negative, infinite or NaN, and for fewer weights above 0 than samples.
+    Without replacement no index comes twice in a row. The weights need not sum to 1.
+
+    Shapes: weights (n,) or (m, n) to (num_samples,) or (m, num_samples).
+    dtype: int64.
+
+    Args:
+        input: the weights, floats that are finite and not negative.
+        num_samples: how many indices for each row.
+        replacement: whether an index may come again. Default: False.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        OptionError: a weight is negative, infinite or NaN, or fewer are above 0 than samples are
+            drawn.
+        ShapeError: the weights are no vector or matrix of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
+        tensor([1, 1, 1])
     """
     weights = tensor_of(input, "multinomial").detach()
     count = integer(num_samples, "multinomial", "num_samples")
@@ -407,7 +770,24 @@ def _are(found: tuple[Any, Any], numbers: tuple[int, int]) -> bool:
 def uniform_(
     input: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Overwrite the tensor with uniform numbers from [from_, to)."""
+    """Overwrite the tensor with uniform numbers from [from_, to), and return it.
+
+    Args:
+        input: a tensor of floats.
+        from_: the least number. Default: 0.0.
+        to: the limit, which isn't drawn but for rounding. Default: 1.0.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        OptionError: `from_` is above `to`.
+        DTypeError: the tensor holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.empty(100).uniform_(2.0, 3.0)
+        >>> ((x >= 2) & (x <= 3)).all()
+        tensor(True)
+    """
     if _is_number(from_) and _is_number(to) and from_ > to:
         raise OptionError(
             f"uniform_: expects to return a [from, to) range, but found from={from_} > to={to}"
@@ -419,7 +799,23 @@ def uniform_(
 def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Overwrite the tensor with normal numbers."""
+    """Overwrite the tensor with normal numbers, and return it.
+
+    Args:
+        input: a tensor of floats.
+        mean: of the numbers. Default: 0.0.
+        std: their standard deviation, not negative. Default: 1.0.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        OptionError: `std` is negative.
+        DTypeError: the tensor holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.empty(3).normal_(5.0, 0.0)
+        tensor([5., 5., 5.])
+    """
     _check_std(std, "normal_")
     numbers = _fresh(ops.random_normal, input, generator, "normal_")
     return write_(input, numbers if _are((mean, std), (0, 1)) else numbers * std + mean)
@@ -434,7 +830,21 @@ def _fresh(op: Op, input: Tensor, generator: Generator | None, name: str) -> Ten
 def bernoulli_(
     input: Tensor, p: float | Tensor = 0.5, *, generator: Generator | None = None
 ) -> Tensor:
-    """Overwrite the tensor with 1, with probability p, and 0."""
+    """Overwrite the tensor with 1, with probability `p`, and else 0; return it.
+
+    Args:
+        input: a tensor of any dtype.
+        p: the probability, a number or a tensor that broadcasts. Default: 0.5.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        OptionError: a probability isn't in [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> lucid.empty(3).bernoulli_(1.0)
+        tensor([1., 1., 1.])
+    """
     if isinstance(p, Tensor):
         p = broadcast(p, input._type.shape)
     return write_(input, cast(_chosen(input, p, generator), input.dtype))
@@ -447,9 +857,23 @@ def random_(
     *,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Overwrite the tensor with integers from [from_, to), or [0, from_) without `to`.
+    """Overwrite the tensor with integers from [from_, to), or [0, from_) without `to`; return it.
 
     Without a range: from 0 to the greatest one up to which the dtype has all, at most 2**53.
+
+    Args:
+        input: a tensor of any dtype.
+        from_: the least number; without `to` the limit. Default: None.
+        to: the limit, which isn't drawn. Default: None.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        OptionError: the range is empty.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(3).random_(4, 5)
+        tensor([4., 4., 4.])
     """
     if from_ is None:
         from_ = _most_whole(input.dtype) if to is None else 0
@@ -469,7 +893,23 @@ def _most_whole(dtype: DType) -> int:
 def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Overwrite the tensor with exponentially distributed numbers of rate `lambd`."""
+    """Overwrite the tensor with numbers of density `lambd * exp(-lambd x)` for x > 0; return it.
+
+    Args:
+        input: a tensor of floats.
+        lambd: the rate, above 0; the mean is its reciprocal. Default: 1.0.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        OptionError: the rate isn't above 0.
+        DTypeError: the tensor holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.manual_seed(0)
+        >>> (lucid.empty(10000).exponential_(2.0).mean() - 0.5).abs() < 0.05
+        tensor(True)
+    """
     if _is_number(lambd) and not lambd > 0:
         raise OptionError(f"exponential_: expects lambda > 0.0, but found lambda={lambd}")
     uniform = _fresh(ops.random_uniform, input, generator, "exponential_")
@@ -477,18 +917,67 @@ def exponential_(
 
 
 def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
-    """Overwrite the tensor with exponentials of normal numbers."""
+    """Overwrite the tensor with exponentials of normal numbers, and return it.
+
+    Mean and standard deviation are those of the logarithms.
+
+    Args:
+        input: a tensor of floats.
+        mean: of the logarithms. Default: 1.
+        std: their standard deviation. Default: 2.
+
+    Raises:
+        DTypeError: the tensor holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.empty(3).log_normal_(0.0, 0.0)
+        tensor([1., 1., 1.])
+    """
     return write_(input, (randn(input.shape, dtype=input.dtype) * std + mean).exp())
 
 
 def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
-    """Overwrite the tensor with numbers from the Cauchy distribution."""
+    """Overwrite the tensor with numbers from the Cauchy distribution, and return it.
+
+    They have no mean: the median is at `median`, and half of them are within `sigma` of it.
+
+    Args:
+        input: a tensor of floats.
+        median: the middle. Default: 0.
+        sigma: half of the distance of the quartiles. Default: 1.
+
+    Raises:
+        DTypeError: the tensor holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.manual_seed(0)
+        >>> (lucid.empty(10000).cauchy_(3.0).median() - 3).abs() < 0.1
+        tensor(True)
+    """
     angle = (rand(input.shape, dtype=input.dtype) - 0.5) * math.pi
     return write_(input, angle.tan() * sigma + median)
 
 
 def geometric_(input: Tensor, p: float) -> Tensor:
-    """Overwrite the tensor with how many trials of probability `p` the first success takes."""
+    """Overwrite the tensor with how many trials the first success takes, and return it.
+
+    The numbers are 1, 2, …, of mean 1 / p.
+
+    Args:
+        input: a tensor of floats.
+        p: the probability of success in a trial, between 0 and 1.
+
+    Raises:
+        DTypeError: the tensor holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> generator = lucid.manual_seed(0)
+        >>> (lucid.empty(10000).geometric_(0.5).mean() - 2).abs() < 0.05
+        tensor(True)
+    """
     u = rand(input.shape, dtype=input.dtype).clamp(min=1e-7)
     return write_(input, (u.log() / math.log1p(-p)).ceil().clamp(min=1))
 

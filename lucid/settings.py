@@ -11,9 +11,18 @@ from lucid.ir.errors import OptionError
 
 
 def get_num_threads() -> int:
-    """How many threads compute a compiled step.
+    """Return how many threads compute a compiled step.
 
-    By default `LUCID_NUM_THREADS`, or as many as the process has processors.
+    By default `LUCID_NUM_THREADS`, or as many as the process has processors. Eager ops run in the
+    caller's thread.
+
+    Example:
+        >>> import lucid
+        >>> before = lucid.get_num_threads()
+        >>> lucid.set_num_threads(1)
+        >>> lucid.get_num_threads()
+        1
+        >>> lucid.set_num_threads(before)
     """
     from lucid.runtime import threads
 
@@ -21,9 +30,21 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(num: int) -> None:
-    """Set how many threads compute a compiled step. Results don't depend on it.
+    """Set how many threads compute a compiled step. Results don't depend on it, to the bit.
 
-    Raises `OptionError` for less than one thread.
+    Args:
+        num: how many, at least one.
+
+    Raises:
+        OptionError: it is less than one.
+
+    Example:
+        >>> import lucid
+        >>> before = lucid.get_num_threads()
+        >>> lucid.set_num_threads(2)
+        >>> lucid.get_num_threads()
+        2
+        >>> lucid.set_num_threads(before)
     """
     from lucid.runtime import threads
 
@@ -42,58 +63,171 @@ def _asked(key: str) -> Any:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Do nothing but to keep what was asked for: results are always the same."""
+    """Keep what was asked for and change nothing: results are always the same.
+
+    Args:
+        mode: what `are_deterministic_algorithms_enabled` is to return.
+        warn_only: what `is_deterministic_algorithms_warn_only_enabled` is to return. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> lucid.use_deterministic_algorithms(True)
+        >>> lucid.are_deterministic_algorithms_enabled()
+        True
+        >>> lucid.use_deterministic_algorithms(False)
+    """
     _chosen.update(deterministic=bool(mode), warn_only=bool(warn_only))
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` has asked for them."""
+    """Return whether `use_deterministic_algorithms` has asked for them; False at first.
+
+    All of the library's algorithms are deterministic all the same.
+
+    Example:
+        >>> import lucid
+        >>> lucid.are_deterministic_algorithms_enabled()
+        False
+    """
     return bool(_asked("deterministic"))
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` has asked for no more than warnings."""
+    """Return whether `use_deterministic_algorithms` has asked for no more than warnings.
+
+    At first it is False. There is never anything to warn of.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_deterministic_algorithms_warn_only_enabled()
+        False
+    """
     return bool(_asked("warn_only"))
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Do nothing but to keep it: products of float32 are always computed in float32."""
+    """Keep what was asked for: products of float32 are always computed in float32.
+
+    Args:
+        precision: "highest", "high" or "medium".
+
+    Raises:
+        OptionError: it is none of them.
+
+    Example:
+        >>> import lucid
+        >>> lucid.set_float32_matmul_precision("high")
+        >>> lucid.get_float32_matmul_precision()
+        'high'
+        >>> lucid.set_float32_matmul_precision("highest")
+    """
     if precision not in ("highest", "high", "medium"):
         raise OptionError(f"set_float32_matmul_precision: {precision!r} is not a precision")
     _chosen["precision"] = precision
 
 
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was told."""
+    """Return what `set_float32_matmul_precision` was told, "highest" at first.
+
+    The products themselves are those of "highest", whatever it says.
+
+    Example:
+        >>> import lucid
+        >>> lucid.get_float32_matmul_precision()
+        'highest'
+    """
     return str(_asked("precision"))
 
 
 def get_num_interop_threads() -> int:
-    """One: operations run one after the other."""
+    """Return 1: operations run one after the other, and threads share the work of each.
+
+    Example:
+        >>> import lucid
+        >>> lucid.get_num_interop_threads()
+        1
+    """
     return 1
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Whether small numbers can become zero: they never do, so asking for it gives False."""
+    """Return whether the wish about denormal numbers holds: they never become zero.
+
+    So it is False for True, and True for False.
+
+    Args:
+        mode: whether they should.
+
+    Example:
+        >>> import lucid
+        >>> lucid.set_flush_denormal(True)
+        False
+    """
     return not mode
 
 
 def set_num_interop_threads(num: int) -> None:
-    """Do nothing: operations run one after the other."""
+    """Do nothing, for programs that set it: operations run one after the other.
+
+    Args:
+        num: any number, without effect.
+
+    Example:
+        >>> import lucid
+        >>> lucid.set_num_interop_threads(4)
+        >>> lucid.get_num_interop_threads()
+        1
+    """
 
 
 def get_default_device() -> device:
-    """Return the CPU, the only device."""
+    """Return the device on which new tensors are made: the CPU, the only one.
+
+    Example:
+        >>> import lucid
+        >>> lucid.get_default_device()
+        device(type='cpu')
+    """
     return CPU
 
 
 def set_default_device(device: object) -> None:
-    """Do nothing for the CPU. Raises `OptionError` for another device."""
+    """Check that the device is the CPU, the only one; there is nothing to set.
+
+    Args:
+        device: the CPU, as a `lucid.device`, as "cpu", or None.
+
+    Raises:
+        OptionError: it is another device.
+
+    Example:
+        >>> import lucid
+        >>> lucid.set_default_device("cpu")
+        >>> lucid.get_default_device()
+        device(type='cpu')
+    """
     check_device(device, "set_default_device")
 
 
 def set_default_tensor_type(t: object) -> None:
-    """Set the default dtype by the class of a tensor, or its name: `torch.DoubleTensor`."""
+    """Set the default dtype by the class of a tensor, or by its name: `torch.DoubleTensor`.
+
+    An older way to say `lucid.set_default_dtype`.
+
+    Args:
+        t: such as `lucid.DoubleTensor` or "torch.DoubleTensor".
+
+    Raises:
+        OptionError: its dtype isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.set_default_tensor_type(lucid.DoubleTensor)
+        >>> lucid.tensor(0.5).dtype
+        lucid.float64
+        >>> lucid.set_default_tensor_type("torch.FloatTensor")
+    """
     dtype = of_tensor_class(t)
     if dtype is None or not dtype.is_floating_point:
         raise OptionError(f"set_default_tensor_type: only floats can be the default, not {t!r}")

@@ -51,12 +51,34 @@ def _each(function: Any, tensors: tuple[Any, ...]) -> Any:
 
 
 def atleast_1d(*tensors: Any) -> Any:
-    """Return each tensor, a 0-d one as a vector; one tensor, or a tuple for several."""
+    """Return each tensor with at least one axis, a 0-d one as a vector of one element.
+
+    Aliasing: views, or the tensors themselves.
+
+    Args:
+        *tensors: one tensor, several, or one list of them; for several the result is a tuple.
+
+    Example:
+        >>> import lucid
+        >>> lucid.atleast_1d(lucid.tensor(3))
+        tensor([3])
+    """
     return _each(lambda x: x if x.ndim else reshaped(x, (1,)), tensors)
 
 
 def atleast_2d(*tensors: Any) -> Any:
-    """Return each tensor with at least two axes, a vector as a row."""
+    """Return each tensor with at least two axes: a vector as a row, a 0-d one as a (1, 1) matrix.
+
+    Aliasing: views where strides allow it, or the tensors themselves.
+
+    Args:
+        *tensors: one tensor, several, or one list of them; for several the result is a tuple.
+
+    Example:
+        >>> import lucid
+        >>> lucid.atleast_2d(lucid.tensor([1, 2]))
+        tensor([[1, 2]])
+    """
     return _each(lambda x: x if x.ndim >= 2 else reshaped(x, (1, x.numel())), tensors)
 
 
@@ -68,12 +90,36 @@ def _volume(x: Tensor) -> Tensor:
 
 
 def atleast_3d(*tensors: Any) -> Any:
-    """Return each tensor with at least three axes, of a matrix a last one of size 1."""
+    """Return each tensor with at least three axes, as NumPy places them.
+
+    Shapes: () becomes (1, 1, 1), (n,) becomes (1, n, 1), and (n, m) becomes (n, m, 1).
+
+    Args:
+        *tensors: one tensor, several, or one list of them; for several the result is a tuple.
+
+    Example:
+        >>> import lucid
+        >>> lucid.atleast_3d(lucid.zeros(4), lucid.zeros(2, 3))[1].shape
+        lucid.Size([2, 3, 1])
+    """
     return _each(_volume, tensors)
 
 
 def adjoint(input: Tensor) -> Tensor:
-    """Return the view with the last two axes exchanged."""
+    """Return the view with the last two axes exchanged, which for real numbers is the adjoint.
+
+    Args:
+        input: a tensor of at least two axes.
+
+    Raises:
+        ShapeError: it has fewer than two axes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.adjoint(lucid.tensor([[1, 2], [3, 4]]))
+        tensor([[1, 3],
+                [2, 4]])
+    """
     return matrix_transpose(input)
 
 
@@ -81,17 +127,65 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 def column_stack(tensors: Any) -> Tensor:
-    """Join along axis 1, vectors as columns."""
+    """Join tensors along axis 1, where vectors and 0-d tensors count as columns.
+
+    dtypes are promoted.
+
+    Args:
+        tensors: a list or tuple of tensors with as many rows each.
+
+    Raises:
+        ShapeError: the numbers of rows differ.
+
+    Example:
+        >>> import lucid
+        >>> lucid.column_stack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
+        tensor([[1, 3],
+                [2, 4]])
+    """
     return cat([x if x.ndim >= 2 else reshaped(x, (x.numel(), 1)) for x in tensors], 1)
 
 
 def dstack(tensors: Any) -> Tensor:
-    """Join along axis 2, after `atleast_3d`."""
+    """Join tensors along axis 2, each of them brought to three axes as by `atleast_3d`.
+
+    dtypes are promoted.
+
+    Args:
+        tensors: a list or tuple of tensors.
+
+    Raises:
+        ShapeError: sizes on another axis differ.
+
+    Example:
+        >>> import lucid
+        >>> lucid.dstack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
+        tensor([[[1, 3],
+                 [2, 4]]])
+    """
     return cat([_volume(x) for x in tensors], 2)
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """Return the matrix with the given ones along its diagonal, zeros elsewhere."""
+    """Return the matrix with the given ones along its diagonal, and zeros elsewhere.
+
+    Vectors count as rows, 0-d tensors as (1, 1) matrices; dtypes are promoted.
+
+    Shapes: matrices (n_i, m_i) give (sum of n_i, sum of m_i).
+
+    Args:
+        *tensors: the blocks, at least one, from the top left.
+
+    Raises:
+        ArgumentError: a block is no tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.block_diag(lucid.tensor([[1, 2]]), lucid.tensor([[3], [4]]))
+        tensor([[1, 2, 0],
+                [0, 0, 3],
+                [0, 0, 4]])
+    """
     blocks = [atleast_2d(tensor_of(x, "block_diag", f"tensor {i}")) for i, x in enumerate(tensors)]
     width, left, rows = builtins.sum(b.shape[1] for b in blocks), 0, []
     for block in blocks:
@@ -101,14 +195,50 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """Return all combinations of elements of vectors as rows, the last vector's running fastest."""
+    """Return all combinations of one element of each vector as rows.
+
+    The last vector's elements run fastest. One vector is returned itself.
+
+    Shapes: k vectors of n, m, … elements give (n m …, k).
+
+    Args:
+        *tensors: vectors, whose dtypes are promoted.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cartesian_prod(lucid.tensor([1, 2]), lucid.tensor([5, 6]))
+        tensor([[1, 5],
+                [1, 6],
+                [2, 5],
+                [2, 6]])
+    """
     if len(tensors) == 1:
         return tensors[0]
     return stack([reshaped(x, (x.numel(),)) for x in meshgrid(*tensors, indexing="ij")], 1)
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Return the combinations of `r` elements of a vector as rows, as `itertools` orders them."""
+    """Return the combinations of `r` elements of a vector as rows, in the order of `itertools`.
+
+    Elements count by their place, so equal ones give equal rows.
+
+    Shapes: (n over r, r).
+
+    Args:
+        input: a vector of n elements.
+        r: how many elements a row has. Default: 2.
+        with_replacement: whether an element may come more than once in a row. Default: False.
+
+    Raises:
+        OptionError: `r` is negative, or without replacement above the length.
+
+    Example:
+        >>> import lucid
+        >>> lucid.combinations(lucid.tensor([1, 2, 3]))
+        tensor([[1, 2],
+                [1, 3],
+                [2, 3]])
+    """
     x, size = tensor_of(input, "combinations"), integer(r, "combinations", "r")
     choose_from = combinations_with_replacement if with_replacement else _combinations
     rows = _combination_count(x._type.size, size, with_replacement)
@@ -130,7 +260,27 @@ def _combination_count(n: int, r: int, with_replacement: bool) -> int:
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of so many nearly equal parts along `dim`, or of those between indices."""
+    """Return views of nearly equal parts along `dim`, or of the parts between indices.
+
+    A number always gives that many parts, of which the first ones are longer by one and the last
+    ones may be empty. Indices are where to cut: [1, 3] gives `[:1]`, `[1:3]` and `[3:]`.
+
+    Args:
+        input: the tensor.
+        indices_or_sections: the number of parts, above 0, or a list of indices, negative ones from
+            the end.
+        dim: the axis; negative ones count from the end. Default: 0.
+
+    Raises:
+        OptionError: the number of parts isn't above 0.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor_split(lucid.arange(5), 3)
+        (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+        >>> lucid.tensor_split(lucid.arange(5), [1, 3])
+        (tensor([0]), tensor([1, 2]), tensor([3, 4]))
+    """
     x = tensor_of(input, "tensor_split")
     axis = axis_of(dim, x.ndim, "tensor_split")
     size = x._type.shape[axis]
@@ -154,22 +304,78 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
 
 
 def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return `split(input, split_sizes, dim)`."""
+    """Return views of the parts of the listed sizes along `dim`: `split(input, split_sizes, dim)`.
+
+    Args:
+        input: the tensor.
+        split_sizes: a list of sizes that sum to that of the axis.
+        dim: the axis; negative ones count from the end. Default: 0.
+
+    Raises:
+        ShapeError: the sizes don't sum to that of the axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.split_with_sizes(lucid.arange(5), [2, 3])
+        (tensor([0, 1]), tensor([2, 3, 4]))
+    """
     return split(input, list(split_sizes), dim)
 
 
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return `tensor_split` along axis 1, of a vector along axis 0."""
+    """Return `tensor_split` along axis 1, the columns of a matrix; of a vector along axis 0.
+
+    Args:
+        input: a tensor of at least one axis.
+        indices_or_sections: the number of parts, or a list of indices where to cut.
+
+    Raises:
+        OptionError: the number of parts isn't above 0.
+
+    Example:
+        >>> import lucid
+        >>> lucid.hsplit(lucid.tensor([[1, 2, 3], [4, 5, 6]]), [1])
+        (tensor([[1],
+                [4]]), tensor([[2, 3],
+                [5, 6]]))
+    """
     return tensor_split(input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return `tensor_split` along axis 0."""
+    """Return `tensor_split` along axis 0: views of groups of rows.
+
+    Args:
+        input: a tensor of at least one axis.
+        indices_or_sections: the number of parts, or a list of indices where to cut.
+
+    Raises:
+        OptionError: the number of parts isn't above 0.
+
+    Example:
+        >>> import lucid
+        >>> lucid.vsplit(lucid.tensor([[1, 2], [3, 4], [5, 6]]), 2)
+        (tensor([[1, 2],
+                [3, 4]]), tensor([[5, 6]]))
+    """
     return tensor_split(input, indices_or_sections, 0)
 
 
 def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return `tensor_split` along axis 2."""
+    """Return `tensor_split` along axis 2: views of parts in depth.
+
+    Args:
+        input: a tensor of at least three axes.
+        indices_or_sections: the number of parts, or a list of indices where to cut.
+
+    Raises:
+        IndexOutOfRangeError: it has fewer than three axes.
+
+    Example:
+        >>> import lucid
+        >>> [part.shape for part in lucid.dsplit(lucid.zeros(2, 2, 5), 2)]
+        [lucid.Size([2, 2, 3]), lucid.Size([2, 2, 2])]
+    """
     return tensor_split(input, indices_or_sections, 2)
 
 
@@ -177,7 +383,25 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
 
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """Return a copy turned by `k` quarters, from the first of two axes towards the second."""
+    """Return a copy turned by `k` quarters, from the first of two axes towards the second.
+
+    For a matrix and k = 1 that is counterclockwise; negative turns go clockwise.
+
+    Args:
+        input: a tensor of at least two axes.
+        k: how many quarters, modulo 4. Default: 1.
+        dims: the two axes; negative ones count from the end. Default: (0, 1).
+
+    Raises:
+        OptionError: there aren't exactly two axes.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.rot90(lucid.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 4],
+                [1, 3]])
+    """
     x = tensor_of(input, "rot90")
     if len(dims) != 2:
         raise OptionError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
@@ -193,7 +417,29 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 
 
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Return the windows of `size` elements, every `step`-th, along an axis: as a new last axis."""
+    """Return the windows of `size` elements along an axis, one every `step`, in a new last axis.
+
+    An incomplete window at the end is left out. Windows that overlap share elements in memory.
+
+    Shapes: an axis of n becomes one of (n - size) // step + 1, and the last axis has `size`.
+
+    Args:
+        input: the tensor.
+        dimension: the axis; negative ones count from the end.
+        size: how long a window is.
+        step: how far the next one is.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+        ShapeError: a window is longer than the axis.
+        ArgumentError: `size` or `step` isn't positive.
+
+    Example:
+        >>> import lucid
+        >>> lucid.arange(5).unfold(0, 3, 2)
+        tensor([[0, 1, 2],
+                [2, 3, 4]])
+    """
     x = tensor_of(input, "unfold")
     axis = axis_of(dimension, x.ndim, "unfold")
     windows = emit(ops.windows, (x,), axes=(axis,), sizes=(size,), steps=(step,), dilations=(1,))
@@ -201,7 +447,18 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """Return the matrix with all elements on its diagonal."""
+    """Return the square matrix with all elements of `input`, in row-major order, on its diagonal.
+
+    Args:
+        input: a tensor of any shape.
+        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> lucid.diagflat(lucid.tensor([[1], [2]]))
+        tensor([[1, 0],
+                [0, 2]])
+    """
     x = tensor_of(input, "diagflat")
     return diag_embed(reshaped(x, (x._type.size,)), offset)
 
@@ -209,7 +466,29 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = i64, device: Any = None, layout: Any = None
 ) -> Tensor:
-    """Return rows and columns, two vectors, of the lower triangle of a matrix."""
+    """Return rows and columns of the lower triangle of a matrix, in row-major order.
+
+    `matrix[i, j]` of both vectors picks the triangle's elements.
+
+    Shapes: (2, number of elements), first the rows.
+
+    Args:
+        row: the number of rows.
+        col: the number of columns.
+        offset: the last diagonal that belongs to it; above 0 right of the main one. Default: 0.
+        dtype: of the indices. Default: int64.
+        device: without effect. Default: None.
+        layout: without effect. Default: None.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tril_indices(2, 2)
+        tensor([[0, 1, 1],
+                [0, 0, 1]])
+    """
     shape_of((row, col), "tril_indices")
     return _indices(np.tril_indices(row, offset, col), dtype)
 
@@ -217,7 +496,29 @@ def tril_indices(
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = i64, device: Any = None, layout: Any = None
 ) -> Tensor:
-    """Return rows and columns, two vectors, of the upper triangle of a matrix."""
+    """Return rows and columns of the upper triangle of a matrix, in row-major order.
+
+    `matrix[i, j]` of both vectors picks the triangle's elements.
+
+    Shapes: (2, number of elements), first the rows.
+
+    Args:
+        row: the number of rows.
+        col: the number of columns.
+        offset: the first diagonal that belongs to it; above 0 right of the main one. Default: 0.
+        dtype: of the indices. Default: int64.
+        device: without effect. Default: None.
+        layout: without effect. Default: None.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.triu_indices(2, 3, 1)
+        tensor([[0, 0, 1],
+                [1, 2, 2]])
+    """
     shape_of((row, col), "triu_indices")
     return _indices(np.triu_indices(row, offset, col), dtype)
 
@@ -227,7 +528,20 @@ def _indices(places: Any, dtype: Any) -> Tensor:
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """Return, per axis of `shape`, the coordinates of places in the flattened tensor."""
+    """Return the coordinates of places in a flattened tensor: for each axis of `shape` one tensor.
+
+    It undoes row-major numbering, as `argmax` without a dim gives it. Places beyond the shape
+    aren't refused.
+
+    Args:
+        indices: integer places, of any shape, which each result has too.
+        shape: of the tensor that they count the elements of.
+
+    Example:
+        >>> import lucid
+        >>> lucid.unravel_index(lucid.tensor([0, 5]), (2, 3))
+        (tensor([0, 1]), tensor([0, 2]))
+    """
     sizes = [shape] if isinstance(shape, int) else list(shape)
     rest, found = indices, []
     for size in reversed(sizes):
@@ -242,7 +556,26 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
-    """Return a copy whose `start:end:step` along `dim` is `src`."""
+    """Return a copy of `input` in which the slice `start:end:step` along `dim` is `src`.
+
+    Gradients flow to `src`, and to `input` where it was kept.
+
+    Args:
+        input: the tensor.
+        src: what to put there; it broadcasts to the slice.
+        dim: the axis; negative ones count from the end. Default: 0.
+        start: where the slice begins. Default: None, at the front.
+        end: where the slice ends. Default: None, at the end.
+        step: the distance of neighbours. Default: 1.
+
+    Raises:
+        ShapeError: `src` doesn't broadcast to the slice.
+
+    Example:
+        >>> import lucid
+        >>> lucid.slice_scatter(lucid.zeros(4), lucid.ones(2), start=1, end=3)
+        tensor([0., 1., 1., 0.])
+    """
     x = tensor_of(input, "slice_scatter")
     axis = axis_of(dim, x.ndim, "slice_scatter")
     key = (*(slice(None),) * axis, slice(start, end, step))
@@ -256,7 +589,25 @@ def _with(x: Tensor, key: Any, src: Tensor) -> Tensor:
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """Return a copy whose `index` along `dim` is `src`."""
+    """Return a copy of `input` in which the part at `index` along `dim` is `src`.
+
+    Gradients flow to `src`, and to `input` where it was kept.
+
+    Args:
+        input: the tensor.
+        src: what to put there, of the shape of `input` without that axis.
+        dim: the axis; negative ones count from the end.
+        index: the index; negative ones count from the end.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis, or the index isn't in it.
+
+    Example:
+        >>> import lucid
+        >>> lucid.select_scatter(lucid.zeros(2, 2), lucid.ones(2), 0, 1)
+        tensor([[0., 0.],
+                [1., 1.]])
+    """
     x = tensor_of(input, "select_scatter")
     axis = axis_of(dim, x.ndim, "select_scatter")
     return _with(x, (*(slice(None),) * axis, index), src)
@@ -265,7 +616,24 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    """Return a copy whose diagonal of two axes is `src`."""
+    """Return a copy of `input` in which the diagonal of two axes is `src`.
+
+    It is the write that goes with `diagonal(input, offset, dim1, dim2)`, and `src` has the shape of
+    that.
+
+    Args:
+        input: a tensor of at least two axes.
+        src: what to put on the diagonal.
+        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
+        dim1: the axis of rows. Default: 0.
+        dim2: the axis of columns. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> lucid.diagonal_scatter(lucid.zeros(2, 2), lucid.tensor([1.0, 2.0]))
+        tensor([[1., 0.],
+                [0., 2.]])
+    """
     x = tensor_of(input, "diagonal_scatter")
     moved = movedim(x, (dim1, dim2), (-2, -1))
     rows, columns = moved._type.shape[-2:]
@@ -277,7 +645,22 @@ def diagonal_scatter(
 
 
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Return the sum over the axes that a tensor of `size` would be broadcast along."""
+    """Return the sum over the axes that a tensor of `size` would be broadcast along.
+
+    It is the transpose of broadcasting: what a gradient needs on its way back through `expand`.
+
+    Args:
+        input: the tensor.
+        *size: a shape that broadcasts to that of `input`, as ints or as one tuple.
+
+    Raises:
+        ShapeError: that shape doesn't broadcast to that of `input`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ones(2, 3).sum_to_size(1, 3)
+        tensor([[2., 2., 2.]])
+    """
     shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
     x = tensor_of(input, "sum_to_size")
     lead = x.ndim - len(shape)
@@ -291,7 +674,26 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
 
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Return a copy whose slices along `dim` are scaled to a p-norm of at most `maxnorm`."""
+    """Return a copy whose slices along `dim` are scaled down to a p-norm of at most `maxnorm`.
+
+    Slices below it are multiplied by 1; the others by maxnorm / (norm + 1e-7), so that no norm
+    divides by zero.
+
+    Args:
+        input: the tensor.
+        p: of the norm.
+        dim: the axis whose slices are scaled; negative ones count from the end.
+        maxnorm: the greatest norm that stays as it is.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
     x = tensor_of(input, "renorm")
     axis = axis_of(dim, x.ndim, "renorm")
     others = tuple(i for i in range(x.ndim) if i != axis)
@@ -300,7 +702,27 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Return a copy with `source` at `index` of the flattened tensor, added with `accumulate`."""
+    """Return a copy with `source` at the places `index` of the flattened tensor.
+
+    Of several elements for one place the last one stays; with `accumulate` all are added to what is
+    there.
+
+    Args:
+        input: the tensor.
+        index: integer places; negative ones count from the end.
+        source: as many elements, of the dtype of `input`.
+        accumulate: whether to add. Default: False.
+
+    Raises:
+        IndexOutOfRangeError: a place is outside of the tensor.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([[1, 2], [3, 4]])
+        >>> x.put(lucid.tensor([0, -1]), lucid.tensor([8, 9]))
+        tensor([[8, 2],
+                [3, 9]])
+    """
     x = tensor_of(input, "put")
     flat = reshaped(x, (x._type.size,))
     at, values = reshaped(index, (index.numel(),)), reshaped(source, (source.numel(),))
@@ -310,5 +732,19 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 
 def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
-    """Return the tensor with `value` around it: (before, after) of the last axis, and so on."""
+    """Return the tensor with `value` around it; negative widths cut.
+
+    Args:
+        input: the tensor.
+        pad: the widths: (before, after) of the last axis, then of the one before it, and so on.
+        value: what to add. Default: 0.
+
+    Raises:
+        ShapeError: there is an odd number of widths, or more than two for each axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.constant_pad_nd(lucid.tensor([1, 2]), (1, 2), 7)
+        tensor([7, 1, 2, 7, 7])
+    """
     return _padded(input, pad, value=value)

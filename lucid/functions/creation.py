@@ -64,7 +64,24 @@ def legacy_tensor(dtype: DType, data: tuple[Any, ...]) -> Tensor:
 
 
 def new(input: Tensor, *data: Any) -> Tensor:
-    """Return `Tensor(*data)` of the tensor's dtype: from data, or of a shape."""
+    """Return a tensor of the dtype of `input`, made as `Tensor(*data)` makes one.
+
+    Sizes give zeros of that shape, a list or an array gives its elements, and no argument a vector
+    without elements. Of `input` nothing but the dtype counts.
+
+    Args:
+        input: whose dtype the new tensor has.
+        *data: sizes of axes, or one list, array or tensor.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1, 2])
+        >>> x.new(2, 2)
+        tensor([[0, 0],
+                [0, 0]])
+        >>> x.new([5, 6, 7])
+        tensor([5, 6, 7])
+    """
     return legacy_tensor(input._type.dtype, data or (0,))
 
 
@@ -75,7 +92,29 @@ def zeros(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return zeros: `zeros(2, 3)` or `zeros((2, 3))`, in the default dtype."""
+    """Return a new tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` are the same.
+
+    A size of 0 gives a tensor without elements, the shape `()` a 0-d tensor.
+
+    Args:
+        *sizes: the shape, as ints or as one tuple or list of them.
+        size: the shape by keyword, instead of `sizes`.
+        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: a size is negative.
+        ArgumentError: there is no size, or `sizes` and `size` are both given.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(2, 3)
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+        >>> lucid.zeros((), dtype=lucid.int64)
+        tensor(0)
+    """
     return _filled(one_way(sizes, size, "size", "zeros"), 0, dtype, device, requires_grad, "zeros")
 
 
@@ -86,7 +125,29 @@ def ones(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return ones: `ones(2, 3)` or `ones((2, 3))`, in the default dtype."""
+    """Return a new tensor of ones: `ones(2, 3)` and `ones((2, 3))` are the same.
+
+    With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
+
+    Args:
+        *sizes: the shape, as ints or as one tuple or list of them.
+        size: the shape by keyword, instead of `sizes`.
+        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: a size is negative.
+        ArgumentError: there is no size, or `sizes` and `size` are both given.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ones(2, 3)
+        tensor([[1., 1., 1.],
+                [1., 1., 1.]])
+        >>> lucid.ones(2, dtype=lucid.bool)
+        tensor([True, True])
+    """
     return _filled(one_way(sizes, size, "size", "ones"), 1, dtype, device, requires_grad, "ones")
 
 
@@ -98,7 +159,31 @@ def empty(
     requires_grad: bool = False,
     memory_format: object = None,
 ) -> Tensor:
-    """Return a tensor to be written to; it holds zeros, so that eager and compiled agree."""
+    """Return a new tensor that is meant to be written to; it holds zeros.
+
+    Other libraries leave whatever the memory held before. Zeros make eager and compiled code agree,
+    so a program that reads an element which it never wrote gets the same result each time.
+
+    Args:
+        *sizes: the shape, as ints or as one tuple or list of them.
+        size: the shape by keyword, instead of `sizes`.
+        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+        memory_format: any memory format; the result is row-major all the same. Default: None.
+
+    Raises:
+        ShapeError: a size is negative.
+        ArgumentError: there is no size, or `sizes` and `size` are both given.
+
+    Example:
+        >>> import lucid
+        >>> buffer = lucid.empty(2, 2)
+        >>> buffer[0] = 7.0
+        >>> buffer
+        tensor([[7., 7.],
+                [0., 0.]])
+    """
     check_memory_format(memory_format, "empty")
     return _filled(one_way(sizes, size, "size", "empty"), 0, dtype, device, requires_grad, "empty")
 
@@ -111,7 +196,29 @@ def full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return a tensor of one value; dtype: int64, bool, or the default dtype, by the value."""
+    """Return a new tensor in which every element is `fill_value`.
+
+    dtype: by the value: bool for a bool, int64 for an int, the default dtype for a float, and a
+    tensor's own.
+
+    Args:
+        size: the shape, a tuple or list of ints; an int makes a vector.
+        fill_value: a number, or a 0-d tensor, through which gradients flow.
+        dtype: of the result. Default: None, by the value.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.full((2, 3), 7)
+        tensor([[7, 7, 7],
+                [7, 7, 7]])
+        >>> lucid.full((2,), 0.5)
+        tensor([0.5000, 0.5000])
+    """
     if dtype is None:
         if isinstance(fill_value, Tensor):
             dtype = fill_value._type.dtype
@@ -128,7 +235,23 @@ def zeros_like(
     requires_grad: bool = False,
     memory_format: object = None,
 ) -> Tensor:
-    """Return zeros of the shape and dtype of `input`."""
+    """Return a new tensor of zeros in the shape and dtype of `input`.
+
+    It has memory and history of its own: nothing but the type of `input` is looked at.
+
+    Args:
+        input: whose shape and dtype are taken.
+        dtype: of the result. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it, whatever `input` says. Default: False.
+        memory_format: without effect, the result is row-major. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros_like(lucid.tensor([[1, 2], [3, 4]]))
+        tensor([[0, 0],
+                [0, 0]])
+    """
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -140,7 +263,25 @@ def ones_like(
     requires_grad: bool = False,
     memory_format: object = None,
 ) -> Tensor:
-    """Return ones of the shape and dtype of `input`."""
+    """Return a new tensor of ones in the shape and dtype of `input`.
+
+    It has memory and history of its own; that `input` requires grad doesn't make the ones require
+    it.
+
+    Args:
+        input: whose shape and dtype are taken.
+        dtype: of the result. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+        memory_format: without effect, the result is row-major. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ones_like(lucid.tensor([3.5, 4.5]))
+        tensor([1., 1.])
+        >>> lucid.ones_like(lucid.tensor([3.5, 4.5]), dtype=lucid.int32)
+        tensor([1, 1], dtype=lucid.int32)
+    """
     return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -152,7 +293,23 @@ def empty_like(
     requires_grad: bool = False,
     memory_format: object = None,
 ) -> Tensor:
-    """Return a tensor to be written to, of the shape and dtype of `input`; it holds zeros."""
+    """Return a new tensor to be written to, in the shape and dtype of `input`; it holds zeros.
+
+    As with `empty`, the zeros are guaranteed, so eager and compiled code agree.
+
+    Args:
+        input: whose shape and dtype are taken.
+        dtype: of the result. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+        memory_format: without effect, the result is row-major. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> out = lucid.empty_like(lucid.tensor([1.0, 2.0, 3.0]))
+        >>> out.fill_(4)
+        tensor([4., 4., 4.])
+    """
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -165,7 +322,27 @@ def full_like(
     requires_grad: bool = False,
     memory_format: object = None,
 ) -> Tensor:
-    """Return a tensor of one value with the shape and dtype of `input`."""
+    """Return a new tensor of one value in the shape and dtype of `input`.
+
+    dtype: that of `input`, unlike `full`, which goes by the value. In a `vmap` over `input` each
+    example gets memory of its own, so that the result can be written to.
+
+    Args:
+        input: whose shape and dtype are taken.
+        fill_value: a number or a 0-d tensor.
+        dtype: of the result. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+        memory_format: without effect, the result is row-major. Default: None.
+
+    Raises:
+        ArgumentError: `input` is no tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.full_like(lucid.tensor([1.0, 2.0]), 9)
+        tensor([9., 9.])
+    """
     x = tensor_of(input, "full_like")
     wanted = x._type.dtype if dtype is None else dtype
     result = _filled((x._type.shape,), fill_value, wanted, device, False, "full_like")
@@ -179,7 +356,27 @@ def new_zeros(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return zeros of a shape, in the dtype of `input`."""
+    """Return zeros of another shape in the dtype of `input`.
+
+    For code that is to work in whichever dtype its argument has: `x.new_zeros(3)` is
+    `lucid.zeros(3, dtype=x.dtype)`.
+
+    Args:
+        input: whose dtype is taken.
+        *size: the shape, as ints or as one tuple or list of them.
+        dtype: another dtype. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).new_zeros(2, 2)
+        tensor([[0, 0],
+                [0, 0]])
+    """
     result = _filled(size, 0, dtype or input.dtype, device, False, "new_zeros")
     return as_leaf(_mapped_as(input, result), requires_grad)
 
@@ -191,7 +388,26 @@ def new_ones(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return ones of a shape, in the dtype of `input`."""
+    """Return ones of another shape in the dtype of `input`.
+
+    The shape of `input` doesn't matter: `x.new_ones(3)` is `lucid.ones(3, dtype=x.dtype)`.
+
+    Args:
+        input: whose dtype is taken.
+        *size: the shape, as ints or as one tuple or list of them.
+        dtype: another dtype. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([True]).new_ones((2, 2))
+        tensor([[True, True],
+                [True, True]])
+    """
     result = _filled(size, 1, dtype or input.dtype, device, False, "new_ones")
     return as_leaf(_mapped_as(input, result), requires_grad)
 
@@ -203,7 +419,25 @@ def new_empty(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return a tensor to be written to, in the dtype of `input`; it holds zeros."""
+    """Return a tensor to be written to, of another shape in the dtype of `input`: zeros.
+
+    It is what `empty` makes, so what isn't written reads as zero.
+
+    Args:
+        input: whose dtype is taken.
+        *size: the shape, as ints or as one tuple or list of them.
+        dtype: another dtype. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).new_empty(3)
+        tensor([0, 0, 0])
+    """
     result = _filled(size, 0, dtype or input.dtype, device, False, "new_empty")
     return as_leaf(_mapped_as(input, result), requires_grad)
 
@@ -217,7 +451,27 @@ def new_full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return a tensor of one value, in the dtype of `input`."""
+    """Return a tensor of one value, of another shape and in the dtype of `input`.
+
+    The value is converted to that dtype, where `full` would choose the dtype by the value.
+
+    Args:
+        input: whose dtype is taken.
+        size: the shape, a tuple or list of ints.
+        fill_value: a number or a 0-d tensor.
+        dtype: another dtype. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([0.5]).new_full((2, 2), 3)
+        tensor([[3., 3.],
+                [3., 3.]])
+    """
     result = _filled((size,), fill_value, dtype or input.dtype, device, False, "new_full")
     return as_leaf(_mapped_as(input, result), requires_grad)
 
@@ -230,7 +484,25 @@ def new_tensor(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return a new tensor with a copy of `data`, in the dtype of `input`."""
+    """Return a new tensor with a copy of `data`, in the dtype of `input`.
+
+    As `lucid.tensor`, but for the dtype, which isn't inferred from the data.
+
+    Args:
+        input: whose dtype is taken.
+        data: a number, nested lists, an array or a tensor.
+        dtype: another dtype. Default: None, that of `input`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: the lists are ragged.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([0.5]).new_tensor([1, 2, 3])
+        tensor([1., 2., 3.])
+    """
     wanted = dtype or input._type.dtype
     return tensor(data, dtype=wanted, device=device, requires_grad=requires_grad)
 
@@ -247,9 +519,32 @@ def arange(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return `start`, `start + step`, … below `end`; `arange(n)` starts at 0.
+    """Return the vector `start`, `start + step`, `start + 2 step`, … below `end`.
 
+    `arange(n)` counts from 0 to n - 1. With a negative step it goes down and stays above `end`.
+    Each element is computed as `start + i * step`, in float64 for floats, so errors don't add up.
+
+    Shapes: (ceil((end - start) / step),), which is 0 where start equals end.
     dtype: int64 if all three are ints, else the default dtype.
+
+    Args:
+        start: the first number; with one argument it is the end, and the first is 0.
+        end: where to stop, itself left out. Default: None.
+        step: the distance of neighbours, not 0. Default: 1.
+        dtype: of the result. Default: None, by the numbers.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        OptionError: the step is 0, or has the wrong sign to get from start to end.
+        ArgumentError: an argument is no number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.arange(5)
+        tensor([0, 1, 2, 3, 4])
+        >>> lucid.arange(1, 0, -0.25)
+        tensor([1.0000, 0.7500, 0.5000, 0.2500])
     """
     check_device(device, "arange")
     if end is None:
@@ -306,7 +601,29 @@ def linspace(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return `steps` numbers from `start` to `end`, both included, evenly spaced."""
+    """Return `steps` evenly spaced numbers from `start` to `end`, both included.
+
+    They are computed in float64 and from both ends, so both are met exactly; an integer dtype
+    truncates at last. One step gives `start` alone, none a vector without elements.
+
+    Args:
+        start: the first number, or a 0-d tensor.
+        end: the last number, or a 0-d tensor.
+        steps: how many numbers, at least 0.
+        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        OptionError: `steps` is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linspace(0, 1, 5)
+        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+        >>> lucid.linspace(0, 10, 4, dtype=lucid.int64)
+        tensor([ 0,  3,  6, 10])
+    """
     check_device(device, "linspace")
     count = integer(steps, "linspace", "steps")
     if count < 0:
@@ -331,7 +648,27 @@ def logspace(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return `steps` numbers from `base**start` to `base**end`, evenly spaced in the exponent."""
+    """Return `steps` numbers from `base**start` to `base**end`, evenly spaced in the exponent.
+
+    It is `base ** linspace(start, end, steps)`, computed in float64 and converted at last.
+
+    Args:
+        start: the first exponent.
+        end: the last exponent, included.
+        steps: how many numbers, at least 0.
+        base: what is raised to the exponents. Default: 10.0.
+        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        OptionError: `steps` is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.logspace(0, 3, 4, base=2)
+        tensor([1., 2., 4., 8.])
+    """
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "logspace")
     exponents = linspace(start, end, steps, dtype=f64, device=device)
     powers = emit(ops.pow, (constant(float(base), f64), exponents))
@@ -346,7 +683,29 @@ def eye(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return ones on the diagonal of an (n, m) matrix, m = n by default, and zeros elsewhere."""
+    """Return an (n, m) matrix with ones on the main diagonal and zeros elsewhere.
+
+    For n = m it is the identity matrix; else the longer side ends in zeros.
+
+    Args:
+        n: the number of rows.
+        m: the number of columns. Default: None, as many as rows.
+        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: n or m is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.eye(2)
+        tensor([[1., 0.],
+                [0., 1.]])
+        >>> lucid.eye(2, 3, dtype=lucid.int64)
+        tensor([[1, 0, 0],
+                [0, 1, 0]])
+    """
     check_device(device, "eye")
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "eye")
     shape = shape_of((n, n if m is None else m), "eye")
@@ -358,5 +717,22 @@ def eye(
 def scalar_tensor(
     s: Number, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """Return a 0-d tensor of a number, in the default dtype."""
+    """Return a 0-d tensor that holds one number, in the default dtype.
+
+    Unlike `lucid.tensor(s)`, which makes an int64 tensor of an int, it doesn't look at the kind of
+    number.
+
+    Args:
+        s: the number.
+        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> lucid.scalar_tensor(3)
+        tensor(3.)
+        >>> lucid.tensor(3)
+        tensor(3)
+    """
     return _filled(((),), s, dtype, device, requires_grad, "scalar_tensor")

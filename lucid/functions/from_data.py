@@ -25,15 +25,29 @@ def tensor(
 ) -> Tensor:
     """Return a new tensor with a copy of `data`: a number, nested lists, an array, or a tensor.
 
-    dtype: that of an array or tensor; of numbers int64, bool, or the default dtype. Raises:
-    `ShapeError` for ragged lists, `TraceError` for traced tensors inside of lists.
+    A tensor is copied without its history; later writes to `data` don't show.
 
-    >>> import lucid
-    >>> lucid.tensor([[1, 2], [3, 4]])
-    tensor([[1, 2],
-            [3, 4]])
-    >>> lucid.tensor([1, 2.5])
-    tensor([1.0000, 2.5000])
+    dtype: that of an array or tensor; of numbers int64, bool, or the default dtype, and of mixed
+    ones what they promote to.
+
+    Args:
+        data: the numbers. An empty list makes a tensor of shape (0,).
+        dtype: of the result. Default: None, by the data.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        ShapeError: the lists are ragged.
+        OptionError: a number doesn't fit the dtype.
+        TraceError: lists hold traced tensors; `stack` records what they mean.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([[1, 2], [3, 4]])
+        tensor([[1, 2],
+                [3, 4]])
+        >>> lucid.tensor([1, 2.5])
+        tensor([1.0000, 2.5000])
     """
     check_device(device, "tensor")
     wanted = None if dtype is None else as_dtype(dtype, "tensor")
@@ -138,7 +152,28 @@ def _plain(data: Any) -> Any:
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """Return `data` as a tensor, sharing memory with arrays and tensors of that dtype."""
+    """Return `data` as a tensor, on the same memory where dtype and kind of data allow it.
+
+    Aliasing: a tensor of that dtype is returned itself, with its history; an array of that dtype
+    shares its memory. All other data is copied.
+
+    Args:
+        data: a tensor, an array, a number or nested lists.
+        dtype: of the result. Default: None, by the data.
+        device: the CPU or None. Default: None.
+
+    Raises:
+        ShapeError: lists are ragged.
+
+    Example:
+        >>> import lucid
+        >>> import numpy as np
+        >>> array = np.array([1.0, 2.0])
+        >>> x = lucid.as_tensor(array)
+        >>> array[0] = 9.0
+        >>> x
+        tensor([9., 2.], dtype=lucid.float64)
+    """
     check_device(device, "as_tensor")
     if isinstance(data, Tensor):
         return data if dtype is None else cast(data, as_dtype(dtype, "as_tensor"))
@@ -162,7 +197,26 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return `obj` as a tensor: a copy if `copy`, sharing memory where that can be."""
+    """Return `obj` as a tensor: a copy if `copy`, else sharing memory where that can be.
+
+    With `requires_grad` the result is a leaf, cut from the history of a tensor that was passed.
+
+    Args:
+        obj: a tensor, an array, a number or nested lists.
+        dtype: of the result. Default: None, by the data.
+        device: the CPU or None. Default: None.
+        copy: whether to copy in any case; None and False share memory as `as_tensor` does. Default:
+            None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, 2.0])
+        >>> lucid.asarray(x) is x
+        True
+        >>> lucid.asarray(x, copy=True) is x
+        False
+    """
     made = tensor(obj, dtype=dtype) if copy else as_tensor(obj, dtype, device)
     return as_leaf(made.detach() if requires_grad else made, requires_grad)
 
@@ -170,11 +224,26 @@ def asarray(
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """Return a tensor on the array's memory: writes to one show in the other.
 
-    A subclass of NumPy's class is seen as `np.asarray` shows it. A copy of bytes in another order
-    than the processor's couldn't be shared: such an array has no dtype of lucid's.
+    The dtype is the array's. A subclass of NumPy's class is seen as `np.asarray` shows it. A copy
+    of bytes in another order than the processor's couldn't be shared: such an array has no dtype of
+    lucid's.
 
-    Raises: `ArgumentError` for what is no array, `DTypeError` for dtypes that lucid hasn't got,
-    `OptionError` for a masked array with masked elements.
+    Args:
+        ndarray: the array, whose strides may be any.
+
+    Raises:
+        ArgumentError: it is no array.
+        DTypeError: lucid hasn't got its dtype.
+        OptionError: it is a masked array with masked elements.
+
+    Example:
+        >>> import lucid
+        >>> import numpy as np
+        >>> array = np.zeros(3, np.float32)
+        >>> x = lucid.from_numpy(array)
+        >>> x[1] = 5.0
+        >>> array
+        array([0., 5., 0.], dtype=float32)
     """
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentError(f"from_numpy: expected np.ndarray (got {type(ndarray).__name__})")
@@ -182,7 +251,23 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
 
 
 def from_dlpack(ext_tensor: Any) -> Tensor:
-    """Return a tensor on the memory of another library's CPU array."""
+    """Return a tensor on the memory of another library's CPU array, by the DLPack protocol.
+
+    Nothing is copied: writes to one show in the other. Arrays of NumPy are taken as by
+    `from_numpy`.
+
+    Args:
+        ext_tensor: what has `__dlpack__`, such as a tensor of PyTorch or an array of JAX.
+
+    Raises:
+        DTypeError: lucid hasn't got its dtype.
+
+    Example:
+        >>> import lucid
+        >>> import numpy as np
+        >>> lucid.from_dlpack(np.arange(3))
+        tensor([0, 1, 2])
+    """
     if isinstance(ext_tensor, np.ndarray):
         return of_users_array(ext_tensor, "from_dlpack")
     return of_users_array(np.from_dlpack(ext_tensor))

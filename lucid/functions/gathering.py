@@ -48,9 +48,29 @@ def _lifted(x: Tensor) -> Tensor:
 
 @numpy_names
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Return `out[i][j] = input[index[i][j]][j]` for dim 0, and so on for other axes.
+    """Pick elements along an axis: for dim 0, `out[i][j] = input[index[i][j]][j]`.
 
-    Shapes: `index` has as many axes as `input`, no longer than its on axes other than `dim`.
+    Its gradient is `scatter_add`: an element that was picked twice gets both gradients.
+
+    Shapes: `index` has as many axes as `input`, no longer than its on axes other than `dim`; the
+    result has its shape.
+
+    Args:
+        input: the tensor.
+        dim: the axis to pick along; negative ones count from the end.
+        index: integers from 0 to the size of that axis; negative ones aren't taken.
+
+    Raises:
+        IndexOutOfRangeError: an index isn't in the axis.
+        DTypeError: the index holds no integers.
+        ShapeError: the index has another number of axes.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([[1, 2], [3, 4]])
+        >>> lucid.gather(x, 1, lucid.tensor([[1], [0]]))
+        tensor([[2],
+                [3]])
     """
     x, at = tensor_of(input, "gather"), _index(index, "gather")
     axis = axis_of(dim, x.ndim, "gather")
@@ -62,7 +82,25 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @numpy_names
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """As `gather`, both broadcast on the other axes; without a dim of the flattened tensors."""
+    """Pick elements along an axis, as `gather`, with both tensors broadcast on the other axes.
+
+    It goes with `argsort` and `argmax(keepdim=True)`. Without a dim both tensors are flattened.
+
+    Args:
+        input: the tensor.
+        indices: integers; negative ones count from the end.
+        dim: the axis to pick along. Default: None, the flattened tensors.
+
+    Raises:
+        ShapeError: the numbers of axes differ.
+        IndexOutOfRangeError: an index isn't in the axis.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([[3, 1, 2]])
+        >>> lucid.take_along_dim(x, x.argsort(1), 1)
+        tensor([[1, 2, 3]])
+    """
     x, at = tensor_of(input, "take_along_dim"), _index(indices, "take_along_dim")
     given = {"input": x, "indices": indices}
     if dim is None:
@@ -83,7 +121,21 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:
-    """Return the elements of the flattened tensor at `index`, in the index's shape."""
+    """Return the elements of the flattened tensor at `index`, in the shape of the index.
+
+    Args:
+        input: the tensor, counted in row-major order.
+        index: integers of any shape; negative ones count from the end.
+
+    Raises:
+        IndexOutOfRangeError: an index isn't in the tensor.
+        DTypeError: the index holds no integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
+        tensor([1, 4])
+    """
     x = tensor_of(input, "take")
     flat = reshaped(x, (x._type.size,))
     given = {"input": x, "index": index}
@@ -92,7 +144,29 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 @numpy_names
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Return the slices of `input` along `dim` that a vector of indices names, as a copy."""
+    """Return the slices of `input` along `dim` that a vector of indices names, as a copy.
+
+    A slice may be named more than once.
+
+    Shapes: that of `input`, with the length of the index along `dim`.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end.
+        index: a vector of integers, or a 0-d one; negative ones aren't taken.
+
+    Raises:
+        IndexOutOfRangeError: an index isn't in the axis.
+        IndexShapeError: the index has more than one axis.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([[1, 2], [3, 4]])
+        >>> lucid.index_select(x, 0, lucid.tensor([1, 1, 0]))
+        tensor([[3, 4],
+                [3, 4],
+                [1, 2]])
+    """
     x, at = tensor_of(input, "index_select"), _vector(index, "index_select")
     axis = axis_of(dim, x.ndim, "index_select")
     result = indexed(
@@ -120,10 +194,32 @@ def scatter(
     value: Number | None = None,
     reduce: str | None = None,
 ) -> Tensor:
-    """Return a copy with `src`, a tensor or number, at `out[index[i][j]][j]` for dim 0, and so on.
+    """Return a copy with `src[i][j]` written at `out[index[i][j]][j]` for dim 0, and so on.
 
-    Of several elements for one place the last one stays; reduce="add" or "multiply" takes all.
-    Shapes: `src` is at least as long as `index` on each axis.
+    Of several elements for one place the last one stays; with `reduce` all of them count.
+
+    Shapes: `src` is at least as long as `index` on each axis; what is beyond the index isn't used.
+    dtype: that of `input`, which `src` has too.
+
+    Args:
+        input: the tensor.
+        dim: the axis to write along; negative ones count from the end.
+        index: integers from 0 to the size of that axis, with as many axes as `input`.
+        src: a tensor, or a number for all places.
+        value: a number, instead of `src`. Default: None.
+        reduce: "add" or "multiply", what is there with what comes. Default: None, which replaces.
+
+    Raises:
+        ArgumentError: neither or both of `src` and `value` are given.
+        OptionError: `reduce` is something else.
+        IndexOutOfRangeError: an index isn't in the axis.
+
+    Example:
+        >>> import lucid
+        >>> index = lucid.tensor([[0, 1, 0]])
+        >>> lucid.scatter(lucid.zeros(2, 3), 0, index, lucid.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[1., 0., 3.],
+                [0., 2., 0.]])
     """
     if (src is None) == (value is None):
         raise ArgumentError("scatter: takes src or value")
@@ -142,7 +238,29 @@ def scatter(
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """Return a copy with `src` added at `out[index[i][j]][j]` for dim 0, and so on."""
+    """Return a copy with `src[i][j]` added at `out[index[i][j]][j]` for dim 0, and so on.
+
+    All elements for one place are added, in the order of the index, so the result is the same each
+    time.
+
+    Shapes: `src` is at least as long as `index` on each axis.
+
+    Args:
+        input: the tensor.
+        dim: the axis to write along; negative ones count from the end.
+        index: integers from 0 to the size of that axis, with as many axes as `input`.
+        src: what to add, of the dtype of `input`.
+
+    Raises:
+        IndexOutOfRangeError: an index isn't in the axis.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> import lucid
+        >>> src = lucid.tensor([1.0, 2.0, 5.0])
+        >>> lucid.scatter_add(lucid.zeros(2), 0, lucid.tensor([0, 0, 1]), src)
+        tensor([3., 5.])
+    """
     source = tensor_of(src, "scatter_add", "src")
     return scattered("scatter_add", ops.scatter_add, input, dim, index, source)
 
@@ -182,7 +300,30 @@ def corner(source: Tensor, shape: Shape, op: str) -> Tensor:
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
-    """Return a copy with `alpha * source` added to the slices that a vector of indices names."""
+    """Return a copy with `alpha * source` added to the slices that a vector of indices names.
+
+    A slice that is named twice gets both.
+
+    Shapes: `source` is as `input`, with the length of the index along `dim`; a 0-d one is added to
+    all.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end.
+        index: a vector of integers from 0 to the size of that axis.
+        source: what to add, of the dtype of `input`.
+        alpha: its factor. Default: 1.
+
+    Raises:
+        IndexOutOfRangeError: an index isn't in the axis.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> import lucid
+        >>> source = lucid.tensor([1.0, 2.0, 4.0])
+        >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
+        tensor([4., 0., 3.])
+    """
     source = tensor_of(source, "index_add", "source")
     if type(alpha) is not int or alpha != 1:
         source = mul(source, alpha)
@@ -190,13 +331,50 @@ def index_add(
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Return a copy with `source` in place of the slices that a vector of indices names."""
+    """Return a copy with `source` in place of the slices that a vector of indices names.
+
+    Of several slices for one place the last one stays.
+
+    Shapes: `source` is as `input`, with the length of the index along `dim`.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end.
+        index: a vector of integers from 0 to the size of that axis.
+        source: the slices, of the dtype of `input`.
+
+    Raises:
+        IndexOutOfRangeError: an index isn't in the axis.
+        ShapeError: the source has another shape.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> import lucid
+        >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([5.0, 6.0]))
+        tensor([6., 0., 5.])
+    """
     source = tensor_of(source, "index_copy", "source")
     return _slices("index_copy", ops.index_set, input, dim, index, source)
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
-    """Return a copy with a number or 0-d tensor in the slices that a vector of indices names."""
+    """Return a copy with one value in all of the slices along `dim` that a vector of indices names.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end.
+        index: a vector of integers; negative ones count from the end.
+        value: a number or a 0-d tensor.
+
+    Raises:
+        ShapeError: the value is a tensor that isn't 0-d.
+        IndexOutOfRangeError: an index isn't in the axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.index_fill(lucid.tensor([1, 2, 3]), 0, lucid.tensor([0, -1]), 9)
+        tensor([9, 2, 9])
+    """
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError(f"index_fill: only supports a 0-dimensional value{describe(value)}")
     filling = operand(value, tensor_of(input, "index_fill")._type.dtype, "index_fill")
@@ -222,9 +400,27 @@ def _slices(name: str, op: Op, input: Tensor, dim: int, index: Tensor, source: T
 
 
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
-    """Return a copy with `values` at `input[indices]`, or added there (`accumulate`).
+    """Return a copy with `values` at `input[indices]`, or added to what is there.
 
-    `indices` is a tuple of integer tensors or masks (eager only), one per leading axis.
+    Of several values for one element the last one stays; with `accumulate` all are added.
+
+    Args:
+        input: the tensor.
+        indices: a tuple of integer tensors, bool masks or None, one for each leading axis; None is
+            the whole axis.
+        values: what to write, of the dtype of `input`; it broadcasts.
+        accumulate: whether to add. Default: False.
+
+    Raises:
+        ArgumentError: `indices` is no tuple or list.
+        IndexOutOfRangeError: there are more indices than axes, or one isn't in its axis.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> import lucid
+        >>> at = (lucid.tensor([0, 0]),)
+        >>> lucid.index_put(lucid.zeros(2), at, lucid.tensor([1.0, 2.0]), accumulate=True)
+        tensor([3., 0.])
     """
     x = tensor_of(input, "index_put")
     if not isinstance(indices, (tuple, list)):
@@ -256,7 +452,24 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """Return the elements where the mask holds, as a vector; both broadcast."""
+    """Return the elements where the mask holds, as a vector in row-major order.
+
+    How many there are depends on data: a compiled step is traced anew for each size that it meets.
+
+    Args:
+        input: the tensor.
+        mask: bools; it broadcasts with `input`.
+
+    Raises:
+        DTypeError: the mask isn't bool.
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([[1, 2], [3, 4]])
+        >>> lucid.masked_select(x, x > 1)
+        tensor([2, 3, 4])
+    """
     x, where_ = tensor_of(input, "masked_select"), tensor_of(mask, "masked_select", "mask")
     if where_._type.dtype.kind != "bool":
         raise DTypeError(f"masked_select: expected BoolTensor for mask{describe(where_)}")
@@ -265,7 +478,28 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Return the indices of elements that aren't zero, (n, ndim), or one vector per axis."""
+    """Return the indices of the elements that aren't zero, in row-major order.
+
+    How many there are depends on data: a compiled step is traced anew for each size that it meets.
+    NaN isn't zero.
+
+    Shapes: (n, ndim), one row for each of n elements; as a tuple, ndim vectors of n.
+    dtype: int64.
+
+    Args:
+        input: the tensor.
+        as_tuple: whether to return one vector for each axis, which can index `input`. Default:
+            False.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([[0, 2], [3, 0]])
+        >>> lucid.nonzero(x)
+        tensor([[0, 1],
+                [1, 0]])
+        >>> x[lucid.nonzero(x, as_tuple=True)]
+        tensor([2, 3])
+    """
     x = tensor_of(input, "nonzero").detach()
     if as_tuple:
         return found("nonzero", nonzero_indices, x)
@@ -273,7 +507,17 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 def argwhere(input: Tensor) -> Tensor:
-    """Return `nonzero(input)`."""
+    """Return the indices of the elements that aren't zero, (n, ndim) of int64: `nonzero(input)`.
+
+    Args:
+        input: the tensor, often a bool one, such as a comparison.
+
+    Example:
+        >>> import lucid
+        >>> lucid.argwhere(lucid.tensor([5, 0, 7]))
+        tensor([[0],
+                [2]])
+    """
     indices: Tensor = nonzero(input)
     return indices
 
@@ -296,7 +540,25 @@ def unique(
 ) -> Any:
     """Return the distinct elements in ascending order, or the distinct slices along `dim`.
 
-    With `return_inverse` and `return_counts` a tuple. `sorted=False` is sorted all the same.
+    NaNs are different from each other. How many there are depends on data: a compiled step is
+    traced anew for each size. The result has no history.
+
+    Args:
+        input: the tensor.
+        sorted: False is taken too, and sorts all the same. Default: True.
+        return_inverse: whether to return also where each element went. Default: False.
+        return_counts: whether to return also how often each came. Default: False.
+        dim: the axis whose slices are compared. Default: None, single elements.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.unique(lucid.tensor([3, 1, 3]))
+        tensor([1, 3])
+        >>> lucid.unique(lucid.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
+        (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
     """
     x = tensor_of(input, "unique")
     axis = None if dim is None else axis_of(dim, x.ndim, "unique")
@@ -305,5 +567,22 @@ def unique(
 
 
 def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Tensor:
-    """`input.where(condition, other)`: `input` where the condition holds, `other` elsewhere."""
+    """Return `input` where the condition holds and `other` elsewhere.
+
+    It is `lucid.where(condition, input, other)`, written from the tensor's side.
+
+    Shapes: all three broadcast.
+    dtype: what `input` and `other` promote to.
+
+    Args:
+        input: the values where it holds.
+        condition: where to take them, a tensor of bools.
+        other: the values elsewhere, a number or a tensor.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1, -2, 3])
+        >>> x.where(x > 0, 0)
+        tensor([1, 0, 3])
+    """
     return choose(condition, input, other)

@@ -59,9 +59,32 @@ Picks = list[Pick]
 
 
 def getitem(input: Tensor, index: Any) -> Tensor:
-    """`input[index]`; a view if the index has no tensor, list or array.
+    """Return `input[index]`: a view, or a copy if the index has tensors, lists or arrays.
 
-    Raises: `IndexOutOfRangeError`, `DTypeError` for an index of floats.
+    Ints take an axis away, slices and `...` keep axes, None adds one of size 1. Integer tensors
+    pick elements along their axis and broadcast with each other; a bool mask picks the elements
+    where it holds, along as many axes as it has.
+
+    Args:
+        input: the tensor.
+        index: an int, slice, None, `...`, integer or bool tensor, list or array, or a tuple of
+            them.
+
+    Raises:
+        IndexOutOfRangeError: an index isn't in its axis, or there are more of them than axes.
+        NotAnIndexError: an entry can't be an index, such as a tensor of floats.
+        IndexShapeError: index tensors don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x[0, 1:]
+        tensor([2, 3])
+        >>> x[:, [2, 0]]
+        tensor([[3, 1],
+                [6, 4]])
+        >>> x[x > 3]
+        tensor([4, 5, 6])
     """
     try:
         return _picked(input, index)
@@ -80,9 +103,29 @@ def _picked(input: Tensor, index: Any) -> Tensor:
 
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:
-    """`input[index] = value`: writes in place; `value` is a number or a tensor that broadcasts.
+    """Write `value` to `input[index]`, in place.
 
-    Raises: as `getitem`; `ShapeError`, `ArgumentError` for a value that is no tensor or number.
+    Of several values for one element the last one stays. The value is converted to the tensor's
+    dtype.
+
+    Args:
+        input: the tensor that is written to, also through views of it.
+        index: as `getitem` takes it.
+        value: a number, or a tensor that broadcasts to what the index picks.
+
+    Raises:
+        ArgumentError: the value is a list or an array.
+        ShapeError: the value doesn't broadcast.
+        IndexOutOfRangeError: an index isn't in its axis.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.zeros(2, 3)
+        >>> x[:, 1] = lucid.tensor([7.0, 8.0])
+        >>> x[x == 0] = -1.0
+        >>> x
+        tensor([[-1.,  7., -1.],
+                [-1.,  8., -1.]])
     """
     new = _assigned(value, input)
     try:

@@ -26,8 +26,20 @@ Function = Callable[Concatenate[Tensor, P], Tensor]
 def in_place(function: Function[P]) -> Function[P]:
     """The variant of a function that writes its result into the first operand and returns that.
 
-    It raises `DTypeError` where the result's category is above the operand's, and `ShapeError`
-    where its shape is another one.
+    Where history is recorded, the function gets a copy of the operand, as its derivative may need
+    what the write destroys. The variant raises `DTypeError` where the result's category is above
+    the operand's, and `ShapeError` where its shape is another one.
+
+    Args:
+        function: of a tensor and more, which gives a tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.functions.inplace import in_place
+        >>> double_ = in_place(lambda x: 2 * x)
+        >>> x = lucid.tensor([1, 2])
+        >>> double_(x) is x, x
+        (True, tensor([2, 4]))
     """
 
     def written(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -45,7 +57,22 @@ def _is_recorded(*operands: Any) -> bool:
 
 
 def reshaping(function: Function[P]) -> Function[P]:
-    """The variant of a view function that makes the handle the view, if it has no history."""
+    """The variant of a view function that makes the handle the view, if it has no history.
+
+    The memory stays the same, so other handles to it keep their shape and see the same elements.
+    The variant raises `LucidError` for a tensor with history.
+
+    Args:
+        function: of a tensor and more, which gives a view of it.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.functions import shape
+        >>> from lucid.functions.inplace import reshaping
+        >>> x = lucid.zeros(2, 3)
+        >>> reshaping(shape.t)(x).shape, x.shape
+        (lucid.Size([3, 2]), lucid.Size([3, 2]))
+    """
 
     def reshaped_(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         name = f"{function.__name__}_"
@@ -87,7 +114,25 @@ def _become(input: Tensor, view: Tensor) -> None:
 
 
 def resize_(input: Tensor, *sizes: Any) -> Tensor:
-    """Give the tensor another shape; new memory, with the elements that it had at the front."""
+    """Give the tensor another shape, in place, and return it.
+
+    It gets new memory, with the elements that it had at the front, in row-major order, and zeros
+    behind them. It is for tensors without history: no gradient flows through the change.
+
+    Args:
+        input: the tensor.
+        *sizes: the shape, as ints or as one tuple.
+
+    Raises:
+        ShapeError: a size is negative.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1, 2, 3])
+        >>> x.resize_(2, 2)
+        tensor([[1, 2],
+                [3, 0]])
+    """
     shape = shape_of(sizes, "resize_")
     size = prod(shape)
     kept = min(size, input._type.size)
@@ -100,18 +145,57 @@ def resize_(input: Tensor, *sizes: Any) -> Tensor:
 
 
 def resize_as_(input: Tensor, other: Tensor) -> Tensor:
-    """`resize_` to the shape of `other`."""
+    """Give the tensor the shape of `other`, in place, as `resize_` does, and return it.
+
+    Args:
+        input: the tensor.
+        other: whose shape it gets.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2, 3]).resize_as_(lucid.zeros(2))
+        tensor([1, 2])
+    """
     return resize_(input, *other._type.shape) if other.ndim else resize_(input, ())
 
 
 def set_(input: Tensor, source: Tensor) -> Tensor:
-    """Make the tensor one on the memory of `source`."""
+    """Make the tensor one on the memory of `source`, with its shape, and return it.
+
+    Later writes to one show in the other.
+
+    Args:
+        input: the tensor, whose own memory it lets go of.
+        source: a tensor, whose history isn't taken over.
+
+    Example:
+        >>> import lucid
+        >>> x, y = lucid.zeros(2), lucid.ones(3)
+        >>> x.set_(y)
+        tensor([1., 1., 1.])
+        >>> y[0] = 5.0
+        >>> x
+        tensor([5., 1., 1.])
+    """
     set_data(input, tensor_of(source, "set_", "source").detach())
     return input
 
 
 def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """Overwrite each element with what a Python function gives for it. Eager only, slow."""
+    """Overwrite each element with what a Python function gives for it, and return the tensor.
+
+    Slow, as Python is called for each element; no gradient flows through it, and no trace can
+    record it.
+
+    Args:
+        input: the tensor.
+        callable: takes a Python number and returns one.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).apply_(lambda x: 10 * x)
+        tensor([10, 20])
+    """
     refuse_overlaps(input)
     array = input.detach().numpy()
     array[...] = np.reshape([callable(item) for item in array.ravel().tolist()], array.shape)
@@ -120,7 +204,21 @@ def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
 
 
 def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
-    """Overwrite each element with a Python function of it and one of `tensor`. Eager, slow."""
+    """Overwrite each element with a Python function of it and of the one in `tensor` at its place.
+
+    Slow, as Python is called for each element; no gradient flows through it, and no trace can
+    record it.
+
+    Args:
+        input: the tensor, which is returned.
+        tensor: the second operands; it broadcasts to the shape of `input`.
+        callable: takes two Python numbers and returns one.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).map_(lucid.tensor([10, 20]), lambda a, b: a + b)
+        tensor([11, 22])
+    """
     refuse_overlaps(input)
     array = input.detach().numpy()
     others = np.broadcast_to(tensor.detach().numpy(), array.shape)
@@ -131,30 +229,102 @@ def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> 
 
 
 def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-    """Overwrite the tensor with `src`, broadcast and cast, also from floats to integers."""
+    """Overwrite the tensor with `src`, broadcast and cast, and return it.
+
+    Floats are truncated where the tensor holds integers. Gradients flow to `src`.
+
+    Args:
+        input: the tensor.
+        src: a tensor whose shape broadcasts to that of `input`, of any dtype.
+        non_blocking: without effect on the CPU. Default: False.
+
+    Raises:
+        ShapeError: `src` doesn't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(2, dtype=lucid.int64).copy_(lucid.tensor([1.7, -1.7]))
+        tensor([ 1, -1])
+    """
     source = tensor_of(src, "copy_", "src")
     return write_(input, cast(source, input._type.dtype))
 
 
 def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
-    """Overwrite every element with a number or a 0-d tensor."""
+    """Overwrite every element with one value, and return the tensor.
+
+    Args:
+        input: the tensor.
+        value: a number or a 0-d tensor, to which gradients flow.
+
+    Raises:
+        ShapeError: the value is a tensor that isn't 0-d.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(3).fill_(2.5)
+        tensor([2.5000, 2.5000, 2.5000])
+    """
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError(f"fill_: only supports 0-dimension value tensors{describe(value)}")
     return write_(input, operand(value, input._type.dtype, "fill_"))
 
 
 def zero_(input: Tensor) -> Tensor:
-    """Overwrite every element with 0."""
+    """Overwrite every element with 0, and return the tensor.
+
+    Args:
+        input: the tensor.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(3)
+        >>> x[1:].zero_()
+        tensor([0., 0.])
+        >>> x
+        tensor([1., 0., 0.])
+    """
     return fill_(input, 0)
 
 
 def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
-    """Overwrite the elements where the mask holds with a number or a 0-d tensor."""
+    """Overwrite the elements where the mask holds with one value, and return the tensor.
+
+    Args:
+        input: the tensor.
+        mask: bools; it broadcasts to the shape of `input`.
+        value: a number or a 0-d tensor.
+
+    Raises:
+        ShapeError: the mask doesn't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1, -2, 3])
+        >>> x.masked_fill_(x < 0, 0)
+        tensor([1, 0, 3])
+    """
     return write_(input, masked_fill(input, mask, value))
 
 
 def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
-    """Overwrite the diagonal of a matrix with a number."""
+    """Overwrite the main diagonal of a matrix with a number, and return the matrix.
+
+    It need not be square: the shorter side says how many elements are written.
+
+    Args:
+        input: a matrix.
+        fill_value: the number.
+
+    Raises:
+        ShapeError: it is no matrix.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(2, 3).fill_diagonal_(1)
+        tensor([[1., 0., 0.],
+                [0., 1., 0.]])
+    """
     if input.ndim != 2:
         raise ShapeError(f"fill_diagonal_: takes a matrix{describe(input)}")
     fill_(input.diagonal(), fill_value)
@@ -162,7 +332,22 @@ def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
 
 
 def detach_(input: Tensor) -> Tensor:
-    """Cut the tensor from its history. Raises `LucidError` for a view."""
+    """Cut the tensor from its history, in place, and return it: it becomes a leaf without gradient.
+
+    `detach` leaves the tensor as it is and returns another handle to its memory.
+
+    Args:
+        input: the tensor.
+
+    Raises:
+        LucidError: it is a view, whose history is that of its base.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(2, requires_grad=True) * 2
+        >>> x.detach_().requires_grad
+        False
+    """
     if input._base is not None or input._guard is not None:
         raise LucidError(
             f"Can't detach views in-place. Use detach() instead.\n  {input._describe()}"

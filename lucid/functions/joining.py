@@ -40,9 +40,29 @@ def _listed(tensors: Any, op: str) -> list[Tensor]:
 
 @numpy_names
 def cat(tensors: Tensors, dim: int = 0) -> Tensor:
-    """Join tensors along an axis that they have; dtypes are promoted.
+    """Join tensors along an axis that all of them have.
 
-    Empty tensors of shape (0,) are left out, as in PyTorch. Raises `ShapeError`.
+    Vectors without elements, of shape (0,), are left out whatever the other shapes are, as in
+    PyTorch.
+
+    Shapes: the other axes have the same sizes; along `dim` the sizes are added.
+    dtype: what the dtypes promote to.
+
+    Args:
+        tensors: a list or tuple of at least one tensor.
+        dim: the axis; negative ones count from the end. Default: 0.
+
+    Raises:
+        ShapeError: a tensor is 0-d, or sizes on another axis differ.
+        OptionError: there are no tensors.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cat([lucid.tensor([1, 2]), lucid.tensor([3])])
+        tensor([1, 2, 3])
+        >>> lucid.cat([lucid.zeros(2, 1), lucid.ones(2, 2)], 1)
+        tensor([[0., 1., 1.],
+                [0., 1., 1.]])
     """
     parts = _listed(tensors, "cat")
     dtype = common_dtype(tuple(parts), "cat")
@@ -58,7 +78,28 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
 
 @numpy_names
 def stack(tensors: Tensors, dim: int = 0) -> Tensor:
-    """Join tensors of one shape along a new axis; dtypes are promoted. Raises `ShapeError`."""
+    """Join tensors of one shape along a new axis, which becomes axis `dim` of the result.
+
+    dtype: what the dtypes promote to.
+
+    Args:
+        tensors: a list or tuple of at least one tensor, 0-d ones too.
+        dim: where the new axis goes; -1 puts it last. Default: 0.
+
+    Raises:
+        ShapeError: the shapes differ.
+        OptionError: there are no tensors.
+
+    Example:
+        >>> import lucid
+        >>> x, y = lucid.tensor([1, 2]), lucid.tensor([3, 4])
+        >>> lucid.stack([x, y])
+        tensor([[1, 2],
+                [3, 4]])
+        >>> lucid.stack([x, y], -1)
+        tensor([[1, 3],
+                [2, 4]])
+    """
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
     if any(part._type.shape != shape for part in parts):
@@ -68,20 +109,75 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
 
 
 def hstack(tensors: Tensors) -> Tensor:
-    """Join along axis 1, vectors along axis 0."""
+    """Join tensors side by side: along axis 1, vectors and 0-d tensors along axis 0.
+
+    The first tensor decides which of the two it is. dtypes are promoted.
+
+    Args:
+        tensors: a list or tuple of at least one tensor.
+
+    Raises:
+        ShapeError: sizes on another axis differ.
+
+    Example:
+        >>> import lucid
+        >>> lucid.hstack([lucid.tensor([1, 2]), lucid.tensor([3])])
+        tensor([1, 2, 3])
+        >>> lucid.hstack([lucid.tensor([[1], [2]]), lucid.tensor([[3], [4]])])
+        tensor([[1, 3],
+                [2, 4]])
+    """
     parts = [part if part.ndim else reshaped(part, (1,)) for part in _listed(tensors, "hstack")]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Tensors) -> Tensor:
-    """Join along axis 0, vectors as rows."""
+    """Join tensors one below the other, along axis 0; vectors and 0-d tensors count as one row.
+
+    dtypes are promoted.
+
+    Args:
+        tensors: a list or tuple of at least one tensor.
+
+    Raises:
+        ShapeError: rows have different lengths.
+
+    Example:
+        >>> import lucid
+        >>> lucid.vstack([lucid.tensor([1, 2]), lucid.tensor([[3, 4], [5, 6]])])
+        tensor([[1, 2],
+                [3, 4],
+                [5, 6]])
+    """
     parts = _listed(tensors, "vstack")
     return cat([p if p.ndim >= 2 else reshaped(p, (1, p._type.size)) for p in parts], 0)
 
 
 @numpy_names
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of parts along `dim`: of one size (the last may be smaller) or listed sizes."""
+    """Return views of the parts of `tensor` along `dim`, of one size or of the listed sizes.
+
+    With one size the last part may be smaller; an axis of size 0 gives one empty part. `chunk`
+    takes the number of parts.
+
+    Args:
+        tensor: what is cut.
+        split_size_or_sections: an int, the size of each part, or a list of sizes that sum to that
+            of the axis.
+        dim: the axis; negative ones count from the end. Default: 0.
+
+    Raises:
+        ShapeError: the listed sizes don't sum to the size of the axis, one is negative, or the
+            tensor is 0-d.
+        OptionError: the size is negative, or 0 where the axis isn't.
+
+    Example:
+        >>> import lucid
+        >>> lucid.split(lucid.arange(5), 2)
+        (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+        >>> lucid.split(lucid.arange(5), [1, 4])
+        (tensor([0]), tensor([1, 2, 3, 4]))
+    """
     x = tensor_of(tensor, "split")
     axis = axis_of(dim, x.ndim, "split")
     if not x.ndim:
@@ -109,7 +205,25 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
 
 @numpy_names
 def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """`split`, as a method: PyTorch calls its argument otherwise there."""
+    """Return views of the parts of the tensor along `dim`, of one size or of the listed sizes.
+
+    As `lucid.split`, whose second argument PyTorch calls otherwise on the method.
+
+    Args:
+        split_size: an int, the size of each part but for the last, or a list of sizes that sum to
+            that of the axis.
+        dim: the axis; negative ones count from the end. Default: 0.
+
+    Raises:
+        ShapeError: the listed sizes don't sum to the size of the axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.arange(5).split(3)
+        (tensor([0, 1, 2]), tensor([3, 4]))
+        >>> lucid.arange(5).unsafe_split([1, 4])
+        (tensor([0]), tensor([1, 2, 3, 4]))
+    """
     return split(self, split_size, dim)
 
 
@@ -118,7 +232,26 @@ split_method.__name__ = "split"
 
 @numpy_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of at most `chunks` parts of equal size along `dim`, the last maybe smaller."""
+    """Return views of at most `chunks` parts of equal size along `dim`, the last maybe smaller.
+
+    The size is rounded up, so there may be fewer parts than were asked for: 5 elements in 4 chunks
+    are 3 parts. An axis of size 0 gives exactly `chunks` empty ones. `tensor_split` always gives
+    the number asked for.
+
+    Args:
+        input: the tensor.
+        chunks: the number of parts, above 0.
+        dim: the axis; negative ones count from the end. Default: 0.
+
+    Raises:
+        OptionError: `chunks` isn't above 0.
+        ShapeError: the tensor is 0-d.
+
+    Example:
+        >>> import lucid
+        >>> lucid.chunk(lucid.arange(5), 4)
+        (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    """
     if chunks <= 0:
         raise OptionError(f"chunk: expects `chunks` to be greater than 0, got: {chunks}")
     x = tensor_of(input, "chunk")
@@ -134,7 +267,22 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @numpy_names
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return a tuple of views, one per index along `dim`, without that axis."""
+    """Return a tuple of views, one for each index along `dim`, without that axis.
+
+    It is what iterating over a tensor gives, for any axis.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end. Default: 0.
+
+    Raises:
+        ShapeError: the tensor is 0-d.
+
+    Example:
+        >>> import lucid
+        >>> lucid.unbind(lucid.tensor([[1, 2], [3, 4]]), 1)
+        (tensor([1, 3]), tensor([2, 4]))
+    """
     x = tensor_of(input, "unbind")
     axis = axis_of(dim, x.ndim, "unbind")
     if not x.ndim:
@@ -144,7 +292,29 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
-    """Return a copy with elements moved by `shifts` along `dims`; what falls off comes in again."""
+    """Return a copy with the elements moved along the axes, in a circle.
+
+    What falls off at the end comes in at the front, and the other way round. Without `dims` the
+    flattened tensor is rolled, and gets its shape back.
+
+    Args:
+        input: the tensor.
+        shifts: how far, an int or one for each axis; negative ones move towards the front, any size
+            counts modulo the axis.
+        dims: an axis, or as many as shifts. Default: None, the flattened tensor.
+
+    Raises:
+        ArgumentError: there are more shifts than axes, or fewer.
+
+    Example:
+        >>> import lucid
+        >>> lucid.roll(lucid.tensor([1, 2, 3, 4]), 1)
+        tensor([4, 1, 2, 3])
+        >>> lucid.roll(lucid.tensor([[1, 2], [3, 4], [5, 6]]), -1, 0)
+        tensor([[3, 4],
+                [5, 6],
+                [1, 2]])
+    """
     x = tensor_of(input, "roll")
     amounts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
     if dims is None or dims == ():
@@ -170,7 +340,30 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Return the diagonal of two axes as the last one; a view where strides allow it."""
+    """Return the diagonal of two axes, which becomes the last axis of the result.
+
+    With an offset beyond the matrix it has no elements.
+
+    Aliasing: a view where strides allow it, which writes show through, else a copy.
+
+    Args:
+        input: a tensor of at least two axes.
+        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
+        dim1: the axis of rows. Default: 0.
+        dim2: the axis of columns. Default: 1.
+
+    Raises:
+        OptionError: both axes are the same.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
+        >>> lucid.diagonal(x)
+        tensor([1, 5])
+        >>> lucid.diagonal(x, 1)
+        tensor([2, 6])
+    """
     x = tensor_of(input, "diagonal")
     first, second = axis_of(dim1, x.ndim, "diagonal"), axis_of(dim2, x.ndim, "diagonal")
     if first == second or x.ndim < 2:
@@ -187,7 +380,25 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
 
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
-    """Return the matrix with a vector on its diagonal, or the diagonal of a matrix, as a copy."""
+    """Return the square matrix with a vector on its diagonal, or a matrix's diagonal as a copy.
+
+    Applied twice it gives the vector back. `diagonal` gives a view.
+
+    Args:
+        input: a vector or a matrix.
+        diagonal: which one; above 0 right of the main diagonal, below 0 left of it. Default: 0.
+
+    Raises:
+        ShapeError: it is neither a vector nor a matrix.
+
+    Example:
+        >>> import lucid
+        >>> lucid.diag(lucid.tensor([1, 2]))
+        tensor([[1, 0],
+                [0, 2]])
+        >>> lucid.diag(lucid.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
+    """
     x = tensor_of(input, "diag")
     if x.ndim == 1:
         return diag_embed(x, diagonal)
@@ -200,7 +411,23 @@ _diagonal = diagonal
 
 
 def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
-    """Return matrices with the last axis on their diagonal. Shapes: (..., n) to (..., m, m)."""
+    """Return square matrices with the vectors along the last axis on their diagonals.
+
+    All other elements are zero.
+
+    Shapes: (..., n) to (..., m, m) with m = n + |offset|.
+
+    Args:
+        input: a tensor of at least one axis.
+        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> lucid.diag_embed(lucid.tensor([1, 2]), 1)
+        tensor([[0, 1, 0],
+                [0, 0, 2],
+                [0, 0, 0]])
+    """
     x = tensor_of(input, "diag_embed")
     length = x._type.shape[-1]
     size = length + abs(offset)
@@ -225,19 +452,67 @@ def _column(rows: int, columns: int) -> Tensor:
 
 
 def trace(input: Tensor) -> Tensor:
-    """Return the sum of a matrix's diagonal."""
+    """Return the sum of the elements on a matrix's main diagonal, as a 0-d tensor.
+
+    The matrix need not be square.
+
+    Args:
+        input: a matrix.
+
+    Raises:
+        ShapeError: it is no matrix.
+
+    Example:
+        >>> import lucid
+        >>> lucid.trace(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor(5.)
+    """
     if input.ndim != 2:
         raise ShapeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
     return diagonal(input).sum()
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """Return the matrices with zeros above the given diagonal."""
+    """Return a copy of the matrices with zeros above the given diagonal: their lower triangles.
+
+    Shapes: (..., n, m), the result's too.
+
+    Args:
+        input: a tensor of at least two axes.
+        diagonal: the last one that is kept; above 0 right of the main one, below 0 left of it.
+            Default: 0.
+
+    Raises:
+        ShapeError: it has fewer than two axes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tril(lucid.tensor([[1, 2], [3, 4]]))
+        tensor([[1, 0],
+                [3, 4]])
+    """
     return _triangle(input, "tril", lambda distance: distance <= diagonal)
 
 
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """Return the matrices with zeros below the given diagonal."""
+    """Return a copy of the matrices with zeros below the given diagonal: their upper triangles.
+
+    Shapes: (..., n, m), the result's too.
+
+    Args:
+        input: a tensor of at least two axes.
+        diagonal: the first one that is kept; above 0 right of the main one, below 0 left of it.
+            Default: 0.
+
+    Raises:
+        ShapeError: it has fewer than two axes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.triu(lucid.tensor([[1, 2], [3, 4]]), 1)
+        tensor([[0, 2],
+                [0, 0]])
+    """
     return _triangle(input, "triu", lambda distance: distance >= diagonal)
 
 
@@ -256,9 +531,26 @@ def _triangle(input: Tensor, op: str, keep: Any) -> Tensor:
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None
 ) -> Tensor:
-    """Add `value`, 0 by default, around the tensor; negative widths cut.
+    """Return a copy with `value` added around the tensor; negative widths cut from it.
 
     Shapes: `pad` holds (before, after) of the last axis, then of the one before it, and so on.
+
+    Args:
+        input: the tensor.
+        pad: the widths, two for each axis, beginning with the last one.
+        mode: "constant", which is what there is here. Default: "constant".
+        value: what to add. Default: None, which is 0.
+
+    Raises:
+        ShapeError: there is an odd number of widths, or more than two for each axis, or more is cut
+            than there is.
+        OptionError: the mode is another one.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.functions.joining import pad
+        >>> pad(lucid.tensor([1, 2]), (1, 2), value=9)
+        tensor([9, 1, 2, 9, 9])
     """
     if mode != "constant":
         raise OptionError(f"pad: mode 'constant' is what there is, not {mode!r}")
@@ -289,13 +581,43 @@ def _cropped(x: Tensor, low: list[int], high: list[int]) -> Tensor:
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return views of all tensors in the shape that they broadcast to. Raises `ShapeError`."""
+    """Return views of all tensors in the shape that they broadcast to.
+
+    Repeated elements share one place in memory, so clone a view before writing to it.
+
+    Args:
+        *tensors: the tensors, of any dtypes, which stay as they are.
+
+    Raises:
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.broadcast_tensors(lucid.tensor([[1], [2]]), lucid.tensor([5, 6]))
+        (tensor([[1, 1],
+                [2, 2]]), tensor([[5, 6],
+                [5, 6]]))
+    """
     shape = broadcast_shapes(*(tensor._type.shape for tensor in tensors))
     return tuple(broadcast(tensor, tuple(shape)) for tensor in tensors)
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Return the shape that all shapes broadcast to. Raises `ShapeError`."""
+    """Return the shape that all shapes broadcast to, without making a tensor.
+
+    Shapes are aligned at their last axes; sizes agree where they are equal or one is 1.
+
+    Args:
+        *shapes: tuples of ints.
+
+    Raises:
+        ShapeError: they don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.broadcast_shapes((2, 1), (3,))
+        lucid.Size([2, 3])
+    """
     from lucid.tensor.size import Size
 
     try:
@@ -306,7 +628,31 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Return views of vectors spread over a grid, one axis each; "xy" swaps the first two."""
+    """Return views of vectors spread over a grid, one axis for each vector.
+
+    Element (i, j) of the first is element i of the first vector, of the second element j of the
+    second one.
+
+    Shapes: vectors of n, m, … elements give tensors of shape (n, m, …), with "xy" (m, n, …).
+
+    Args:
+        *tensors: vectors or 0-d tensors, or one list of them.
+        indexing: "ij", or "xy", which swaps the first two axes. Default: "ij".
+
+    Raises:
+        OptionError: the indexing is neither of the two.
+        ShapeError: a tensor has more than one axis.
+
+    Example:
+        >>> import lucid
+        >>> rows, columns = lucid.meshgrid(lucid.arange(2), lucid.arange(3))
+        >>> rows
+        tensor([[0, 0, 0],
+                [1, 1, 1]])
+        >>> columns
+        tensor([[0, 1, 2],
+                [0, 1, 2]])
+    """
     if indexing not in ("ij", "xy"):
         raise OptionError(
             f"meshgrid: indexing must be one of 'xy' or 'ij', but received {indexing}"

@@ -10,40 +10,153 @@ from lucid.ir.types import bool_, f32, f64, i8, i16, i32, i64, u8
 
 
 def FloatTensor(*data: Any) -> Tensor:
-    """Return a float32 tensor of data, or of a shape with zeros: `FloatTensor(2, 3)`."""
+    """Return a float32 tensor of data, or of a shape: `FloatTensor([2, 3])` has two elements.
+
+    `FloatTensor(2, 3)` has two rows of three zeros, and `FloatTensor()` no element. Newer programs
+    write `lucid.tensor` and `lucid.zeros`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.FloatTensor([2, 3])
+        tensor([2., 3.])
+        >>> lucid.FloatTensor(2, 3)
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+    """
     return legacy_tensor(f32, data)
 
 
 def DoubleTensor(*data: Any) -> Tensor:
-    """Return a float64 tensor of data, or of a shape with zeros."""
+    """Return a float64 tensor of data, or of a shape with zeros.
+
+    An older name for `lucid.tensor(data, dtype=lucid.float64)` and `lucid.zeros(*sizes,
+    dtype=lucid.float64)`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.DoubleTensor([1, 0])
+        tensor([1., 0.], dtype=lucid.float64)
+        >>> lucid.DoubleTensor(3)
+        tensor([0., 0., 0.], dtype=lucid.float64)
+    """
     return legacy_tensor(f64, data)
 
 
 def ByteTensor(*data: Any) -> Tensor:
-    """Return a uint8 tensor of data, or of a shape with zeros."""
+    """Return a uint8 tensor of data, or of a shape with zeros.
+
+    An older name for `lucid.tensor(data, dtype=lucid.uint8)` and `lucid.zeros(*sizes,
+    dtype=lucid.uint8)`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ByteTensor([1, 0])
+        tensor([1, 0], dtype=lucid.uint8)
+        >>> lucid.ByteTensor(3)
+        tensor([0, 0, 0], dtype=lucid.uint8)
+    """
     return legacy_tensor(u8, data)
 
 
 def CharTensor(*data: Any) -> Tensor:
-    """Return an int8 tensor of data, or of a shape with zeros."""
+    """Return an int8 tensor of data, or of a shape with zeros.
+
+    An older name for `lucid.tensor(data, dtype=lucid.int8)` and `lucid.zeros(*sizes,
+    dtype=lucid.int8)`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.CharTensor([1, 0])
+        tensor([1, 0], dtype=lucid.int8)
+        >>> lucid.CharTensor(3)
+        tensor([0, 0, 0], dtype=lucid.int8)
+    """
     return legacy_tensor(i8, data)
 
 
 def ShortTensor(*data: Any) -> Tensor:
-    """Return an int16 tensor of data, or of a shape with zeros."""
+    """Return an int16 tensor of data, or of a shape with zeros.
+
+    An older name for `lucid.tensor(data, dtype=lucid.int16)` and `lucid.zeros(*sizes,
+    dtype=lucid.int16)`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ShortTensor([1, 0])
+        tensor([1, 0], dtype=lucid.int16)
+        >>> lucid.ShortTensor(3)
+        tensor([0, 0, 0], dtype=lucid.int16)
+    """
     return legacy_tensor(i16, data)
 
 
 def IntTensor(*data: Any) -> Tensor:
-    """Return an int32 tensor of data, or of a shape with zeros."""
+    """Return an int32 tensor of data, or of a shape with zeros.
+
+    An older name for `lucid.tensor(data, dtype=lucid.int32)` and `lucid.zeros(*sizes,
+    dtype=lucid.int32)`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.IntTensor([1, 0])
+        tensor([1, 0], dtype=lucid.int32)
+        >>> lucid.IntTensor(3)
+        tensor([0, 0, 0], dtype=lucid.int32)
+    """
     return legacy_tensor(i32, data)
 
 
 def LongTensor(*data: Any) -> Tensor:
-    """Return an int64 tensor of data, or of a shape with zeros."""
+    """Return an int64 tensor of data, or of a shape with zeros.
+
+    An older name for `lucid.tensor(data, dtype=lucid.int64)` and `lucid.zeros(*sizes,
+    dtype=lucid.int64)`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.LongTensor([1, 0])
+        tensor([1, 0])
+        >>> lucid.LongTensor(3)
+        tensor([0, 0, 0])
+    """
     return legacy_tensor(i64, data)
 
 
 def BoolTensor(*data: Any) -> Tensor:
-    """Return a bool tensor of data, or of a shape filled with False."""
+    """Return a bool tensor of data, or of a shape filled with False.
+
+    An older name for `lucid.tensor(data, dtype=lucid.bool)` and `lucid.zeros(*sizes,
+    dtype=lucid.bool)`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.BoolTensor([1, 0])
+        tensor([ True, False])
+        >>> lucid.BoolTensor(3)
+        tensor([False, False, False])
+    """
     return legacy_tensor(bool_, data)

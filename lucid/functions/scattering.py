@@ -30,9 +30,34 @@ def scatter_reduce(
 ) -> Tensor:
     """Return a copy with `src` reduced into the places that `index` names along `dim`.
 
-    reduce: "sum", "mean", "prod", "amax" or "amin"; the last three compare each place with each
-    index, so their cost is that of the product of both. include_self: whether the elements of
-    `input` take part where something was written.
+    `out[index[i][j]][j]` for dim 0 becomes the reduction of what is there and all of `src` that
+    goes there. "prod", "amax" and "amin" compare each place with each index, so their cost is that
+    of the product of both.
+
+    Shapes: `src` is at least as long as `index` on each axis.
+    dtype: that of `input`, which `src` has too; a mean of integers rounds down.
+
+    Args:
+        input: the tensor.
+        dim: the axis to write along; negative ones count from the end.
+        index: integers from 0 to the size of that axis, with as many axes as `input`.
+        src: what is reduced.
+        reduce: "sum", "mean", "prod", "amax" or "amin".
+        include_self: whether elements of `input` take part where something is written. Default:
+            True.
+
+    Raises:
+        OptionError: `reduce` is something else.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> import lucid
+        >>> x, index = lucid.tensor([9.0, 9.0, 9.0]), lucid.tensor([0, 0, 1])
+        >>> src = lucid.tensor([1.0, 2.0, 3.0])
+        >>> lucid.scatter_reduce(x, 0, index, src, "mean", include_self=False)
+        tensor([1.5000, 3.0000, 9.0000])
+        >>> lucid.scatter_reduce(x, 0, index, src, "amin")
+        tensor([1., 3., 9.])
     """
     return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
 
@@ -95,7 +120,26 @@ def _neutral(reduce: str, x: Tensor) -> Number:
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """Return a copy with the elements of `source`, in order, where the bool mask holds."""
+    """Return a copy with the elements of `source`, in order, where the mask holds.
+
+    The first True in row-major order gets the first element of the source, whatever its place.
+    Elements that are left over aren't used.
+
+    Args:
+        input: the tensor.
+        mask: bools; it broadcasts with `input`.
+        source: at least as many elements as the mask has ones, of the dtype of `input`.
+
+    Raises:
+        DTypeError: the mask isn't bool, or the source has another dtype.
+        IndexOutOfRangeError: the source has too few elements.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1, 2, 3, 4])
+        >>> lucid.masked_scatter(x, x % 2 == 0, lucid.tensor([20, 40]))
+        tensor([ 1, 20,  3, 40])
+    """
     x, values = tensor_of(input, "masked_scatter"), tensor_of(source, "masked_scatter", "source")
     if mask.dtype.kind != "bool" or values._type.dtype is not x._type.dtype:
         raise DTypeError(
@@ -120,9 +164,28 @@ def _too_few(input: Tensor, mask: Tensor, source: Tensor) -> str:
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """Return how often each of 0, 1, … comes in a vector, or the sum of its weights.
+    """Return how often each of 0, 1, 2, … comes in a vector, or the sum of its weights.
 
-    Raises: `OptionError` for negative numbers.
+    The size depends on data: a compiled step is traced anew for each that it meets.
+
+    Shapes: (max(minlength, input.max() + 1),).
+    dtype: int64; with weights float32 for float32 ones, else float64.
+
+    Args:
+        input: a vector of integers that aren't negative.
+        weights: what each element counts, of the length of `input`. Default: None, one each.
+        minlength: how long the result is at least. Default: 0.
+
+    Raises:
+        OptionError: a number is negative, or `minlength` is.
+        ShapeError: `input` is no vector of integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bincount(lucid.tensor([1, 3, 1]))
+        tensor([0, 2, 0, 1])
+        >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
+        tensor([2.5000, 1.0000])
     """
     x = tensor_of(input, "bincount")
     if x.ndim != 1 or x._type.dtype.kind != "int":
@@ -143,8 +206,25 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Return how many elements fall into each of `bins` equal parts of [min, max].
 
-    Where min equals max, the least and greatest element are the limits. Raises: `DTypeError` for
-    integers, of whose dtype the result would be.
+    Elements outside aren't counted, nor is NaN; one at `max` belongs to the last part. Where min
+    equals max, the least and greatest element are the limits.
+
+    dtype: that of `input`.
+
+    Args:
+        input: floats, of any shape.
+        bins: how many parts, above 0. Default: 100.
+        min: the lower limit. Default: 0.
+        max: the upper limit. Default: 0.
+
+    Raises:
+        DTypeError: `input` holds integers, of whose dtype the result would be.
+        OptionError: `bins` isn't above 0.
+
+    Example:
+        >>> import lucid
+        >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
+        tensor([0., 2., 1., 1.])
     """
     x = tensor_of(input, "histc")
     if not x._type.dtype.is_floating_point:

@@ -36,9 +36,28 @@ def reshaped(x: Tensor, shape: Shape) -> Tensor:
 
 
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
-    """Return the elements in row-major order in another shape; one size may be -1.
+    """Return the elements in row-major order in another shape of as many elements.
 
-    Aliasing: a view where the strides allow it, else a copy.
+    One size may be -1, which is then worked out from the others.
+
+    Aliasing: a view where the strides allow it, which writes show through, else a copy; `view`
+    never copies.
+
+    Args:
+        input: the tensor.
+        *sizes: the shape, as ints or as one tuple or list of them; `()` for one element.
+        shape: the same by keyword, instead of `sizes`.
+
+    Raises:
+        ShapeError: the shape has another number of elements, or two sizes are -1.
+        ArgumentError: there is no shape, or there are two.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.arange(6)
+        >>> x.reshape(2, -1)
+        tensor([[0, 1, 2],
+                [3, 4, 5]])
     """
     x = tensor_of(input, "reshape")
     given = _named(one_way(sizes, shape, "shape", "reshape"))
@@ -52,9 +71,27 @@ def _named(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
-    """Return a view of another shape; one size may be -1.
+    """Return a view of another shape, which shares the memory of `input`.
 
-    Raises: `ShapeError` where the strides don't allow a view.
+    One size may be -1, which is then worked out from the others. A write to the view shows in
+    `input`.
+
+    Args:
+        input: the tensor.
+        *shape: the shape, as ints or as one tuple or list of them.
+        size: the same by keyword, instead of `shape`.
+
+    Raises:
+        ShapeError: the strides don't allow a view, as after a transpose, or the number of elements
+            is another.
+        ArgumentError: there is no shape, or there are two.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.arange(4)
+        >>> x.view(2, 2)[0, 0] = 9
+        >>> x
+        tensor([9, 1, 2, 3])
     """
     x = tensor_of(input, "view")
     given = _named(one_way(shape, size, "size", "view"))
@@ -69,17 +106,69 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
-    """Return `input.view(other.shape)`."""
+    """Return a view of `input` in the shape of `other`: `input.view(other.shape)`.
+
+    Only the shape of `other` is looked at.
+
+    Args:
+        input: the tensor.
+        other: whose shape the view has.
+
+    Raises:
+        ShapeError: the strides don't allow a view, or the number of elements is another.
+
+    Example:
+        >>> import lucid
+        >>> lucid.arange(4).view_as(lucid.zeros(2, 2))
+        tensor([[0, 1],
+                [2, 3]])
+    """
     return view(input, other._type.shape)
 
 
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
-    """Return `input.reshape(other.shape)`."""
+    """Return `input` in the shape of `other`: `input.reshape(other.shape)`.
+
+    Aliasing: a view where the strides allow it, else a copy.
+
+    Args:
+        input: the tensor.
+        other: whose shape the result has.
+
+    Raises:
+        ShapeError: `other` has another number of elements.
+
+    Example:
+        >>> import lucid
+        >>> lucid.arange(4).reshape_as(lucid.zeros(2, 2))
+        tensor([[0, 1],
+                [2, 3]])
+    """
     return reshape(input, other._type.shape)
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Merge the axes from `start_dim` to `end_dim` into one. A view where strides allow it."""
+    """Merge the axes from `start_dim` to `end_dim`, both included, into one.
+
+    A 0-d tensor becomes a vector of one element. A single axis is already flat: `input` itself is
+    returned.
+
+    Aliasing: a view where strides allow it, else a copy.
+
+    Args:
+        input: the tensor.
+        start_dim: the first axis to merge; negative ones count from the end. Default: 0.
+        end_dim: the last axis to merge. Default: -1.
+
+    Raises:
+        OptionError: `start_dim` comes after `end_dim`.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(2, 3, 4).flatten(1).shape
+        lucid.Size([2, 12])
+    """
     x = tensor_of(input, "flatten")
     start, end = axis_of(start_dim, x.ndim, "flatten"), axis_of(end_dim, x.ndim, "flatten")
     if start > end:
@@ -91,12 +180,41 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def ravel(input: Tensor) -> Tensor:
-    """Return all elements along one axis. A view where strides allow it."""
+    """Return all elements along one axis, in row-major order.
+
+    A vector is returned itself, and a 0-d tensor becomes a vector of one element.
+
+    Aliasing: a view where strides allow it, else a copy.
+
+    Args:
+        input: the tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([[1, 2], [3, 4]]).ravel()
+        tensor([1, 2, 3, 4])
+    """
     return flatten(input) if input.ndim != 1 else input
 
 
 def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
-    """Split axis `dim` into axes of `sizes`, of which one may be -1."""
+    """Split the axis `dim` into axes of the given sizes: the inverse of `flatten`, as a view.
+
+    Args:
+        input: the tensor.
+        dim: the axis to split; negative ones count from the end.
+        sizes: of the new axes, a tuple or list, of which one may be -1.
+
+    Raises:
+        ShapeError: the product of the sizes isn't that of the axis.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.arange(6).unflatten(0, (2, -1))
+        tensor([[0, 1, 2],
+                [3, 4, 5]])
+    """
     x = tensor_of(input, "unflatten")
     axis = axis_of(dim, x.ndim, "unflatten")
     shape = x._type.shape
@@ -106,7 +224,27 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
 
 @numpy_names
 def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
-    """Return a view without axes of size 1: all of them, or those of `dim`."""
+    """Return a view without axes of size 1: all of them, or those of `dim`.
+
+    An axis of another size that `dim` names is kept, silently.
+
+    Args:
+        input: the tensor.
+        dim: an axis or several; negative ones count from the end. Default: None, all axes of size
+            1.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+        OptionError: an axis is named twice.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.zeros(1, 3, 1)
+        >>> x.squeeze().shape
+        lucid.Size([3])
+        >>> x.squeeze((0, 1)).shape
+        lucid.Size([3, 1])
+    """
     x = tensor_of(input, "squeeze")
     shape = x._type.shape
     if dim is None:
@@ -120,7 +258,24 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
 
 @numpy_names
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """Return a view with an axis of size 1 before axis `dim` of the result."""
+    """Return a view with an axis of size 1, which becomes axis `dim` of the result.
+
+    Args:
+        input: the tensor, of n axes.
+        dim: where the new axis goes, from -n - 1 to n; -1 puts it last.
+
+    Raises:
+        IndexOutOfRangeError: `dim` is outside of that range.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1, 2])
+        >>> x.unsqueeze(0)
+        tensor([[1, 2]])
+        >>> x.unsqueeze(-1)
+        tensor([[1],
+                [2]])
+    """
     x = tensor_of(input, "unsqueeze")
     shape = x._type.shape
     axis = axis_of(dim, len(shape) + 1, "unsqueeze")
@@ -136,7 +291,25 @@ def permuted(x: Tensor, perm: tuple[int, ...]) -> Tensor:
 
 
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
-    """Return a view with axis `order[i]` as its axis i."""
+    """Return a view in which axis i is axis `order[i]` of `input`.
+
+    Only strides change, so the view isn't contiguous in general.
+
+    Args:
+        input: the tensor.
+        *order: all axes in their new order, as ints or as one tuple; negative ones count from the
+            end.
+        dims: the same by keyword, instead of `order`.
+
+    Raises:
+        ShapeError: there are more or fewer axes in the order than in the tensor.
+        OptionError: an axis comes twice.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(2, 3, 4).permute(2, 0, 1).shape
+        lucid.Size([4, 2, 3])
+    """
     x = tensor_of(input, "permute")
     given = sizes_of(one_way(order, dims, "dims", "permute"), "permute")
     perm = distinct_axes(given, x.ndim, "permute")
@@ -149,7 +322,25 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Return a view with two axes exchanged."""
+    """Return a view with the axes `dim0` and `dim1` exchanged.
+
+    For a matrix, `transpose(x, 0, 1)` is the matrix transpose. A 0-d tensor takes the axes 0 and
+    -1.
+
+    Args:
+        input: the tensor.
+        dim0: an axis; negative ones count from the end.
+        dim1: the axis that it changes places with.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.transpose(lucid.tensor([[1, 2], [3, 4]]), 0, 1)
+        tensor([[1, 3],
+                [2, 4]])
+    """
     x = tensor_of(input, "transpose")
     first, second = axis_of(dim0, x.ndim, "transpose"), axis_of(dim1, x.ndim, "transpose")
     perm = list(range(x.ndim))
@@ -159,7 +350,21 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 def t(input: Tensor) -> Tensor:
-    """Return the transpose of a matrix, a view; vectors and 0-d tensors stay as they are."""
+    """Return the transpose of a matrix as a view; vectors and 0-d tensors stay as they are.
+
+    Args:
+        input: a tensor of at most two axes; `transpose` and `.mT` are for more.
+
+    Raises:
+        ShapeError: it has more than two axes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.t(lucid.tensor([[1, 2, 3]]))
+        tensor([[1],
+                [2],
+                [3]])
+    """
     x = tensor_of(input, "t")
     if x.ndim > 2:
         raise ShapeError(f"t: expects a tensor with <= 2 dimensions, but self is {x.ndim}D")
@@ -167,19 +372,50 @@ def t(input: Tensor) -> Tensor:
 
 
 def reversed_axes(input: Tensor) -> Tensor:
-    """`.T`: the view with all axes in reverse."""
+    """`.T`: the view with all axes in reverse order, for a matrix its transpose."""
     return permuted(input, tuple(reversed(range(input.ndim))))
 
 
 def matrix_transpose(input: Tensor) -> Tensor:
-    """`.mT`: the view with the last two axes exchanged."""
+    """`.mT`: the view with the last two axes exchanged, each matrix of a batch transposed.
+
+    Args:
+        input: a tensor of at least two axes.
+
+    Raises:
+        ShapeError: it has fewer than two axes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([[[1, 2], [3, 4]]]).mT
+        tensor([[[1, 3],
+                 [2, 4]]])
+    """
     if input.ndim < 2:
         raise ShapeError(f"mT: needs at least 2 dimensions, not {input.ndim}{describe(input)}")
     return transpose(input, -2, -1)
 
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    """Return a view with the axes `source` at the places `destination`, the others in order."""
+    """Return a view with the axes `source` at the places `destination`, the others in order.
+
+    Args:
+        input: the tensor.
+        source: an axis, or a tuple of them; negative ones count from the end.
+        destination: as many places of the result.
+
+    Raises:
+        ArgumentError: there are more sources than destinations, or fewer.
+        OptionError: an axis comes twice.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(2, 3, 4).movedim(0, -1).shape
+        lucid.Size([3, 4, 2])
+        >>> lucid.zeros(2, 3, 4).movedim((0, 1), (1, 0)).shape
+        lucid.Size([3, 2, 4])
+    """
     x = tensor_of(input, "movedim")
     sources = source if isinstance(source, (tuple, list)) else (source,)
     targets = destination if isinstance(destination, (tuple, list)) else (destination,)
@@ -203,7 +439,26 @@ def broadcast(x: Tensor, shape: Shape) -> Tensor:
 
 
 def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
-    """Return a view in which axes of size 1 are repeated; -1 keeps a size."""
+    """Return a view in which axes of size 1 are repeated to the given sizes.
+
+    New axes may come in front. Repeated elements share one place in memory, so clone the view
+    before writing to it.
+
+    Args:
+        input: the tensor.
+        *sizes: the shape, as ints or as one tuple; -1 keeps a size.
+        size: the same by keyword, instead of `sizes`.
+
+    Raises:
+        ShapeError: there are fewer sizes than axes, an axis that isn't 1 would change, or a new one
+            has size -1.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([[1], [2]]).expand(-1, 3)
+        tensor([[1, 1, 1],
+                [2, 2, 2]])
+    """
     x = tensor_of(input, "expand")
     wanted = sizes_of(one_way(sizes, size, "size", "expand"), "expand")
     shape = x._type.shape
@@ -233,17 +488,68 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
 
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """Return `input.expand(other.shape)`."""
+    """Return a view of `input` repeated to the shape of `other`: `input.expand(other.shape)`.
+
+    Args:
+        input: the tensor, which broadcasts to that shape.
+        other: whose shape the view has.
+
+    Raises:
+        ShapeError: `input` doesn't broadcast to the shape of `other`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).expand_as(lucid.zeros(2, 2))
+        tensor([[1, 2],
+                [1, 2]])
+    """
     return expand(input, other._type.shape)
 
 
 def broadcast_to(input: Tensor, size: Any) -> Tensor:
-    """Return `input.expand(size)`."""
+    """Return a view of `input` repeated to a shape: `input.expand(size)`.
+
+    Repeated elements share one place in memory, so the view isn't to be written to.
+
+    Args:
+        input: the tensor, which broadcasts to that shape.
+        size: the shape, a tuple or list; -1 keeps a size.
+
+    Raises:
+        ShapeError: `input` doesn't broadcast to that shape.
+
+    Example:
+        >>> import lucid
+        >>> lucid.broadcast_to(lucid.tensor([1, 2]), (3, 2))
+        tensor([[1, 2],
+                [1, 2],
+                [1, 2]])
+    """
     return expand(input, *sizes_of((size,), "broadcast_to"))
 
 
 def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
-    """Return a copy with the whole repeated `times[i]` times along axis i."""
+    """Return a copy with the whole tensor repeated `times[i]` times along axis i.
+
+    More counts than axes add axes in front. A count of 0 leaves no element. To repeat each element
+    for itself, see `repeat_interleave`; to repeat without a copy, `expand`.
+
+    Shapes: size i of the result is `times[i]` times that of `input`.
+
+    Args:
+        input: the tensor.
+        *times: a count for each axis, as ints or as one tuple.
+        repeats: the same by keyword, instead of `times`.
+
+    Raises:
+        ShapeError: there are fewer counts than axes, or one is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).repeat(2, 2)
+        tensor([[1, 2, 1, 2],
+                [1, 2, 1, 2]])
+    """
     x = tensor_of(input, "repeat")
     counts = shape_of(one_way(times, repeats, "repeats", "repeat"), "repeat")
     lead = len(counts) - x.ndim
@@ -261,7 +567,24 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
 
 
 def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
-    """As `repeat`; fewer counts than axes are filled with 1 at the front."""
+    """Return a copy with the whole tensor repeated along its axes, as `repeat` does.
+
+    Fewer counts than axes are for the last axes; the others are repeated once.
+
+    Args:
+        input: the tensor.
+        *times: a count for each axis, as ints or as one tuple.
+        dims: the same by keyword, instead of `times`.
+
+    Raises:
+        ShapeError: a count is negative.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([[1, 2], [3, 4]]).tile(2)
+        tensor([[1, 2, 1, 2],
+                [3, 4, 3, 4]])
+    """
     counts = shape_of(one_way(times, dims, "dims", "tile"), "tile")
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
@@ -270,7 +593,25 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
 def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
     """Return a copy with each element repeated, along `dim` or in the flattened tensor.
 
-    `repeats` is an int, or a tensor with one count per element along `dim`.
+    With one count per element, the result's size depends on data: a compiled step is traced anew
+    for each size.
+
+    Args:
+        input: the tensor.
+        repeats: an int, or an integer tensor with one count for each index along `dim`.
+        dim: the axis; negative ones count from the end. Default: None, the flattened tensor.
+
+    Raises:
+        OptionError: a count is negative.
+        ShapeError: there are not as many counts as indices.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1, 2, 3])
+        >>> x.repeat_interleave(2)
+        tensor([1, 1, 2, 2, 3, 3])
+        >>> x.repeat_interleave(lucid.tensor([0, 1, 2]))
+        tensor([2, 3, 3])
     """
     x = tensor_of(input, "repeat_interleave")
     if dim is None:
@@ -302,7 +643,25 @@ def sliced(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """Return the view of `length` indices from `start` along `dim`."""
+    """Return the view of `length` indices along `dim`, from `start` on.
+
+    Unlike a slice it doesn't cut a range that is too long, but raises.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end.
+        start: the first index; negative ones count from the end.
+        length: how many indices; 0 gives a tensor without elements.
+
+    Raises:
+        IndexOutOfRangeError: the range isn't inside of the axis.
+        ShapeError: the tensor is 0-d.
+
+    Example:
+        >>> import lucid
+        >>> lucid.arange(5).narrow(0, 1, 3)
+        tensor([1, 2, 3])
+    """
     x = tensor_of(input, "narrow")
     axis = axis_of(dim, x.ndim, "narrow")
     if not x.ndim:
@@ -323,7 +682,22 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """Return the view at one index along `dim`, without that axis."""
+    """Return the view at one index along `dim`, without that axis: `input[:, index]` for dim 1.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end.
+        index: the index; negative ones count from the end.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis, or the index isn't in it.
+        ShapeError: the tensor is 0-d.
+
+    Example:
+        >>> import lucid
+        >>> lucid.select(lucid.tensor([[1, 2], [3, 4]]), 1, -1)
+        tensor([2, 4])
+    """
     x = tensor_of(input, "select")
     if not x.ndim:
         raise ShapeError("select: select() cannot be applied to a 0-dim tensor.")
@@ -349,7 +723,25 @@ def checked_index(index: int, size: int, axis: int, op: str) -> int:
 
 
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the order along the axes reversed."""
+    """Return a copy with the order of the elements along the given axes reversed.
+
+    It is a copy, not a view with negative strides: writes to it don't show in `input`.
+
+    Args:
+        input: the tensor.
+        *axes: the axes, as ints or as one tuple; negative ones count from the end.
+        dims: the same by keyword, instead of `axes`.
+
+    Raises:
+        OptionError: an axis comes twice.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.flip(lucid.tensor([[1, 2], [3, 4]]), 1)
+        tensor([[2, 1],
+                [4, 3]])
+    """
     x = tensor_of(input, "flip")
     shape = x._type.shape
     given = sizes_of(one_way(axes, dims, "dims", "flip"), "flip")
@@ -365,12 +757,35 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """Return `flip(input, 1)`."""
+    """Return a copy with the columns in reverse order: `flip(input, 1)`.
+
+    Args:
+        input: a tensor of at least two axes.
+
+    Raises:
+        IndexOutOfRangeError: it has fewer than two axes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.fliplr(lucid.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 1],
+                [4, 3]])
+    """
     return flip(input, 1)
 
 
 def flipud(input: Tensor) -> Tensor:
-    """Return `flip(input, 0)`."""
+    """Return a copy with the rows in reverse order: `flip(input, 0)`.
+
+    Args:
+        input: a tensor, of which a vector is reversed as a whole.
+
+    Example:
+        >>> import lucid
+        >>> lucid.flipud(lucid.tensor([[1, 2], [3, 4]]))
+        tensor([[3, 4],
+                [1, 2]])
+    """
     return flip(input, 0)
 
 
@@ -378,7 +793,23 @@ def flipud(input: Tensor) -> Tensor:
 
 
 def size(input: Tensor, dim: int | None = None) -> Any:
-    """Return the shape, or the size of one axis."""
+    """Return the shape as a `lucid.Size`, or with `dim` the size of one axis as an int.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end. Default: None, all of them.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis; a 0-d tensor has none.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.zeros(2, 3)
+        >>> x.size()
+        lucid.Size([2, 3])
+        >>> x.size(-1)
+        3
+    """
     if dim is None:
         return Size(input._type.shape)
     if not input.ndim:
@@ -387,7 +818,18 @@ def size(input: Tensor, dim: int | None = None) -> Any:
 
 
 def storage_offset(input: Tensor) -> int:
-    """Return where in its storage the tensor begins, in elements. Eager only."""
+    """Return where in its storage the tensor begins, counted in elements.
+
+    It isn't 0 only for views. It looks at memory, so in a trace it raises `TraceError`.
+
+    Args:
+        input: the tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.arange(6)[2:].storage_offset()
+        2
+    """
     array = input._concrete("storage_offset()")
     whole: Any = array
     while isinstance(whole.base, type(array)):
@@ -397,38 +839,114 @@ def storage_offset(input: Tensor) -> int:
 
 
 def stride(input: Tensor, dim: int | None = None) -> Any:
-    """Return the distance of neighbours along each axis, or one, in elements."""
+    """Return the distance in memory of neighbours along each axis, or along one, in elements.
+
+    An axis that `expand` has repeated has stride 0.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end. Default: None, a tuple of all.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.zeros(2, 3)
+        >>> x.stride()
+        (3, 1)
+        >>> x.T.stride(0)
+        1
+    """
     strides = input.element_strides()
     return strides if dim is None else strides[axis_of(dim, input.ndim, "stride")]
 
 
 def numel(input: Tensor) -> int:
-    """Number of elements."""
+    """Return the number of elements, the product of the sizes; a 0-d tensor has one.
+
+    Args:
+        input: the tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.numel(lucid.zeros(2, 3))
+        6
+    """
     return input._type.size
 
 
 def dim(input: Tensor) -> int:
-    """Number of axes."""
+    """Return the number of axes; a 0-d tensor has none.
+
+    Args:
+        input: the tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(2, 3).dim()
+        2
+    """
     return input.ndim
 
 
 def element_size(input: Tensor) -> int:
-    """Bytes per element."""
+    """Return how many bytes an element takes, which the dtype says.
+
+    Args:
+        input: the tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.zeros(2, dtype=lucid.float64).element_size()
+        8
+    """
     return input._type.dtype.itemsize
 
 
 def nbytes(input: Tensor) -> int:
-    """Bytes of all elements."""
+    """Return how many bytes all elements take together.
+
+    It is `numel() * element_size()`, also for a view that repeats elements.
+    """
     return input._type.nbytes
 
 
 def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
-    """Whether the elements lie in row-major order without gaps; no other order is ever wanted."""
+    """Return whether the elements lie in row-major order without gaps.
+
+    No other order is ever wanted, so all memory formats ask for the same.
+
+    Args:
+        input: the tensor.
+        memory_format: any memory format, without effect. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.zeros(2, 3)
+        >>> x.is_contiguous(), x.T.is_contiguous()
+        (True, False)
+    """
     check_memory_format(memory_format, "is_contiguous")
     return strides_are_contiguous(input._type.shape, input.element_strides())
 
 
 def contiguous(input: Tensor, *, memory_format: object = None) -> Tensor:
-    """Return the tensor itself if it is contiguous, else a copy that is."""
+    """Return the tensor itself if it is contiguous, else a row-major copy.
+
+    Gradients flow through either.
+
+    Args:
+        input: the tensor.
+        memory_format: any memory format, without effect. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.zeros(2, 3)
+        >>> x.contiguous() is x
+        True
+        >>> x.T.contiguous().stride()
+        (2, 1)
+    """
     check_memory_format(memory_format, "contiguous")
     return input if is_contiguous(input) else clone(input)

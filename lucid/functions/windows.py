@@ -63,7 +63,33 @@ def hann_window(
     device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return half of 1 - cos: zero at both ends, or one step before the next period's."""
+    """Return the Hann window, `0.5 - 0.5 cos(2 pi n / N)` at place n.
+
+    N is the length if periodic, else one less: so a periodic window ends one step before the next
+    period's zero, and a symmetric one is zero at both ends. A window of one place is 1.
+
+    dtype: a float dtype.
+
+    Args:
+        window_length: how many places, at least 0.
+        periodic: whether it is a period of a longer signal, as `stft` wants it, or symmetric.
+            Default: True.
+        dtype: of the result. Default: the default dtype.
+        layout: `lucid.strided` or None. Default: None.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        OptionError: the length is negative.
+        DTypeError: the dtype isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.hann_window(4)
+        tensor([0.0000, 0.5000, 1.0000, 0.5000])
+        >>> lucid.hann_window(5, periodic=False)
+        tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    """
     options = _options(dtype, layout, device, requires_grad)
     window = _Window("hann_window", window_length, periodic, options)
     if (short := window.short()) is not None:
@@ -82,7 +108,32 @@ def hamming_window(
     device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return alpha - beta cos."""
+    """Return the Hamming window, `alpha - beta cos(2 pi n / N)` at place n.
+
+    It doesn't go down to zero: its least value is alpha - beta. N is the length if periodic, else
+    one less. A window of one place is 1.
+
+    dtype: a float dtype.
+
+    Args:
+        window_length: how many places, at least 0.
+        periodic: whether it is a period of a longer signal, or symmetric. Default: True.
+        alpha: the mean of a period. Default: 0.54.
+        beta: the factor of the cosine. Default: 0.46.
+        dtype: of the result. Default: the default dtype.
+        layout: `lucid.strided` or None. Default: None.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        OptionError: the length is negative.
+        DTypeError: the dtype isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.hamming_window(4)
+        tensor([0.0800, 0.5400, 1.0000, 0.5400])
+    """
     options = _options(dtype, layout, device, requires_grad)
     window = _Window("hamming_window", window_length, periodic, options)
     if (short := window.short()) is not None:
@@ -99,7 +150,30 @@ def blackman_window(
     device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return 0.42 - 0.5 cos + 0.08 cos of the double angle."""
+    """Return the Blackman window, `0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)`.
+
+    It is zero at the ends up to rounding, and narrower than Hann's. N is the length if periodic,
+    else one less.
+
+    dtype: a float dtype.
+
+    Args:
+        window_length: how many places, at least 0.
+        periodic: whether it is a period of a longer signal, or symmetric. Default: True.
+        dtype: of the result. Default: the default dtype.
+        layout: `lucid.strided` or None. Default: None.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        OptionError: the length is negative.
+        DTypeError: the dtype isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
+        tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
+    """
     options = _options(dtype, layout, device, requires_grad)
     window = _Window("blackman_window", window_length, periodic, options)
     if (short := window.short()) is not None:
@@ -117,7 +191,29 @@ def bartlett_window(
     device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return a triangle from 0 to 1 and back."""
+    """Return the Bartlett window, a triangle from 0 up to 1 and back: `1 - |2 n / N - 1|`.
+
+    N is the length if periodic, else one less. A window of one place is 1.
+
+    dtype: a float dtype.
+
+    Args:
+        window_length: how many places, at least 0.
+        periodic: whether it is a period of a longer signal, or symmetric. Default: True.
+        dtype: of the result. Default: the default dtype.
+        layout: `lucid.strided` or None. Default: None.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        OptionError: the length is negative.
+        DTypeError: the dtype isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bartlett_window(4)
+        tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
     options = _options(dtype, layout, device, requires_grad)
     window = _Window("bartlett_window", window_length, periodic, options)
     if (short := window.short()) is not None:
@@ -135,7 +231,32 @@ def kaiser_window(
     device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return i0(beta sqrt(1 - t^2)) / i0(beta) for t from -1 to 1."""
+    """Return the Kaiser window, `i0(beta sqrt(1 - t^2)) / i0(beta)` for t from -1 to 1.
+
+    i0 is the modified Bessel function of order 0. The greater beta is, the narrower is the window;
+    for 0 it is all ones.
+
+    dtype: a float dtype.
+
+    Args:
+        window_length: how many places, at least 0.
+        periodic: whether t stops one step before 1, as in a period of a longer signal. Default:
+            True.
+        beta: the shape. Default: 12.0.
+        dtype: of the result. Default: the default dtype.
+        layout: `lucid.strided` or None. Default: None.
+        device: the CPU or None. Default: None.
+        requires_grad: whether gradients are recorded for it. Default: False.
+
+    Raises:
+        OptionError: the length is negative.
+        DTypeError: the dtype isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
+        tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
+    """
     options = _options(dtype, layout, device, requires_grad)
     window = _Window("kaiser_window", window_length, periodic, options)
     if (short := window.short()) is not None:

@@ -95,14 +95,17 @@ class TensorCore(WithGradient):
 
     @property
     def shape(self) -> Size:
+        """The sizes of the axes, a `lucid.Size`, which is a tuple of ints."""
         return Size(self._type.shape)
 
     @property
     def dtype(self) -> DType:
+        """The kind of the elements, such as `lucid.float32`; `to` converts it."""
         return self._type.dtype
 
     @property
     def ndim(self) -> int:
+        """The number of axes, the length of the shape; 0 for a scalar."""
         return len(self._type.shape)
 
     @property
@@ -112,11 +115,19 @@ class TensorCore(WithGradient):
 
     @property
     def location(self) -> Location | None:
-        """The user's line that made it."""
+        """The file and line of the user's code that made it, as errors show it; or None."""
         return None if self._line is None else Location(*self._line)
 
     def element_strides(self) -> Strides:
-        """Strides in elements."""
+        """Return the distances in memory of neighbours along each axis, in elements.
+
+        It is what `stride()` returns, and NumPy's `strides` divided by the bytes of an element.
+
+        Example:
+            >>> import lucid
+            >>> lucid.zeros(2, 3).element_strides()
+            (3, 1)
+        """
         if self._strides is None:
             assert self._array is not None
             self._strides = element_strides(self._array)
@@ -125,9 +136,36 @@ class TensorCore(WithGradient):
     # ------------------------------------------------------------------ as an operand
 
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
+        """Apply an op to tensors, as operators of `lucid.ir` do.
+
+        So derivatives and rules are written once, for tensors and for values of graphs.
+
+        Args:
+            op: the op.
+            operands: the tensors, or what stands for them.
+            attributes: of the op, by name.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.ir import ops
+            >>> x = lucid.arange(1.0, 3.0)
+            >>> x.emit(ops.neg, (x,), {})
+            tensor([-1., -2.])
+        """
         return apply_op(op, operands, attributes)
 
     def constant(self, value: float, dtype: DType) -> Tensor:
+        """Return a 0-d tensor of a number in a dtype, for the rules of `lucid.ir`.
+
+        Args:
+            value: the number.
+            dtype: of the tensor.
+
+        Example:
+            >>> import lucid
+            >>> lucid.zeros(2).constant(3, lucid.int32)
+            tensor(3, dtype=lucid.int32)
+        """
         return constant(value, dtype)
 
     # ------------------------------------------------------------------ data
@@ -135,8 +173,23 @@ class TensorCore(WithGradient):
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """Return the data as an array that shares the tensor's memory.
 
-        Raises: `LucidError` for a tensor that requires grad while gradients are recorded (`force`
-        detaches it), `TraceError` for a tensor of a trace, which has no data yet.
+        Writes to one show in the other. A view gives a view, with its strides.
+
+        Args:
+            force: whether to detach a tensor that requires grad instead of refusing it. Default:
+                False.
+
+        Raises:
+            LucidError: the tensor requires grad while gradients are recorded; detach it first.
+            TraceError: the tensor is one of a trace, which has no data yet.
+
+        Example:
+            >>> import lucid
+            >>> x = lucid.zeros(3)
+            >>> array = x.numpy()
+            >>> array[0] = 7
+            >>> x
+            tensor([7., 0., 0.])
         """
         array = self._array
         if context.grad_enabled and not force and self.requires_grad:
@@ -186,18 +239,44 @@ class TensorCore(WithGradient):
         return self._counter.value if recorder is None else recorder.version_of(self)
 
     def data_ptr(self) -> int:
-        """Address of the first element; a compiled call that asks for one runs op by op."""
+        """Return the address of the first element.
+
+        Tensors that share memory from the same element on have the same one. A compiled call that
+        asks for one runs op by op.
+
+        Example:
+            >>> import lucid
+            >>> x = lucid.zeros(2, 3)
+            >>> x.data_ptr() == x.view(6).data_ptr()
+            True
+        """
         if context.recorder is not None:
             context.recorder.refuse_address()
         return int(self._concrete("data_ptr()").__array_interface__["data"][0])
 
     def detach(self) -> Tensor:
-        """A tensor on the same memory, with the same version counter and without history."""
+        """Return a tensor on the same memory without history, through which no gradient flows.
+
+        Writes to it show in the tensor, and a backward pass that needs what was overwritten raises:
+        both have one version counter, unlike `data`.
+
+        Example:
+            >>> import lucid
+            >>> x = lucid.ones(2, requires_grad=True)
+            >>> x.detach().requires_grad
+            False
+            >>> x.detach().data_ptr() == x.data_ptr()
+            True
+        """
         return self._same_memory()
 
     @property
     def data(self) -> Tensor:
-        """A detached tensor on the same memory with a version counter of its own."""
+        """A detached tensor on the same memory, with a version counter of its own.
+
+        Writes to it aren't noticed by a backward pass that needs the old values. Assigning gives
+        the tensor the memory of another one: its handle and `.grad` stay.
+        """
         result = self._same_memory()
         result._counter = VersionCounter()
         if context.recorder is not None:
@@ -251,6 +330,12 @@ class TensorCore(WithGradient):
 
     @property
     def requires_grad(self) -> bool:
+        """Whether gradients are recorded for it.
+
+        True for a leaf that asked, and for what is computed from one.
+
+        It can be assigned on leaves of float dtypes; another tensor raises `LucidError`.
+        """
         self._refresh()
         return self._requires_grad
 
@@ -279,7 +364,22 @@ class TensorCore(WithGradient):
             epoch.count += 1
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for gradients of this leaf, or no longer; returns the tensor."""
+        """Ask for gradients of this leaf, or no longer; return the tensor.
+
+        Args:
+            requires_grad: whether to ask. Default: True.
+
+        Raises:
+            LucidError: the dtype isn't one of floats, or a computed tensor is to stop requiring
+                grad; `detach` it.
+
+        Example:
+            >>> import lucid
+            >>> x = lucid.arange(1.0, 3.0).requires_grad_()
+            >>> (x * x).sum().backward()
+            >>> x.grad
+            tensor([2., 4.])
+        """
         self._set_requires_grad(requires_grad)
         return cast("Tensor", self)
 
@@ -292,7 +392,7 @@ class TensorCore(WithGradient):
 
     @property
     def grad_fn(self) -> Node | None:
-        """The node that computed it; None for a leaf.
+        """The node of the graph that computed it; None for a leaf.
 
         Raises `LucidError` for a view made by a custom Function whose memory was written since.
         """
@@ -303,16 +403,26 @@ class TensorCore(WithGradient):
 
     @property
     def output_nr(self) -> int:
+        """Which of its node's outputs the tensor is, counted from 0; 0 for a leaf."""
         self._refresh()
         return self._output_nr
 
     @property
     def is_leaf(self) -> bool:
+        """Whether it was made, not computed from what requires grad.
+
+        Of leaves that require grad, `backward` accumulates the gradients into `.grad`.
+        """
         return self.grad_fn is None
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient of a leaf (or of a tensor with `retain_grad`), or None."""
+        """The accumulated gradient of a leaf, or of a tensor with `retain_grad`, or None.
+
+        It is None before the first `backward`. Assign None to start anew. A gradient that is
+        assigned has the tensor's shape and dtype, else it raises `LucidError`, and `ArgumentError`
+        if it is no tensor.
+        """
         if context.recorder is not None:
             context.recorder.note_grad_read(self)
         if self._grad is None and self._grad_fn is not None and not self._retains_grad:
@@ -363,32 +473,107 @@ class TensorCore(WithGradient):
     ) -> None:
         """Accumulate the gradients of the graph's leaves into their `.grad`.
 
+        The gradients are added to what is there. The graph is freed on the way, unless it is
+        retained, so a second call raises.
+
         Shapes: `gradient` as this tensor; it may be left out for a tensor with one element.
+
+        Args:
+            gradient: the gradient of the loss by this tensor. Default: None, which is 1.
+            retain_graph: whether to keep the graph for another call. Default: None, as
+                `create_graph`.
+            create_graph: whether to record the backward pass, for gradients of gradients. Default:
+                False.
+            inputs: the only tensors to accumulate into. Default: None, all leaves.
+
+        Raises:
+            LucidError: the tensor doesn't require grad, has several elements and no `gradient`, or
+                its graph was freed.
+
+        Example:
+            >>> import lucid
+            >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
+            >>> (x**2).sum().backward()
+            >>> x.grad
+            tensor([2., 4.])
         """
         from lucid.autograd.entry_points import backward
 
         backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
     def register_hook(self, hook: Callable[..., Any]) -> Any:
-        """Call `hook(grad)` once, when this tensor's gradient is complete; it may replace it."""
+        """Call `hook(grad)` once in a backward pass, when this tensor's gradient is complete.
+
+        What it returns replaces the gradient, unless it is None.
+
+        Args:
+            hook: takes the gradient, and returns another one or None.
+
+        Returns: A handle, whose `remove()` takes the hook away.
+
+        Raises:
+            LucidError: the tensor doesn't require grad.
+
+        Example:
+            >>> import lucid
+            >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
+            >>> handle = x.register_hook(lambda grad: 10 * grad)
+            >>> x.sum().backward()
+            >>> x.grad
+            tensor([10., 10.])
+        """
         from lucid.autograd.hooks import register_tensor_hook
 
         return register_tensor_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> Any:
-        """Call `hook(tensor)` after a gradient was accumulated into this leaf's `.grad`."""
+        """Call `hook(tensor)` after a gradient was accumulated into this leaf's `.grad`.
+
+        There an optimizer can step while the backward pass goes on.
+
+        Args:
+            hook: takes the leaf, whose `.grad` is complete; what it returns isn't looked at.
+
+        Returns: A handle, whose `remove()` takes the hook away.
+
+        Raises:
+            LucidError: the tensor isn't a leaf that requires grad.
+
+        Example:
+            >>> import lucid
+            >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
+            >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
+            >>> (3 * x).sum().backward()
+            tensor([3., 3.])
+        """
         from lucid.autograd.hooks import register_post_accumulate_hook
 
         return register_post_accumulate_hook(self, hook)
 
     def retain_grad(self) -> None:
-        """Keep the gradient of this non-leaf tensor in `.grad`."""
+        """Keep the gradient of this computed tensor in `.grad` too, as that of a leaf.
+
+        A leaf has its gradient anyway. A tensor that doesn't require grad raises `LucidError`.
+
+        Example:
+            >>> import lucid
+            >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
+            >>> y = 2 * x
+            >>> y.retain_grad()
+            >>> (y * y).sum().backward()
+            >>> y.grad
+            tensor([4., 8.])
+        """
         from lucid.autograd.hooks import retain_grad
 
         retain_grad(self)
 
     @property
     def retains_grad(self) -> bool:
+        """Whether `retain_grad` has asked to keep the gradient of this computed tensor.
+
+        It is False for leaves, which keep theirs anyway.
+        """
         return self._retains_grad and not self.is_leaf
 
 

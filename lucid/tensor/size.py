@@ -7,19 +7,32 @@ from typing import Any, SupportsIndex, overload
 
 
 class Size(tuple[int, ...]):
-    """A tuple of ints that knows how many elements it means.
+    """A tuple of ints that knows how many elements it means: the shape of a tensor.
 
-    >>> import lucid
-    >>> lucid.zeros(2, 3).shape
-    lucid.Size([2, 3])
-    >>> lucid.zeros(2, 3).shape.numel()
-    6
+    It compares, adds and unpacks as a tuple; slices and sums are Sizes again.
+
+    Args:
+        iterable: the sizes. Default: (), that of a 0-d tensor.
+
+    Example:
+        >>> import lucid
+        >>> shape = lucid.zeros(2, 3).shape
+        >>> shape
+        lucid.Size([2, 3])
+        >>> shape == (2, 3), lucid.Size([2, 3]).numel()
+        (True, 6)
     """
 
     __slots__ = ()
 
     def numel(self) -> int:
-        """Number of elements of a tensor of this shape."""
+        """Return the number of elements of a tensor of this shape; 1 for no axes.
+
+        Example:
+            >>> import lucid
+            >>> lucid.Size([2, 3]).numel()
+            6
+        """
         return prod(self)
 
     def __repr__(self) -> str:

@@ -50,6 +50,21 @@ class Tensor(WrittenInPlace):
     """A dense array with shape, dtype and, if it requires grad, the history of its computation.
 
     Made by `lucid.tensor`, `lucid.from_numpy`, `lucid.zeros`, … and by operations on tensors.
+    Operators and methods are the functions of `lucid`, with the tensor as their first operand;
+    names that end with an underscore write into the tensor.
+
+    Args:
+        *data: a list, an array or a tensor, copied into the default dtype, or else sizes for zeros.
+            `Tensor()` is for the library. Programs better call `lucid.tensor`, which keeps the kind
+            of the data.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.Tensor([1, 2])
+        >>> x
+        tensor([1., 2.])
+        >>> (x + 1).sum()
+        tensor(5.)
     """
 
     __slots__ = ()
