@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from lucid.compiler.guards.restarts import RestartTrace
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _MONITORS = sys.version_info >= (3, 12)
@@ -222,11 +224,13 @@ class _Listeners(threading.local):
 
     Attributes:
         followed: code that the innermost one has been asked about, and {} for what it isn't told.
+        tracer: what `sys.settrace` was given for the innermost one, unless it is paused.
     """
 
     def __init__(self) -> None:
         self.stack: list[Listener] = []
         self.followed: dict[types.CodeType, _Rows] = {}
+        self.tracer: _Tracer | None = None
 
     @property
     def innermost(self) -> Listener | None:
@@ -372,12 +376,26 @@ class _Tracer:
 @contextmanager
 def _traced(listener: Listener) -> Iterator[None]:
     """By `sys.settrace`; a debugger's or a coverage tool's own function goes on being called."""
-    before = sys.gettrace()
-    sys.settrace(_Tracer(listener, None if isinstance(before, _Tracer) else before))
+    before, outer = sys.gettrace(), _listeners.tracer
+    tracer = _Tracer(listener, None if isinstance(before, _Tracer) else before)
     try:
+        _listeners.tracer = tracer
+        sys.settrace(tracer)
         yield
+        if sys.gettrace() is None:
+            raise _lost()
     finally:
         sys.settrace(before)
+        _listeners.tracer = outer
+
+
+def _lost() -> RestartTrace:
+    """What to raise where nothing is told any more, though nobody has said so.
+
+    Python takes a trace function away that raises, as the handler of a signal may do in it, and
+    drops what it has raised where a generator is closed meanwhile.
+    """
+    return RestartTrace("is interrupted")
 
 
 def unheard(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -392,12 +410,16 @@ def unheard(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         tracer = sys.gettrace()
         if type(tracer) is not _Tracer or tracer.theirs is not None:
+            if tracer is None and _listeners.tracer is not None:
+                raise _lost()
             return function(*args, **kwargs)
+        _listeners.tracer = None
         sys.settrace(None)
         try:
             return function(*args, **kwargs)
         finally:
             sys.settrace(tracer)
+            _listeners.tracer = tracer
 
     return run
 

@@ -420,9 +420,9 @@ class Program:
         run.inputs = inputs
         found = self._deliver(run, None, record)
         if self._rebinding is not None:
-            self._begun = None
             if self.native is not None and self.guards.epoch == epoch.count:
                 self.native.rearm()
+            self._begun = None  # last of all: without it, done again, lists would grow again
         return found
 
     def may_leave(self, leaves: Sequence[TensorCore]) -> bool:
