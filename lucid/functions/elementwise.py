@@ -31,12 +31,39 @@ Operand = Tensor | Number
 
 
 def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """Return `input + alpha * other`; of two bools, whether either is true."""
+    """Return `input + alpha * other`; of two bools, whether either is true.
+
+    Dtypes promote as in PyTorch: a tensor with axes wins over a number of the same category.
+
+    Args:
+        input: a tensor or a number.
+        other: what is added, broadcast.
+        alpha: a factor of `other`. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> lucid.add(lucid.tensor([1.0, 2.0]), 3, alpha=2)
+        tensor([7., 8.])
+    """
     return _sum(ops.add, input, other, alpha)
 
 
 def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """Return `input - alpha * other`. Raises `DTypeError` for bools, which have no difference."""
+    """Return `input - alpha * other`, broadcast and promoted.
+
+    Args:
+        input: a tensor or a number.
+        other: what is subtracted.
+        alpha: a factor of `other`. Default: 1.
+
+    Raises:
+        DTypeError: two bools, which have no difference.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sub(lucid.tensor([5, 7]), lucid.tensor([1, 2]))
+        tensor([4, 5])
+    """
     for value in (input, other):
         if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool"):
             raise DTypeError(
@@ -48,7 +75,18 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
 
 
 def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """Return `other - alpha * input`."""
+    """Return `other - alpha * input`: `sub` with its operands exchanged.
+
+    Args:
+        input: what is subtracted.
+        other: a tensor or a number.
+        alpha: a factor of `input`. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> lucid.rsub(lucid.tensor([1.0, 2.0]), 10)
+        tensor([9., 8.])
+    """
     return sub(other, input, alpha=alpha)
 
 
@@ -68,15 +106,38 @@ def _sum(op: Op, input: Operand, other: Operand, alpha: Number) -> Tensor:
 
 
 def mul(input: Operand, other: Operand) -> Tensor:
-    """Return the product; of two bools, whether both are true."""
+    """Return the product, broadcast and promoted; of two bools, whether both are true.
+
+    Args:
+        input: a tensor or a number.
+        other: what it broadcasts with: a tensor or a number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.mul(lucid.tensor([[1.0], [2.0]]), lucid.tensor([3.0, 4.0]))
+        tensor([[3., 4.],
+                [6., 8.]])
+    """
     x, y = promoted(input, other, "mul")
     return emit(ops.logical_and if x._type.dtype.kind == "bool" else ops.mul, (x, y))
 
 
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
-    """Return the quotient, a float; with `rounding_mode` "trunc" or "floor" of the common dtype.
+    """Return the quotient, a float; with a rounding mode one of the common dtype.
 
-    Integers divided by zero with a rounding mode give 0.
+    Division of floats by zero gives an infinity or NaN. Integers divided by zero with a rounding
+    mode give 0.
+
+    Args:
+        input: a tensor or a number.
+        other: the divisor.
+        rounding_mode: "trunc" towards zero, "floor" towards minus infinity. Default: None, no
+            rounding.
+
+    Example:
+        >>> import lucid
+        >>> lucid.div(lucid.tensor([7, -7]), 2, rounding_mode="floor")
+        tensor([ 3, -4])
     """
     if rounding_mode is None:
         x, y = promoted(input, other, "div")
@@ -109,7 +170,17 @@ def _truncated_quotient(input: Operand, other: Operand) -> Tensor:
 
 
 def floor_divide(input: Operand, other: Operand) -> Tensor:
-    """Return the quotient rounded towards minus infinity, of the common dtype."""
+    """Return the quotient rounded towards minus infinity, in the common dtype, as Python's `//`.
+
+    Args:
+        input: a tensor or a number.
+        other: what it broadcasts with: a tensor or a number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
+        tensor([ 3, -4])
+    """
     return _divided("floor_divide", ops.floor_div, input, other)
 
 
@@ -119,7 +190,19 @@ def rfloor_divide(input: Operand, other: Operand) -> Tensor:
 
 
 def remainder(input: Operand, other: Operand) -> Tensor:
-    """Return the rest of the division, with the sign of the divisor, as Python's `%`."""
+    """Return the rest of the division, with the sign of the divisor, as Python's `%`.
+
+    `input - other * floor(input / other)`; of floats by zero it is NaN.
+
+    Args:
+        input: a tensor or a number.
+        other: what it broadcasts with: a tensor or a number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.remainder(lucid.tensor([7, -7]), 3)
+        tensor([1, 2])
+    """
     return _divided("remainder", ops.remainder, input, other)
 
 
@@ -149,7 +232,19 @@ def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
 
 
 def fmod(input: Operand, other: Operand) -> Tensor:
-    """Return the rest of the division, with the sign of the dividend, as C's `fmod`."""
+    """Return the rest of the division, with the sign of the dividend, as C's `fmod`.
+
+    `input - other * trunc(input / other)`; of floats by zero it is NaN.
+
+    Args:
+        input: a tensor or a number.
+        other: what it broadcasts with: a tensor or a number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.fmod(lucid.tensor([7, -7]), 3)
+        tensor([ 1, -1])
+    """
     x, y = promoted(input, other, "fmod")
     if x._type.dtype.kind != "float":  # an absolute value need not fit
         _refuse_zero("fmod", x, y, other)
@@ -161,10 +256,21 @@ def fmod(input: Operand, other: Operand) -> Tensor:
 
 
 def pow(input: Operand, exponent: Operand) -> Tensor:
-    """Return `input ** exponent`.
+    """Return `input ** exponent`, broadcast and promoted.
 
     Squares, cubes, roots and reciprocals of floats are computed as such, as PyTorch does.
-    Raises: `OptionError` for an integer tensor to a negative integer number.
+
+    Args:
+        input: a tensor or a number.
+        exponent: a number or a tensor.
+
+    Raises:
+        OptionError: integers to a negative integer number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.pow(lucid.tensor([1.0, 4.0, 9.0]), 0.5)
+        tensor([1., 2., 3.])
     """
     if isinstance(input, Tensor) and isinstance(exponent, (int, float)):
         kind = input._type.dtype.kind
@@ -184,23 +290,59 @@ def rpow(input: Operand, other: Operand) -> Tensor:
 
 
 def square(input: Tensor) -> Tensor:
-    """Return `input * input`; of bools, integers."""
+    """Return `input * input`; of bools, integers.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.square(lucid.tensor([-2.0, 3.0]))
+        tensor([4., 9.])
+    """
     x = tensor_of(input, "square")
     return x.long() ** 2 if x._type.dtype.kind == "bool" else mul(x, x)
 
 
 def reciprocal(input: Tensor) -> Tensor:
-    """Return `1 / input`, a float."""
+    """Return `1 / input`, a float: an infinity with the sign of the zero where the element is 0.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.reciprocal(lucid.tensor([2.0, -4.0, 0.0]))
+        tensor([ 0.5000, -0.2500,     inf])
+    """
     return emit(ops.reciprocal, (floating(input, "reciprocal"),))
 
 
 def sqrt(input: Tensor) -> Tensor:
-    """Return the square root, a float; NaN of negative numbers."""
+    """Return the square root, a float; NaN of negative numbers, and -0 of -0.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sqrt(lucid.tensor([4.0, 2.0, -1.0]))
+        tensor([2.0000, 1.4142,    nan])
+    """
     return emit(ops.sqrt, (floating(input, "sqrt"),))
 
 
 def rsqrt(input: Tensor) -> Tensor:
-    """Return `1 / sqrt(input)`, a float."""
+    """Return `1 / sqrt(input)`, a float; inf of 0, NaN of negative numbers.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.rsqrt(lucid.tensor([4.0, 0.25]))
+        tensor([0.5000, 2.0000])
+    """
     return emit(ops.rsqrt, (floating(input, "rsqrt"),))
 
 
@@ -223,7 +365,19 @@ _POWERS: dict[Any, Callable[[Tensor], Tensor]] = {
 
 
 def neg(input: Tensor) -> Tensor:
-    """Return `-input`. Raises `DTypeError` for bools."""
+    """Return `-input`, which for unsigned integers wraps around.
+
+    Args:
+        input: a tensor.
+
+    Raises:
+        DTypeError: bools; `~` inverts these.
+
+    Example:
+        >>> import lucid
+        >>> lucid.neg(lucid.tensor([1.0, -2.0]))
+        tensor([-1.,  2.])
+    """
     if tensor_of(input, "neg")._type.dtype.kind == "bool":
         raise DTypeError(
             "neg: Negation, the `-` operator, on a bool tensor is not supported"
@@ -234,19 +388,49 @@ def neg(input: Tensor) -> Tensor:
 
 
 def positive(input: Tensor) -> Tensor:
-    """Return the tensor itself. Raises `DTypeError` for bools."""
+    """Return the tensor itself, as `+input` does.
+
+    Args:
+        input: a tensor of numbers.
+
+    Raises:
+        DTypeError: bools, which have no sign.
+
+    Example:
+        >>> import lucid
+        >>> lucid.positive(lucid.tensor([1.0, -2.0]))
+        tensor([ 1., -2.])
+    """
     if input._type.dtype.kind == "bool":
         raise DTypeError("positive: The `+` operator, on a bool tensor is not supported.")
     return input
 
 
 def abs(input: Tensor) -> Tensor:
-    """Return the absolute value."""
+    """Return the absolute value, in the tensor's dtype; its derivative at 0 is 0.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.abs(lucid.tensor([-1.5, 0.0, 2.0]))
+        tensor([1.5000, 0.0000, 2.0000])
+    """
     return _numeric(ops.abs, input)
 
 
 def sign(input: Tensor) -> Tensor:
-    """Return -1, 0 or 1 in the tensor's dtype; a bool is its own sign."""
+    """Return -1, 0 or 1 in the tensor's dtype; a bool is its own sign, and the derivative is 0.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sign(lucid.tensor([-2.5, 0.0, 3.0]))
+        tensor([-1.,  0.,  1.])
+    """
     if tensor_of(input, "sign")._type.dtype.kind == "bool":
         return clone(input)
     return _numeric(ops.sign, input)
@@ -260,75 +444,209 @@ def _numeric(op: Op, input: Tensor) -> Tensor:
 
 
 def exp(input: Tensor) -> Tensor:
-    """Return e to the power of `input`, a float."""
+    """Return e to the power of `input`, a float; inf where that is above the dtype's range.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.exp(lucid.tensor([0.0, 1.0]))
+        tensor([1.0000, 2.7183])
+    """
     return emit(ops.exp, (floating(input, "exp"),))
 
 
 def exp2(input: Tensor) -> Tensor:
-    """Return 2 to the power of `input`, a float."""
+    """Return 2 to the power of `input`, a float; exact for whole exponents in range.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.exp2(lucid.tensor([0, 3, -1]))
+        tensor([1.0000, 8.0000, 0.5000])
+    """
     x = floating(input, "exp2")
     return emit(ops.pow, (constant(2.0, x._type.dtype), x))
 
 
 def expm1(input: Tensor) -> Tensor:
-    """Return `exp(input) - 1`, accurate near zero."""
+    """Return `exp(input) - 1`, accurate near zero, where the difference would cancel.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.expm1(lucid.tensor([1e-8, 1.0], dtype=lucid.float64))
+        tensor([1.0000e-08, 1.7183e+00], dtype=lucid.float64)
+    """
     return emit(ops.expm1, (floating(input, "expm1"),))
 
 
 def log(input: Tensor) -> Tensor:
-    """Return the natural logarithm, a float; -inf of 0, NaN of negative numbers."""
+    """Return the natural logarithm, a float; -inf of 0, NaN of negative numbers.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.log(lucid.tensor([1.0, 2.718281828, 0.0]))
+        tensor([0., 1., -inf])
+    """
     return emit(ops.log, (floating(input, "log"),))
 
 
 def log2(input: Tensor) -> Tensor:
-    """Return the logarithm to base 2, a float."""
+    """Return the logarithm to base 2, a float; -inf of 0, NaN of negative numbers.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.log2(lucid.tensor([1, 2, 8]))
+        tensor([0., 1., 3.])
+    """
     return log(input) / math.log(2)
 
 
 def log10(input: Tensor) -> Tensor:
-    """Return the logarithm to base 10, a float."""
+    """Return the logarithm to base 10, a float; -inf of 0, NaN of negative numbers.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.log10(lucid.tensor([1, 10, 1000]))
+        tensor([0., 1., 3.])
+    """
     return log(input) / math.log(10)
 
 
 def log1p(input: Tensor) -> Tensor:
-    """Return `log(1 + input)`, accurate near zero."""
+    """Return `log(1 + input)`, accurate near zero; -inf of -1, NaN below.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.log1p(lucid.tensor([0.0, 1.0, -1.0]))
+        tensor([0.0000, 0.6931,   -inf])
+    """
     return emit(ops.log1p, (floating(input, "log1p"),))
 
 
 def sin(input: Tensor) -> Tensor:
-    """Return the sine of angles in radians, a float."""
+    """Return the sine of angles in radians, a float; NaN of infinities.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sin(lucid.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8415])
+    """
     return emit(ops.sin, (floating(input, "sin"),))
 
 
 def cos(input: Tensor) -> Tensor:
-    """Return the cosine of angles in radians, a float."""
+    """Return the cosine of angles in radians, a float; NaN of infinities.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cos(lucid.tensor([0.0, 1.0]))
+        tensor([1.0000, 0.5403])
+    """
     return emit(ops.cos, (floating(input, "cos"),))
 
 
 def tanh(input: Tensor) -> Tensor:
-    """Return the hyperbolic tangent, a float."""
+    """Return the hyperbolic tangent, a float in [-1, 1].
+
+    Derivative: 1 - tanh(x)**2.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tanh(lucid.tensor([0.0, 1.0, -20.0]))
+        tensor([ 0.0000,  0.7616, -1.0000])
+    """
     return emit(ops.tanh, (floating(input, "tanh"),))
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """Return `1 / (1 + exp(-input))`, a float, without overflow."""
+    """Return `1 / (1 + exp(-input))`, a float in [0.
+
+    1], without overflow for large negative numbers.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sigmoid(lucid.tensor([0.0, 2.0, -100.0]))
+        tensor([5.0000e-01, 8.8080e-01, 3.7835e-44])
+    """
     return emit(ops.sigmoid, (floating(input, "sigmoid"),))
 
 
 def erf(input: Tensor) -> Tensor:
-    """Return the error function, a float."""
+    """Return the error function 2 / sqrt(pi) * integral of exp(-t**2) from 0 to `input`, a float.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.erf(lucid.tensor([0.0, 0.5, 3.0]))
+        tensor([0.0000, 0.5205, 1.0000])
+    """
     return emit(ops.erf, (floating(input, "erf"),))
 
 
 def relu(input: Tensor) -> Tensor:
-    """Return `max(input, 0)`: a NaN stays NaN, the derivative at 0 is 0."""
+    """Return `max(input, 0)`: a NaN stays NaN, the derivative at 0 is 0.
+
+    Args:
+        input: a tensor of numbers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.relu(lucid.tensor([-1.0, 0.0, 2.0]))
+        tensor([0., 0., 2.])
+    """
     dtype = _numeric_dtype(input, "relu")
     zero = constant(0, dtype)
     return emit(ops.where, (emit(ops.le, (input, zero)), zero, input))
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """Return `log(1 + exp(beta * input)) / beta`; `input` itself above `threshold`."""
+    """Return `log(1 + exp(beta * input)) / beta`.
+
+    A smooth `relu`; `input` itself where `beta * input` is above `threshold`.
+
+    Args:
+        input: a tensor of floats.
+        beta: how sharp the bend is. Default: 1.
+        threshold: above it the function is linear. Default: 20.
+
+    Example:
+        >>> import lucid
+        >>> lucid.nn.functional.softplus(lucid.tensor([-1.0, 0.0, 30.0]))
+        tensor([ 0.3133,  0.6931, 30.0000])
+    """
     x = floating(input, "softplus")
     scaled = x * beta
     linear = scaled > threshold
@@ -373,12 +691,38 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """Return `input + value * tensor1 * tensor2`."""
+    """Return `input + value * tensor1 * tensor2`, broadcast.
+
+    Args:
+        input: a tensor.
+        tensor1, tensor2: the factors.
+        value: a number. Default: 1.
+
+    Example:
+        >>> import lucid
+        >>> lucid.addcmul(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 5.0]))
+        tensor([ 9., 16.])
+    """
     return input + _scaled(tensor1, value) * tensor2
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """Return `input + value * tensor1 / tensor2`. Raises `DTypeError` for integers alone."""
+    """Return `input + value * tensor1 / tensor2`, broadcast.
+
+    Args:
+        input: a tensor.
+        tensor1: the dividend.
+        tensor2: the divisor.
+        value: a number. Default: 1.
+
+    Raises:
+        DTypeError: integers alone, whose quotient would be a float.
+
+    Example:
+        >>> import lucid
+        >>> lucid.addcdiv(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 4.0]))
+        tensor([1.5000, 1.7500])
+    """
     if not any(tensor.dtype.is_floating_point for tensor in (input, tensor1, tensor2)):
         raise DTypeError(
             "addcdiv: Integer division with addcdiv is not supported\n"
@@ -395,22 +739,63 @@ def _scaled(tensor: Tensor, value: Number) -> Tensor:
 
 
 def floor(input: Tensor) -> Tensor:
-    """Return the largest whole number not above each element; integers are copied."""
+    """Return the largest whole number not above each element.
+
+    In the tensor's dtype; integers are copied.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.floor(lucid.tensor([1.7, -1.2]))
+        tensor([ 1., -2.])
+    """
     return _rounded(ops.floor, input)
 
 
 def ceil(input: Tensor) -> Tensor:
-    """Return the smallest whole number not below each element; integers are copied."""
+    """Return the smallest whole number not below each element.
+
+    In the tensor's dtype; integers are copied.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ceil(lucid.tensor([1.2, -1.7]))
+        tensor([ 2., -1.])
+    """
     return _rounded(ops.ceil, input)
 
 
 def trunc(input: Tensor) -> Tensor:
-    """Return each element without its fraction; integers are copied."""
+    """Return each element without its fraction, towards zero; integers are copied.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.trunc(lucid.tensor([1.7, -1.7]))
+        tensor([ 1., -1.])
+    """
     return _rounded(ops.trunc, input)
 
 
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """Round to `decimals` places, halves to even; integers are copied."""
+    """Round to `decimals` places, halves to the even neighbour, as NumPy; integers are copied.
+
+    Args:
+        input: a tensor.
+        decimals: places behind the point; negative ones before it. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> lucid.round(lucid.tensor([2.345]), decimals=1)
+        tensor([2.3000])
+    """
     if decimals == 0:
         return _rounded(ops.round, input)
     if _numeric_dtype(input, "round").kind != "float":
@@ -422,7 +807,16 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
 
 def frac(input: Tensor) -> Tensor:
-    """Return each element's fraction, with its sign."""
+    """Return each element's fraction, `input - trunc(input)`, with its sign.
+
+    Args:
+        input: a tensor of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.frac(lucid.tensor([1.25, -1.25]))
+        tensor([ 0.2500, -0.2500])
+    """
     return input - trunc(floating(input, "frac"))
 
 
@@ -440,7 +834,21 @@ def _numeric_dtype(input: Tensor, op: str) -> DType:
 
 
 def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Bring each element into [min, max]; a NaN stays NaN, and `max` wins where `min` > `max`."""
+    """Bring each element into [min, max]; a NaN stays NaN, and `max` wins where `min` > `max`.
+
+    The gradient goes to elements within the bounds, the bounds included, and to a bound that is a
+    tensor where it is taken.
+
+    Args:
+        input: a tensor.
+        min: a number or a tensor. Default: None, no bound.
+        max: likewise.
+
+    Example:
+        >>> import lucid
+        >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+        tensor([-1.0000,  0.5000,  1.0000])
+    """
     if min is None and max is None:
         raise ArgumentError("clamp: At least one of 'min' or 'max' must not be None")
     bounds = tuple(bound for bound in (min, max) if bound is not None)
@@ -461,29 +869,85 @@ def _limits(dtype: DType) -> tuple[Number, Number]:
 
 
 def clamp_min(input: Tensor, min: Operand) -> Tensor:
-    """Return `clamp(input, min=min)`."""
+    """Return `clamp(input, min=min)`: no element below the bound.
+
+    Args:
+        input: a tensor.
+        min: a number or a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.clamp_min(lucid.tensor([-2.0, 0.5]), 0)
+        tensor([0.0000, 0.5000])
+    """
     return clamp(input, min=min)
 
 
 def clamp_max(input: Tensor, max: Operand) -> Tensor:
-    """Return `clamp(input, max=max)`."""
+    """Return `clamp(input, max=max)`: no element above the bound.
+
+    Args:
+        input: a tensor.
+        max: a number or a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.clamp_max(lucid.tensor([0.5, 3.0]), 1)
+        tensor([0.5000, 1.0000])
+    """
     return clamp(input, max=max)
 
 
 def maximum(input: Tensor, other: Tensor) -> Tensor:
-    """Return the greater of two elements; NaN where either is NaN."""
+    """Return the greater of two elements, broadcast; NaN where either is NaN.
+
+    Where they are equal, each gets half of the gradient.
+
+    Args:
+        input: a tensor.
+        other: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.maximum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
+        tensor([3., 4.])
+    """
     return binary(ops.maximum, input, other)
 
 
 def minimum(input: Tensor, other: Tensor) -> Tensor:
-    """Return the smaller of two elements; NaN where either is NaN."""
+    """Return the smaller of two elements, broadcast; NaN where either is NaN.
+
+    Where they are equal, each gets half of the gradient.
+
+    Args:
+        input: a tensor.
+        other: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.minimum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
+        tensor([1., 2.])
+    """
     return binary(ops.minimum, input, other)
 
 
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """Replace NaN by `nan` and infinities by the dtype's limits, or by the numbers given."""
+    """Replace NaN by `nan` and infinities by the dtype's limits, or by the numbers given.
+
+    Args:
+        input: a tensor.
+        nan: for NaN. Default: 0.
+        posinf: for inf. Default: the dtype's largest number.
+        neginf: for -inf. Default: the dtype's smallest number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.nan_to_num(lucid.tensor([float("nan"), 1.0]), nan=-1.0)
+        tensor([-1.,  1.])
+    """
     dtype = input._type.dtype
     if dtype.kind != "float":
         return clone(input)
@@ -500,8 +964,20 @@ def nan_to_num(
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """Return `input` where `condition` holds and `other` elsewhere, broadcast and promoted.
 
-    With the condition alone: the indices where it holds, one tensor per axis.
-    Raises: `DTypeError` for a condition that isn't bool.
+    With the condition alone: the indices where it holds, one tensor per axis. Elements that aren't
+    chosen get no gradient, and a NaN among them does no harm to the result.
+
+    Args:
+        condition: a tensor of bools.
+        input, other: tensors or numbers; None, both of them, for indices.
+
+    Raises:
+        DTypeError: a condition that isn't bool.
+
+    Example:
+        >>> import lucid
+        >>> lucid.where(lucid.tensor([True, False]), lucid.tensor([1.0, 2.0]), 0.0)
+        tensor([1., 0.])
     """
     if input is None and other is None:
         from lucid.functions.gathering import nonzero
@@ -524,7 +1000,18 @@ def choose(condition: Tensor, input: Operand, other: Operand) -> Tensor:
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
-    """Return `input` with `value`, a number or a 0-d tensor, where the bool `mask` holds."""
+    """Return `input` with `value` where the bool `mask`, which broadcasts, holds.
+
+    Args:
+        input: a tensor.
+        mask: bools.
+        value: a number or a 0-d tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.masked_fill(lucid.zeros(3), lucid.tensor([True, False, True]), 7.0)
+        tensor([7., 0., 7.])
+    """
     if isinstance(value, Tensor) and value.ndim:
         raise ArgumentError(
             "masked_fill: only supports a 0-dimensional value tensor, but got tensor with "
@@ -535,10 +1022,29 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
 
 
 def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
-    """Return a copy with row-major memory of its own, through which gradients flow."""
+    """Return a copy with row-major memory of its own, through which gradients flow.
+
+    Args:
+        input: a tensor.
+        memory_format: PyTorch's; the memory is row-major. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> lucid.clone(lucid.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
     return emit(ops.cast, (input,), dtype=input._type.dtype)
 
 
 def sgn(input: Tensor) -> Tensor:
-    """Return `sign(input)`; lucid has no complex numbers."""
+    """Return `sign(input)`: lucid has no complex numbers, for which PyTorch's function differs.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sgn(lucid.tensor([-2.5, 0.0]))
+        tensor([-1.,  0.])
+    """
     return sign(input)

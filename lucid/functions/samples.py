@@ -124,7 +124,22 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """Return the p-norms of the differences of all pairs of rows, (0, 1), (0, 2), …"""
+    """Return the p-norms of the differences of all pairs of rows, (0, 1), (0, 2), … (1, 2), …
+
+    Shapes: (n, k) gives (n (n - 1) / 2,).
+
+    Args:
+        input: a matrix.
+        p: which norm. Default: 2.
+
+    Raises:
+        ShapeError: `input` is no matrix.
+
+    Example:
+        >>> import lucid
+        >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+        tensor([5.0000, 1.0000, 4.2426])
+    """
     x = tensor_of(input, "pdist")
     if x.ndim != 2:
         raise ShapeError(f"pdist: takes a matrix{describe(x)}")

@@ -100,21 +100,60 @@ def _along(
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
-    """exp(input) divided by its sum along `dim`.
+    """Return exp(input) divided by its sum along `dim`, the largest logit subtracted first.
 
-    dtype: the input is cast to it first. Raises `DTypeError` for integers.
+    The elements along the axis add up to 1; a row of -inf gives NaN.
+
+    Args:
+        input: floats.
+        dim: the axis. Default: None, PyTorch's old choice, with a warning.
+        dtype: the input is cast to it first. Default: None.
+
+    Raises:
+        DTypeError: integers without a dtype.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
+        tensor([0.0900, 0.2447, 0.6652])
     """
     return _along(Softmax, "softmax", input, dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
-    """log(softmax(input, dim)), accurate where the softmax underflows.
+    """Return log(softmax(input, dim)), accurate where the softmax underflows.
 
-    dtype: the input is cast to it first. Raises `DTypeError` for integers.
+    `input - logsumexp(input)`.
+
+    Args:
+        input: floats.
+        dim: the axis. Default: None, PyTorch's old choice, with a warning.
+        dtype: the input is cast to it first. Default: None.
+
+    Raises:
+        DTypeError: integers without a dtype.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.log_softmax(lucid.tensor([0.0, 1000.0]), 0)
+        tensor([-1000.,     0.])
     """
     return _along(LogSoftmax, "log_softmax", input, dim, dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
-    """softmax(-input, dim)."""
+    """Return softmax(-input, dim): the smallest element has the largest share.
+
+    Args:
+        input: floats.
+        dim: the axis. Default: None, PyTorch's old choice, with a warning.
+        dtype: the input is cast to it first. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> lucid.nn.functional.softmin(lucid.tensor([1.0, 2.0]), 0)
+        tensor([0.7311, 0.2689])
+    """
     return _along(Softmax, "softmin", -input, dim, dtype)

@@ -165,22 +165,58 @@ _acos = _curve("acos", _acos_value, _acos_slope)
 
 
 def tan(input: Tensor) -> Tensor:
-    """Return the tangent of angles in radians, a float."""
+    """Return the tangent of angles in radians, a float; NaN of infinities.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tan(lucid.tensor([0.0, 1.0]))
+        tensor([0.0000, 1.5574])
+    """
     return _tan(input)
 
 
 def asin(input: Tensor) -> Tensor:
-    """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1]."""
+    """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1].
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.asin(lucid.tensor([0.0, 1.0, 2.0]))
+        tensor([0.0000, 1.5708,    nan])
+    """
     return _asin(input)
 
 
 def acos(input: Tensor) -> Tensor:
-    """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1]."""
+    """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1].
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.acos(lucid.tensor([1.0, -1.0]))
+        tensor([0.0000, 3.1416])
+    """
     return _acos(input)
 
 
 def atan(input: Tensor) -> Tensor:
-    """Return the angle in [-pi/2, pi/2] with this tangent."""
+    """Return the angle in [-pi/2, pi/2] with this tangent; the bounds for infinities.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.atan(lucid.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.7854])
+    """
     return _atan(input)
 
 
@@ -218,7 +254,19 @@ def _is_negative(x: Tensor) -> Tensor:
 
 
 def atan2(input: Tensor, other: Tensor) -> Tensor:
-    """Return the angle in [-pi, pi] of the points (other, input), in their common dtype."""
+    """Return the angle in [-pi, pi] of the points (other.
+
+    Input), in their common dtype: 0 along positive `other`.
+
+    Args:
+        input: the points' second coordinate.
+        other: their first one.
+
+    Example:
+        >>> import lucid
+        >>> lucid.atan2(lucid.tensor([0.0, 1.0]), lucid.tensor([-1.0, 0.0]))
+        tensor([3.1416, 1.5708])
+    """
     y, x = promoted(input, other, "atan2")
     result: Tensor = Atan2.apply(floating(y, "atan2"), floating(x, "atan2"))
     return result
@@ -246,26 +294,65 @@ class Hypot(Function):
 
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
-    """Return the length of the hypotenuse over legs of these lengths, without overflow."""
+    """Return the length of the hypotenuse over legs of these lengths.
+
+    Sqrt(a**2 + b**2), without overflow.
+
+    Args:
+        input: one leg.
+        other: the other one.
+
+    Example:
+        >>> import lucid
+        >>> lucid.hypot(lucid.tensor([3.0]), lucid.tensor([4.0]))
+        tensor([5.])
+    """
     x, y = promoted(input, other, "hypot")
     result: Tensor = Hypot.apply(floating(x, "hypot"), floating(y, "hypot"))
     return result
 
 
 def sinc(input: Tensor) -> Tensor:
-    """Return `sin(pi x) / (pi x)`, and 1 at 0."""
+    """Return `sin(pi x) / (pi x)`, the normalized cardinal sine, and 1 at 0.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sinc(lucid.tensor([0.0, 0.5]))
+        tensor([1.0000, 0.6366])
+    """
     x = floating(input, "sinc") * math.pi
     zero = x == 0
     return choose(zero, 1.0, sin(x) / choose(zero, 1.0, x))
 
 
 def deg2rad(input: Tensor) -> Tensor:
-    """Return angles in degrees as radians."""
+    """Return angles in degrees as radians: times pi / 180.
+
+    Args:
+        input: angles; integers give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.deg2rad(lucid.tensor([0.0, 180.0]))
+        tensor([0.0000, 3.1416])
+    """
     return floating(input, "deg2rad") * (math.pi / 180)
 
 
 def rad2deg(input: Tensor) -> Tensor:
-    """Return angles in radians as degrees."""
+    """Return angles in radians as degrees: times 180 / pi.
+
+    Args:
+        input: angles; integers give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.rad2deg(lucid.tensor([0.0, 1.0]))
+        tensor([ 0.0000, 57.2958])
+    """
     return floating(input, "rad2deg") * (180 / math.pi)
 
 
@@ -327,25 +414,70 @@ _atanh = _curve("atanh", _atanh_value, _atanh_slope)
 
 
 def sinh(input: Tensor) -> Tensor:
-    """Return the hyperbolic sine, a float."""
+    """Return the hyperbolic sine, a float: (exp(x) - exp(-x)) / 2.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sinh(lucid.tensor([0.0, 1.0]))
+        tensor([0.0000, 1.1752])
+    """
     return _sinh(input)
 
 
 def cosh(input: Tensor) -> Tensor:
-    """Return the hyperbolic cosine, a float."""
+    """Return the hyperbolic cosine, a float: (exp(x) + exp(-x)) / 2.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cosh(lucid.tensor([0.0, 1.0]))
+        tensor([1.0000, 1.5431])
+    """
     return _cosh(input)
 
 
 def asinh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic sine, a float."""
+    """Return the inverse hyperbolic sine, a float: log(x + sqrt(x**2 + 1)).
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.asinh(lucid.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8814])
+    """
     return _asinh(input)
 
 
 def acosh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic cosine, a float; NaN below 1."""
+    """Return the inverse hyperbolic cosine, a float; NaN below 1.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.acosh(lucid.tensor([1.0, 2.0]))
+        tensor([0.0000, 1.3170])
+    """
     return _acosh(input)
 
 
 def atanh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond."""
+    """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.atanh(lucid.tensor([0.0, 0.5]))
+        tensor([0.0000, 0.5493])
+    """
     return _atanh(input)
