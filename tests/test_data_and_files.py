@@ -70,6 +70,16 @@ def test_samples_are_collated_by_kind() -> None:
         list(DataLoader([object()], batch_size=1))
 
 
+@pytest.mark.parametrize("size", [0, -2, 2.0, True])
+def test_a_batch_has_samples(size: Any) -> None:
+    for make in (
+        lambda: DataLoader(TensorDataset(X), batch_size=size),
+        lambda: data.BatchSampler(range(5), size, drop_last=False),
+    ):
+        with pytest.raises(ValueError, match="batch_size should be a positive integer value, but"):
+            make()
+
+
 def test_parts_of_datasets() -> None:
     data = TensorDataset(X, X * 2)
     parts = random_split(data, [0.6, 0.4])

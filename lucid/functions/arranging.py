@@ -255,6 +255,8 @@ def _combination_count(n: int, r: int, with_replacement: bool) -> int:
         raise OptionError(f"combinations: Expect a non-negative number, but got {r}")
     if with_replacement:
         n = n + r - 1 if r else 0
+    if r > n:
+        return 0
     smaller = min(r, n - r)
     return math.comb(n, smaller) if smaller <= 64 else 2**64  # at least (n / smaller)**smaller
 

@@ -125,6 +125,7 @@ def resize_(input: Tensor, *sizes: Any) -> Tensor:
 
     Raises:
         ShapeError: a size is negative.
+        LucidError: the tensor requires grad.
 
     Example:
         >>> import lucid
@@ -134,6 +135,11 @@ def resize_(input: Tensor, *sizes: Any) -> Tensor:
                 [3, 0]])
     """
     shape = shape_of(sizes, "resize_")
+    if input.requires_grad:
+        raise LucidError(
+            f"resize_: cannot resize variables that require grad, such as this {input._type}\n"
+            "hint: x.detach().resize_(...), or x.reshape(...) for as many elements"
+        )
     size = prod(shape)
     kept = min(size, input._type.size)
     flat = emit(ops.reshape, (input.detach(),), shape=(input._type.size,))

@@ -239,6 +239,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
     Raises:
         OptionError: its first axis can't be cut into the groups.
+        ShapeError: it has no axis that a convolution slides along, or more than three.
 
     Example:
         >>> import lucid
@@ -247,6 +248,10 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         tensor([[0., 1., 0.],
                 [0., 0., 0.]])
     """
+    if tensor.ndim not in (3, 4, 5):
+        raise ShapeError(
+            f"dirac_: Only tensors with 3, 4, or 5 dimensions are supported, not {tensor._type}"
+        )
     if groups < 1 or tensor.shape[0] % groups:
         raise OptionError(f"dirac_: dim 0 must be divisible by groups, {tensor.shape[0]}, {groups}")
     out, channels = tensor.shape[0] // groups, tensor.shape[1]

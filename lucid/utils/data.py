@@ -469,6 +469,13 @@ class WeightedRandomSampler(Sampler):
         return self.num_samples
 
 
+def _require_batch_size(size: Any) -> None:
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise OptionError(
+            f"batch_size should be a positive integer value, but got batch_size={size!r}"
+        )
+
+
 class BatchSampler(Sampler):
     """Lists of `batch_size` of another sampler's samples.
 
@@ -479,6 +486,9 @@ class BatchSampler(Sampler):
         batch_size: how many make a batch.
         drop_last: leave a last, shorter one out.
 
+    Raises:
+        OptionError: a `batch_size` below 1.
+
     Example:
         >>> import lucid
         >>> from lucid.utils import data
@@ -487,6 +497,7 @@ class BatchSampler(Sampler):
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        _require_batch_size(batch_size)
         self.sampler = sampler
         self.batch_size = batch_size
         self.drop_last = drop_last
@@ -528,7 +539,8 @@ class DataLoader:
         pin_memory_device: accepted for PyTorch's sake. Default: ''.
 
     Raises:
-        OptionError: options that exclude each other, or a negative `num_workers`.
+        OptionError: options that exclude each other, a `batch_size` below 1, or a negative
+            `num_workers`.
 
     Example:
         >>> import lucid
@@ -563,6 +575,8 @@ class DataLoader:
             raise OptionError("num_workers option should be non-negative")
         if sampler is not None and shuffle:
             raise OptionError("sampler option is mutually exclusive with shuffle")
+        if batch_size is not None:
+            _require_batch_size(batch_size)
         self.dataset = dataset
         self.batch_size = batch_size
         self.shuffle = shuffle

@@ -50,8 +50,9 @@ def training_step() -> tuple[Any, tuple[lucid.Tensor, lucid.Tensor]]:
 def bisected(path: Path) -> Any:
     """What is found of a training step, whose file says the same as the graph."""
     step, batch = training_step()
-    assert not step.check(*batch).agrees
+    checked = step.check(*batch)
     found = lucid.debug.bisect(step, *batch, path=path)
+    assert not checked.agrees and checked.culprit == found.culprit
     assert found.graph is not None and 0 < len(found.graph.nodes) <= MOST_NODES, str(found)
     assert str(parse(path.read_text())) == str(found.graph)
     arrays = np.load(path.with_suffix(".npz"))

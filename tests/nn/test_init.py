@@ -92,3 +92,5 @@ def test_what_makes_no_sense_is_refused() -> None:
         init.kaiming_uniform_(lucid.empty(3, 3), mode="fan")
     with pytest.raises(ValueError, match=r"normal_ expects std >= 0.0, but found std -1"):
         init.normal_(lucid.empty(3), std=-1)
+    with pytest.raises(ValueError, match="Only tensors with 3, 4, or 5 dimensions are supported"):
+        init.dirac_(lucid.empty(3, 3))

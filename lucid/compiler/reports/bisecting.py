@@ -12,17 +12,22 @@ from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.legalize import LEGALIZE
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.interpret import interpret_program
-from lucid.compiler.programs.program import Program, texts_of
-from lucid.compiler.reports.checking import derivative_of, differs, watched_call, wrong_kernel
+from lucid.compiler.programs.program import Program
+from lucid.compiler.reports.checking import (
+    derivative_of,
+    differs,
+    watched_call,
+    wrong_kernel,
+    wrong_pass,
+)
 from lucid.compiler.reports.derivatives import wrong_derivative
-from lucid.ir.clone import copy_graph, rewritten
+from lucid.ir.clone import rewritten
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import every_value, interpret
 from lucid.ir.passes.pipeline import Pass, Pipeline, name_of
 from lucid.ir.reduce import reduce_graph
 from lucid.ir.selecting import part_of
 from lucid.ir.strides import contiguous_strides
-from lucid.ir.text.parser import parse
 from lucid.ir.text.printer import value_names
 from lucid.runtime.executable import compile_graph
 
@@ -67,9 +72,10 @@ def bisect(
         values = _by_name(graph, inputs)
         return _written(derivative_of(node), part_of(graph, [node]), values, path)
     before = rewritten(found.recorded, found.optimize)
-    rewrite = _wrong_pass(found, inputs)
+    rewrite = wrong_pass(found, inputs)
     if rewrite is not None:
-        culprit, before, fault = rewrite
+        culprit, before = rewrite
+        fault = _wrong_rewrite(_pass_of(found, culprit))
     else:
         recorded = found.recorded
         culprit = wrong_kernel(found, watched, lambda x: not differs(recorded, inputs, x))
@@ -110,18 +116,10 @@ def _by_name(graph: Graph, inputs: Inputs) -> Mapping[str, np.ndarray | float]:
     return values | {names[x.value]: given for x, given in live if x.kind == "live"}
 
 
-def _wrong_pass(program: Program, inputs: Inputs) -> tuple[str, Graph, Fault] | None:
-    """The first pass behind which the graph is another, the graph before it, and its fault."""
-    before = copy_graph(program.recorded)
+def _pass_of(program: Program, stage: str) -> Pass:
+    """The pass whose stage it is; a later round of it has a number behind its name."""
     passes = {name_of(run): run for run in _passes((*program.optimize.passes, LEGALIZE))}
-    for stage, text in texts_of(program.recorded, program.optimize).items():
-        graph = parse(text)
-        graph.hosts = program.recorded.hosts
-        name = stage.partition(" ")[0]
-        if name in passes and differs(before, inputs, interpret(graph, inputs)):
-            return stage, before, _wrong_rewrite(passes[name])
-        before = graph
-    return None
+    return passes[stage.partition(" ")[0]]
 
 
 def _passes(passes: Sequence[Pass]) -> Iterator[Pass]:

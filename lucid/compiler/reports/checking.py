@@ -11,14 +11,15 @@ from lucid.codegen.kernel_ir.kernel import Memory
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.program.interpret import Run, interpret_program
 from lucid.codegen.program.program import Program as Lowered
-from lucid.compiler.programs.program import Program
+from lucid.compiler.programs.program import Program, texts_of
 from lucid.compiler.reports.derivatives import wrong_derivative
 from lucid.compiler.results.outcomes import Run as Call
 from lucid.ir import ops
-from lucid.ir.clone import rewritten
+from lucid.ir.clone import copy_graph, rewritten
 from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.graph import Graph, Node
 from lucid.ir.interpret import evaluate_node, every_value, interpret
+from lucid.ir.text.parser import parse
 from lucid.ir.text.printer import value_names
 from lucid.runtime.single import SingleKernel
 from lucid.runtime.watched import WatchedStep
@@ -64,10 +65,11 @@ class Check:
 
     Attributes:
         rows: the step's results and the state that it writes.
-        culprit: where the results first differ from those of the stage before: "optimize";
-            "kernels: k3", whose kernel IR isn't what the graph says; or "native code: k3", which
-            isn't what the kernel IR says. Where all agree, "the derivative of tanh at f.py:3" if
-            that isn't what a central difference says; else empty.
+        culprit: where the results first differ from those of the stage before: a pass, as
+            `step.stages` names it, such as "cse"; "kernels: k3", whose kernel IR isn't what the
+            graph says; or "native code: k3", which isn't what the kernel IR says. Where all agree,
+            "the derivative of tanh at f.py:3" if that isn't what a central difference says; else
+            empty.
     """
 
     rows: list[Compared]
@@ -175,8 +177,21 @@ def _culprit(program: Program, watched: WatchedStep, agree: Callable[[Results], 
     """The stage before which results `agree` with the reference, and behind which they don't."""
     graph = rewritten(program.recorded, program.optimize)
     if not agree(interpret(graph, watched.inputs)):
-        return "optimize"
+        wrong = wrong_pass(program, watched.inputs)
+        return "optimize" if wrong is None else wrong[0]  # each pass may be off by a little
     return wrong_kernel(program, watched, agree)
+
+
+def wrong_pass(program: Program, inputs: Sequence[np.ndarray | float]) -> tuple[str, Graph] | None:
+    """The stage of the first pass behind which the graph means another, and the graph before it."""
+    before = copy_graph(program.recorded)
+    for stage, text in texts_of(program.recorded, program.optimize).items():
+        graph = parse(text)
+        graph.hosts = program.recorded.hosts
+        if differs(before, inputs, interpret(graph, inputs)):
+            return stage, before
+        before = graph
+    return None
 
 
 def wrong_kernel(program: Program, watched: WatchedStep, agree: Callable[[Results], bool]) -> str:

@@ -142,13 +142,13 @@ def pack_padded_sequence(
 
     Args:
         input: (l, n, …).
-        lengths: (n,), a list or a tensor.
+        lengths: (n,), a list or a tensor. Those in a tensor aren't looked at here.
         batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
         enforce_sorted: PyTorch's demand that the longest come first; any order is taken here.
             Default: True.
 
     Raises:
-        OptionError: there isn't one length for each sequence.
+        OptionError: there isn't one length for each sequence, or a listed one isn't in 1 … l.
 
     Example:
         >>> import lucid
@@ -162,6 +162,13 @@ def pack_padded_sequence(
         raise OptionError(
             f"pack_padded_sequence: expected {padded.shape[1]} lengths, got {list(counts.shape)}"
         )
+    if isinstance(lengths, (list, tuple)):
+        wrong = [length for length in lengths if not 1 <= length <= padded.shape[0]]
+        if wrong:
+            raise OptionError(
+                f"pack_padded_sequence: lengths are 1 to {padded.shape[0]}, which is how long the "
+                f"padded sequences are; got {wrong[0]}"
+            )
     return PackedSequence(padded, counts)
 
 

@@ -1,0 +1,28 @@
+"""Sizes and lengths that an operation can't have, and those that are merely nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+import lucid
+from lucid.nn.utils import rnn
+
+
+@pytest.mark.parametrize("with_replacement", [False, True])
+def test_there_are_no_combinations_of_more_than_there_is(with_replacement: bool) -> None:
+    count = 0 if with_replacement else 2
+    found = lucid.combinations(lucid.arange(count), 3, with_replacement)
+    assert found.shape == (0, 3) and found.dtype is lucid.int64
+
+
+def test_what_requires_grad_is_not_resized() -> None:
+    x = lucid.ones(3, requires_grad=True)
+    with pytest.raises(lucid.LucidError, match="cannot resize variables that require grad"):
+        x.resize_(2, 2)
+    assert x.shape == (3,)
+
+
+@pytest.mark.parametrize("length", [0, 4, -1])
+def test_a_packed_sequence_lies_in_its_padded_tensor(length: int) -> None:
+    with pytest.raises(lucid.OptionError, match=f"lengths are 1 to 3, .*; got {length}$"):
+        rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, length])
