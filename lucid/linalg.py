@@ -100,27 +100,87 @@ __all__ = [
 
 
 def inv(A: Tensor) -> Tensor:
-    """Return the inverse of square matrices. Raises `LinAlgError` for singular ones."""
+    """Return the inverse of square matrices: A @ inv(A) is the identity.
+
+    Args:
+        A: floats (..., n, n).
+
+    Raises:
+        LinAlgError: a matrix is singular.
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
+    """
     result: Tensor = Inverse.apply(matrices(A, "linalg.inv", square=True))
     return result
 
 
 def det(A: Tensor) -> Tensor:
-    """Return the determinant of square matrices."""
+    """Return the determinant of square matrices, which is 0 for singular ones.
+
+    Args:
+        A: floats (..., n, n).
+
+    Raises:
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor(-2.)
+    """
     result: Tensor = Determinant.apply(matrices(A, "linalg.det", square=True))
     return result
 
 
 def slogdet(A: Tensor) -> linalg_slogdet:
-    """Return the determinant's sign and the logarithm of its absolute value."""
+    """Return the determinant's sign and the logarithm of its absolute value, without overflow.
+
+    Of singular matrices these are 0 and -inf.
+
+    Args:
+        A: floats (..., n, n).
+
+    Raises:
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.slogdet(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        lucid.return_types.linalg_slogdet(
+        sign=tensor(-1.),
+        logabsdet=tensor(0.6931))
+    """
     return linalg_slogdet(*SignAndLogDet.apply(matrices(A, "linalg.slogdet", square=True)))
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """Return the X with A X = B, or X A = B without `left`.
 
-    B is a batch of matrices, or of vectors if it has one axis or A's batch shape and a last axis.
-    Raises: `LinAlgError` for singular matrices.
+    Shapes: B is a batch of matrices, or of vectors if it has one axis or A's batch shape and a last
+    axis; X has its shape. Batches broadcast.
+
+    Args:
+        A: floats (..., n, n).
+        B: floats of the same dtype, (..., n, k) or (..., n).
+        left: on which side of X the matrices stand. Default: True.
+
+    Raises:
+        LinAlgError: a matrix is singular.
+        ShapeError: shapes that don't fit.
+        DTypeError: A and B have different dtypes, or no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
+        tensor([1.0000, 0.5000])
     """
     a = matrices(A, "linalg.solve", square=True)
     is_vector = B.ndim == 1 or B._type.shape == a._type.shape[:-1]
@@ -135,7 +195,27 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
-    """Return the X with A X = B (X A = B without `left`); only one triangle of A is read."""
+    """Return the X with A X = B, or X A = B without `left`; only one triangle of A is read.
+
+    Args:
+        A: floats (..., n, n).
+        B: floats of the same dtype, (..., n, k).
+        upper: whether the upper triangle is read, else the lower.
+        left: on which side of X the matrices stand. Default: True.
+        unitriangular: whether the diagonal counts as 1, unread. Default: False.
+
+    Raises:
+        LinAlgError: a matrix is singular.
+        ShapeError: shapes that don't fit, a B of vectors among them.
+        DTypeError: A and B have different dtypes, or no floats.
+
+    Example:
+        >>> import lucid
+        >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
+        >>> lucid.linalg.solve_triangular(a, lucid.tensor([[5.0], [8.0]]), upper=True)
+        tensor([[1.],
+                [2.]])
+    """
     a = matrices(A, "linalg.solve_triangular", square=True)
     b = matrices(B, "linalg.solve_triangular", "B")
     if not left:
@@ -164,7 +244,26 @@ def _same_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def pinv(
     A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False
 ) -> Tensor:
-    """Return Moore and Penrose's inverse; small singular values, relative to `rtol`, count as 0."""
+    """Return Moore and Penrose's inverse, for matrices of any shape and rank.
+
+    Singular values of at most `rtol` times the largest count as 0.
+
+    Args:
+        A: floats (..., m, n).
+        atol: PyTorch's; None alone is supported. Default: None.
+        rtol: Default: None, max(m, n) times the dtype's eps.
+        hermitian: PyTorch's; whether A is symmetric, which changes nothing here. Default: False.
+
+    Raises:
+        OptionError: an `atol`.
+        ShapeError: A holds no matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
+        tensor([[0.5000, 0.0000]])
+    """
     a = matrices(A, "linalg.pinv")
     if atol is not None:
         raise OptionError("linalg.pinv: atol is not supported\nhint: use rtol")
@@ -182,7 +281,27 @@ def _cutoff(a: Tensor, rtol: float | None) -> float:
 def lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> linalg_lstsq:
-    """Return, as `solution`, the X of least norm that makes the norm of A X - B least."""
+    """Return, as `solution`, the X of least norm that makes the norm of A X - B least.
+
+    `residuals` are the sums of squared errors of each column where A has more rows than columns,
+    else empty; `rank` and `singular_values` are empty.
+
+    Args:
+        A: floats (..., m, n).
+        B: floats of the same dtype, (..., m, k) or (..., m).
+        rcond: what part of the largest singular value counts as 0. Default: None, as in `pinv`.
+        driver: LAPACK's routine in PyTorch; the SVD is used here. Default: None.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: A and B have different dtypes, or no floats.
+
+    Example:
+        >>> import lucid
+        >>> a = lucid.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+        >>> lucid.linalg.lstsq(a, lucid.tensor([1.0, 3.0, 5.0])).solution.round(decimals=3)
+        tensor([1., 2.])
+    """
     a = matrices(A, "linalg.lstsq")
     is_vector = B.ndim == 1 or B._type.shape == a._type.shape[:-1]
     b = B[..., None] if is_vector else B
@@ -198,14 +317,46 @@ def lstsq(
 
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
-    """Return the inverse of A as a map from its axes from `ind` on to those before."""
+    """Return the inverse of A as a map from its axes from `ind` on to those before.
+
+    Shapes: (*first, *last), whose sizes have the same product, gives (*last, *first).
+
+    Args:
+        A: a tensor of floats.
+        ind: how many axes come first. Default: 2.
+
+    Raises:
+        LinAlgError: the map is singular.
+        ShapeError: the products of sizes differ.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.tensorinv(lucid.eye(4).reshape(2, 2, 4)).shape
+        lucid.Size([4, 2, 2])
+    """
     first, last = A._type.shape[:ind], A._type.shape[ind:]
     flat = reshape(A, math.prod(first), math.prod(last))
     return reshape(inv(flat), (*last, *first))
 
 
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
-    """Return the X whose tensordot with A's last axes is B; `dims` are moved to the end of A."""
+    """Return the X whose tensordot with A's last axes is B: `tensordot(A, X, X.ndim) == B`.
+
+    Args:
+        A: floats (*B.shape, *X.shape), whose sizes have the same product.
+        B: floats of the same dtype.
+        dims: axes of A that are moved to its end before. Default: None.
+
+    Raises:
+        LinAlgError: the map is singular.
+        ShapeError: the products of sizes differ.
+
+    Example:
+        >>> import lucid
+        >>> a = 2 * lucid.eye(4).reshape(2, 2, 4)
+        >>> lucid.linalg.tensorsolve(a, lucid.ones(2, 2))
+        tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
     if dims is not None:
         A = movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     unknown = A._type.shape[B.ndim :]
@@ -219,7 +370,22 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """Return the lower triangular L with L L^T = A, or its transpose.
 
-    Raises: `LinAlgError` for matrices that aren't positive definite.
+    One triangle of A is read: the lower, with `upper` the upper.
+
+    Args:
+        A: symmetric positive definite matrices of floats (..., n, n).
+        upper: whether to return L^T. Default: False.
+
+    Raises:
+        LinAlgError: a matrix isn't positive definite.
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
+        tensor([[2., 0.],
+                [1., 1.]])
     """
     a = matrices(A, "linalg.cholesky", square=True)
     factor: Tensor = Cholesky.apply(a.mT if upper else a)
@@ -245,14 +411,47 @@ def _info(name: str, A: Tensor, function: Any) -> Tensor:
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False
 ) -> linalg_cholesky_ex:
-    """Return (L, info); where info isn't 0, L is NaN. Eager only."""
+    """Return (L, info) without an error: where a matrix isn't positive definite, L is NaN.
+
+    info is 0 for each matrix that has an L, and 1 for others.
+
+    Args:
+        A: symmetric matrices of floats (..., n, n).
+        upper: whether to return L^T. Default: False.
+        check_errors: PyTorch's; nothing is raised all the same. Default: False.
+
+    Raises:
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
+        tensor([0, 1], dtype=lucid.int32)
+    """
     a = matrices(A, "linalg.cholesky_ex", square=True)
     found = _checked("cholesky_ex", a, np.linalg.cholesky, lambda x: cholesky(x, upper=upper))
     return linalg_cholesky_ex(*found)
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
-    """Return (inverse, info); where info isn't 0, the inverse is NaN. Eager only."""
+    """Return (inverse, info) without an error: where a matrix is singular, the inverse is NaN.
+
+    info is 0 for each matrix that has an inverse, and 1 for others.
+
+    Args:
+        A: floats (..., n, n).
+        check_errors: PyTorch's; nothing is raised all the same. Default: False.
+
+    Raises:
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
+        tensor([0, 1], dtype=lucid.int32)
+    """
     a = matrices(A, "linalg.inv_ex", square=True)
     return linalg_inv_ex(*_checked("inv_ex", a, np.linalg.inv, inv))
 
@@ -267,29 +466,112 @@ def _checked(name: str, a: Tensor, function: Any, result: Any) -> tuple[Tensor, 
 
 
 def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
-    """Return eigenvalues, ascending, and eigenvectors (columns) of symmetric matrices."""
+    """Return eigenvalues, ascending, and eigenvectors (columns) of symmetric matrices.
+
+    A = Q diag(L) Q^T; the sign of each column is LAPACK's choice.
+
+    Args:
+        A: floats (..., n, n).
+        UPLO: which triangle is read: "L" or "U". Default: "L".
+
+    Raises:
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+        ValueError: another `UPLO`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
+        tensor([1., 3.])
+    """
     return linalg_eigh(*SymmetricEigen.apply(matrices(A, "linalg.eigh", square=True), UPLO))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
-    """Return the eigenvalues of symmetric matrices, ascending."""
+    """Return the eigenvalues of symmetric matrices in ascending order.
+
+    Args:
+        A: floats (..., n, n).
+        UPLO: which triangle is read: "L" or "U". Default: "L".
+
+    Raises:
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+        ValueError: another `UPLO`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
+        tensor([1., 3.])
+    """
     return eigh(A, UPLO).eigenvalues
 
 
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> linalg_svd:
-    """Return U, S, Vh with A = U diag(S) Vh, S descending; reduced without `full_matrices`."""
+    """Return U, S, Vh with A = U diag(S) Vh, where U and Vh are orthogonal and S descends.
+
+    Shapes: (..., m, n) gives (..., m, m), (..., k), (..., n, n), with k = min(m, n); without
+    `full_matrices` U is (..., m, k) and Vh (..., k, n).
+
+    Args:
+        A: floats (..., m, n).
+        full_matrices: whether U and Vh are square. Default: True.
+        driver: PyTorch's choice of a routine, without a meaning here. Default: None.
+
+    Raises:
+        LinAlgError: the iteration doesn't converge, as with NaN.
+        ShapeError: A holds no matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
+        >>> u.shape, s, vh.shape
+        (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
+    """
     return linalg_svd(*SingularValues.apply(matrices(A, "linalg.svd"), bool(full_matrices)))
 
 
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
-    """Return the singular values, descending."""
+    """Return the singular values of matrices in descending order.
+
+    Args:
+        A: floats (..., m, n).
+        driver: PyTorch's choice of a routine, without a meaning here. Default: None.
+
+    Raises:
+        LinAlgError: the iteration doesn't converge, as with NaN.
+        ShapeError: A holds no matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
+        tensor([3., 2.])
+    """
     return svd(A, False).S
 
 
 def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     """Return Q, with orthonormal columns, and the upper triangular R, with Q R = A.
 
-    mode: "reduced", "complete" or "r", whose Q is empty.
+    Shapes: (..., m, n) gives (..., m, k) and (..., k, n), with k = min(m, n), or m if "complete".
+
+    Args:
+        A: floats (..., m, n).
+        mode: "reduced", "complete", or "r", whose Q is empty. Default: "reduced".
+
+    Raises:
+        OptionError: another `mode`.
+        ShapeError: A holds no matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
+        >>> (q @ r).round(decimals=3)
+        tensor([[3., 1.],
+                [4., 2.]])
     """
     a = matrices(A, "linalg.qr")
     if mode not in ("reduced", "complete", "r"):
@@ -301,7 +583,28 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
 
 
 def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
-    """Return P, L and U with A = P L U: a permutation, unit lower and upper triangular."""
+    """Return P, L and U with A = P L U: a permutation, unit lower and upper triangular.
+
+    Args:
+        A: floats (..., m, n), which may be singular.
+        pivot: whether rows are exchanged; True alone is supported. Default: True.
+
+    Raises:
+        OptionError: without `pivot`.
+        ShapeError: A holds no matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+        lucid.return_types.linalg_lu(
+        P=tensor([[0., 1.],
+                [1., 0.]]),
+        L=tensor([[1., 0.],
+                [0., 1.]]),
+        U=tensor([[1., 3.],
+                [0., 2.]]))
+    """
     _check_pivot("linalg.lu", pivot)
     packed, _, order = Factor.apply(matrices(A, "linalg.lu"), False)
     lower, upper = unpacked(packed)
@@ -333,7 +636,29 @@ def _check_pivots(pivots: Tensor, packed: Tensor) -> None:
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
-    """Return L and U in one matrix, and LAPACK's pivots. Raises `LinAlgError` for singular ones."""
+    """Return L and U in one matrix, and LAPACK's pivots, for `lu_solve`.
+
+    U is the upper triangle, L what is below it, with an implied diagonal of 1. Row i was exchanged
+    with row pivots[i] - 1, an int32, in turn.
+
+    Args:
+        A: floats (..., m, n).
+        pivot: whether rows are exchanged; True alone is supported. Default: True.
+
+    Raises:
+        LinAlgError: a matrix is singular.
+        OptionError: without `pivot`.
+        ShapeError: A holds no matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+        lucid.return_types.linalg_lu_factor(
+        LU=tensor([[1., 3.],
+                [0., 2.]]),
+        pivots=tensor([2, 2], dtype=lucid.int32))
+    """
     _check_pivot("linalg.lu_factor", pivot)
     return linalg_lu_factor(*Factor.apply(matrices(A, "linalg.lu_factor"), True)[:2])
 
@@ -341,7 +666,26 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
 def lu_factor_ex(
     A: Tensor, *, pivot: bool = True, check_errors: bool = False
 ) -> linalg_lu_factor_ex:
-    """Return L and U in one matrix, pivots, and the first zero on U's diagonal, from 1; else 0."""
+    """Return L and U in one matrix, pivots, and info: the first zero on the diagonal of U.
+
+    It counts from 1, and is 0 where there is none.
+
+    Args:
+        A: floats (..., m, n).
+        pivot: whether rows are exchanged; True alone is supported. Default: True.
+        check_errors: whether a singular matrix is an error. Default: False.
+
+    Raises:
+        LinAlgError: a matrix is singular, with `check_errors`.
+        OptionError: without `pivot`.
+        ShapeError: A holds no matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
+        tensor(2, dtype=lucid.int32)
+    """
     _check_pivot("linalg.lu_factor_ex", pivot)
     a = matrices(A, "linalg.lu_factor_ex")
     packed, pivots, _ = Factor.apply(a, bool(check_errors))
@@ -353,9 +697,25 @@ def lu_factor_ex(
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """Return the X with A X = B (X A = B without `left`), by what `lu_factor` gave for A.
+    """Return the X with A X = B, or X A = B without `left`, by what `lu_factor` gave for A.
 
-    adjoint: with A transposed.
+    Args:
+        LU: floats (..., n, n), both triangles in one matrix.
+        pivots: int32 (..., n).
+        B: floats of the same dtype, (..., n, k).
+        left: on which side of X the matrices stand. Default: True.
+        adjoint: whether to solve with A transposed. Default: False.
+
+    Raises:
+        ShapeError: shapes that don't fit, a B of vectors among them.
+        DTypeError: LU and B have different dtypes, or pivots aren't int32.
+
+    Example:
+        >>> import lucid
+        >>> lu, pivots = lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+        >>> lucid.linalg.lu_solve(lu, pivots, lucid.tensor([[4.0], [7.0]]))
+        tensor([[1.],
+                [2.]])
     """
     packed = matrices(LU, "linalg.lu_solve", "LU", square=True)
     b = matrices(B, "linalg.lu_solve", "B")
@@ -378,13 +738,38 @@ def lu_solve(
 
 
 def matrix_exp(A: Tensor) -> Tensor:
-    """Return the exponential of square matrices."""
+    """Return the exponential of square matrices, the sum of A^k / k! over all k.
+
+    Args:
+        A: floats (..., n, n).
+
+    Raises:
+        ShapeError: A holds no square matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
+        tensor([[1., 1.],
+                [0., 1.]])
+    """
     result: Tensor = MatrixExponential.apply(matrices(A, "linalg.matrix_exp", square=True))
     return result
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """Return the powers 0 to N - 1 of the elements of vectors, along a new last axis."""
+    """Return the powers 0 to N - 1 of the elements of vectors, along a new last axis.
+
+    Args:
+        x: (..., n), of numbers.
+        N: how many powers. Default: None, as many as the vectors have elements.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.vander(lucid.tensor([2, 3]), N=3)
+        tensor([[1, 2, 4],
+                [1, 3, 9]])
+    """
     powers: Tensor = x[..., None] ** arange(x._type.shape[-1] if N is None else N)
     return powers
 
@@ -392,7 +777,24 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 def matrix_rank(
     A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False
 ) -> Tensor:
-    """Return how many singular values are above `atol` and `rtol` times the largest."""
+    """Return how many singular values are above both `atol` and `rtol` times the largest, as int64.
+
+    Args:
+        A: floats (..., m, n).
+        atol: an absolute bound. Default: None, 0.
+        rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
+            `atol`.
+        hermitian: PyTorch's; whether A is symmetric, which changes nothing here. Default: False.
+
+    Raises:
+        ShapeError: A holds no matrices.
+        DTypeError: A holds no floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
+        tensor(1)
+    """
     a = matrices(A, "linalg.matrix_rank").detach()
     values = svdvals(a)
     limit = values.amax(-1, keepdim=True) * (0.0 if rtol is None and atol else _cutoff(a, rtol))
@@ -403,7 +805,22 @@ def matrix_rank(
 
 
 def cond(A: Tensor, p: Any = None) -> Tensor:
-    """Return the condition number of matrices in the norm `p`, 2 by default."""
+    """Return the condition number of matrices: the norm of A times the norm of its inverse.
+
+    Args:
+        A: floats (..., m, n); square unless `p` is 2 or -2.
+        p: an order as in `matrix_norm`. Default: None, 2.
+
+    Raises:
+        LinAlgError: a matrix is singular, unless `p` is 2 or -2.
+        OptionError: another order.
+        ShapeError: matrices that aren't square, unless `p` is 2 or -2.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.cond(lucid.tensor([[4.0, 0.0], [0.0, 2.0]]))
+        tensor(2.)
+    """
     a = matrices(A, "linalg.cond")
     if p in (None, 2, -2):
         values = svdvals(a)

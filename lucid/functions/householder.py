@@ -15,11 +15,23 @@ from lucid.ir.errors import DTypeError, ShapeError
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """Return the first columns of H_1 H_2 … H_k, with H_i = I - tau_i v_i v_i^T.
 
-    A: (..., m, n), m >= n; v_i is column i below the diagonal, 1 on it, 0 above.
-    tau: (..., k), k <= n.
-
     The product is I - V T V^T with T^-1 = diag(1/tau) + the part of V^T V above the diagonal.
     Reference: Joffrain et al., "Accumulating Householder Transformations, Revisited", 2006.
+
+    Args:
+        A: floats (..., m, n), m >= n; v_i is column i below the diagonal, 1 on it, 0 above.
+        tau: floats (..., k), k <= n.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: A and tau have different dtypes, or no floats.
+
+    Example:
+        >>> import lucid
+        >>> a = lucid.tensor([[1.0], [1.0]])
+        >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
+        tensor([[ 0.],
+                [-1.]])
     """
     a = matrices(A, "linalg.householder_product")
     rows, columns = a._type.shape[-2:]

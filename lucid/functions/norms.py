@@ -24,7 +24,29 @@ def vector_norm(
     *,
     dtype: DType | None = None,
 ) -> Tensor:
-    """Return the norm of order `ord` over `dim`, of all elements by default."""
+    """Return the norm of order `ord` over `dim`, of all elements by default.
+
+    It is `sum(abs(x)**ord)**(1 / ord)`; inf and -inf are the greatest and the smallest absolute
+    value, 0 the number of elements that aren't 0.
+
+    Args:
+        x: a tensor of floats, unless `dtype` makes it one.
+        ord: the order, a number. Default: 2.
+        dim: an axis or several, which the result lacks. Default: None, all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        DTypeError: integers or bools without a `dtype` of floats.
+        OptionError: a string but "fro".
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]))
+        tensor(5.)
+        >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]), 1)
+        tensor(7.)
+    """
     return _norm(x, ord, dim, keepdim, dtype=dtype)
 
 
@@ -32,10 +54,26 @@ def vector_norm(
 def matrix_norm(
     A: Tensor, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False
 ) -> Tensor:
-    """Return the norm of matrices.
+    """Return the norm of matrices: of their elements, sums or singular values.
 
-    ord: "fro" (Frobenius); 1, -1, inf, -inf (of their sums of absolute values); "nuc", 2, -2 (the
-    sum, the largest, the smallest singular value).
+    Args:
+        A: a tensor of floats.
+        ord: "fro" (Frobenius); 1, -1 (the largest, the smallest of the columns' sums of absolute
+            values); inf, -inf (of the rows'); "nuc", 2, -2 (the sum, the largest, the smallest
+            singular value).
+            Default: "fro".
+        dim: the axes of rows and columns, which the result lacks. Default: (-2, -1).
+        keepdim: whether the axes stay, with size 1. Default: False.
+
+    Raises:
+        OptionError: another `ord`.
+        DTypeError: integers or bools.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
+        tensor(6.)
     """
     if ord == "fro":
         return _norm(A, 2, dim, keepdim)
@@ -78,8 +116,26 @@ def norm(
 ) -> Tensor:
     """Return the norm of vectors or matrices, by how many axes are named.
 
-    Without `ord` the 2-norm of all elements; with `ord` and without `dim` that of a vector or
-    matrix, by the tensor's rank. Raises: `OptionError` for more axes.
+    Without `ord` it is the 2-norm of all elements; with `ord` and without `dim` that of a vector or
+    matrix, by the tensor's rank. One axis is as `vector_norm`, two are as `matrix_norm`.
+
+    Args:
+        A: a tensor of floats, unless `dtype` makes it one.
+        ord: the order. Default: None.
+        dim: an axis or two, which the result lacks. Default: None, all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        DTypeError: integers or bools without a `dtype` of floats.
+        OptionError: an `ord` for more than two axes, or one that there isn't.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 2, dim=1)
+        tensor([ 5., 10.])
+        >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
+        tensor(7.)
     """
     x = A if dtype is None else A.to(dtype)
     if ord is None:
@@ -94,5 +150,19 @@ def norm(
 
 @numpy_names
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Return the sums of products along `dim`, broadcast."""
+    """Return the sums of products along `dim`, of vectors that broadcast.
+
+    Args:
+        x: a tensor of numbers.
+        y: another one.
+        dim: the axis of the vectors' elements, which the result lacks. Default: -1.
+
+    Raises:
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+        tensor([21., 43.])
+    """
     return (x * y).sum(dim)

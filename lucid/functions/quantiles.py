@@ -23,7 +23,25 @@ from lucid.tensor.core import constant, emit
 
 @numpy_names
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
-    """Return (values, indices) of the k-th smallest element along `dim`, counted from 1."""
+    """Return (values, indices) of the k-th smallest element along `dim`, counted from 1.
+
+    Args:
+        input: a tensor of any dtype.
+        k: which one, from 1 to the size of the axis.
+        dim: the axis to look along, which the results lack. Default: -1.
+        keepdim: whether the axis stays, with size 1. Default: False.
+
+    Raises:
+        OptionError: there is no such element.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
+        lucid.return_types.kthvalue(
+        values=tensor(3.),
+        indices=tensor(0))
+    """
     x = tensor_of(input, "kthvalue")
     axis = axis_of(dim, x.ndim, "kthvalue")
     size = x._type.shape[axis] if x.ndim else 1
@@ -46,13 +64,49 @@ def _at(kind: type[Kind], x: Tensor, indices: Tensor, axis: int, keepdim: bool) 
 
 @numpy_names
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Return the lower median of all elements, or (values, indices) along `dim`; a NaN wins."""
+    """Return the median of all elements, or (values, indices) along `dim`.
+
+    Of an even number it is the lower one of the two in the middle. A NaN among them is the result.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
+        keepdim: whether the axis stays, with size 1. Default: False.
+
+    Raises:
+        OptionError: there are no elements.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
+        tensor(2.)
+        >>> lucid.median(lucid.tensor([[1, 5, 3], [9, 7, 8]]), 1)
+        lucid.return_types.median(
+        values=tensor([3, 8]),
+        indices=tensor([2, 2]))
+    """
     return _median(return_types.median, input, dim, keepdim)
 
 
 @numpy_names
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """As `median`, of the elements that are no NaN."""
+    """Return the `median` of the elements that are no NaN; of NaN alone it is NaN.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
+        keepdim: whether the axis stays, with size 1. Default: False.
+
+    Raises:
+        OptionError: there are no elements.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
+        tensor(2.)
+    """
     return _median(return_types.nanmedian, input, dim, keepdim)
 
 
@@ -88,10 +142,29 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> Tensor:
-    """Return the q-quantiles along `dim`, or of all elements; a NaN wins.
+    """Return the q-quantiles along `dim`, or of all elements; a NaN among them is the result.
 
-    Shapes: a vector of `q` adds a first axis. interpolation: "linear", "lower", "higher",
-    "midpoint" or "nearest", where the place is between two elements.
+    The place is `q * (n - 1)` among n elements in order. Shapes: a vector of `q` adds a first axis.
+
+    Args:
+        input: a tensor of floats.
+        q: a number in [0, 1], or a 0-d tensor or vector of such.
+        dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
+        keepdim: whether the axis stays, with size 1. Default: False.
+        interpolation: where the place is between two elements: "linear", "lower", "higher",
+            "midpoint" or "nearest". Default: "linear".
+
+    Raises:
+        DTypeError: integers or bools.
+        OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
+        ShapeError: `q` has more than one axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), lucid.tensor([0.5, 0.75]))
+        tensor([2., 3.])
+        >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), 0.75, interpolation="lower")
+        tensor(2.)
     """
     return _quantile(input, q, dim, keepdim, interpolation, "quantile")
 
@@ -105,7 +178,26 @@ def nanquantile(
     *,
     interpolation: str = "linear",
 ) -> Tensor:
-    """As `quantile`, of the elements that are no NaN."""
+    """Return the `quantile` of the elements that are no NaN; of NaN alone it is NaN.
+
+    Args:
+        input: a tensor of floats.
+        q: a number in [0, 1], or a 0-d tensor or vector of such.
+        dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
+        keepdim: whether the axis stays, with size 1. Default: False.
+        interpolation: where the place is between two elements: "linear", "lower", "higher",
+            "midpoint" or "nearest". Default: "linear".
+
+    Raises:
+        DTypeError: integers or bools.
+        OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
+        ShapeError: `q` has more than one axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
+        tensor(1.5000)
+    """
     return _quantile(input, q, dim, keepdim, interpolation, "nanquantile")
 
 
@@ -184,8 +276,26 @@ def searchsorted(
 ) -> Tensor:
     """Return where each element belongs in a sorted row, so that the row stays sorted.
 
-    Shapes: a row (n,) for any input, or rows (..., n) for inputs (..., m).
-    right: behind equal elements instead of before them; `side` "left" or "right" says the same.
+    Shapes: a row (n,) for any input, or rows (..., n) for inputs (..., m); the result has that of
+    the input. dtype: int64.
+
+    Args:
+        sorted_sequence: the rows, in ascending order, which isn't checked; NaN is greatest.
+        input: a tensor or a number.
+        out_int32: whether the result is int32. Default: False.
+        right: whether behind equal elements instead of before them. Default: False.
+        side: "right" for `right=True`; "left" changes nothing. Default: None.
+
+    Raises:
+        OptionError: another `side`.
+        ShapeError: the leading axes differ, or the row is 0-d.
+
+    Example:
+        >>> import lucid
+        >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([0, 3, 9]))
+        tensor([0, 1, 3])
+        >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), 3, right=True)
+        tensor(2)
     """
     if side not in (None, "left", "right"):
         raise OptionError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
@@ -226,12 +336,41 @@ def _bisected(row: Tensor, wanted: Tensor, right: bool) -> Tensor:
 def bucketize(
     input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """Return the number of the bucket that each element falls into, between sorted boundaries."""
+    """Return the number of the bucket that each element falls into, between sorted boundaries.
+
+    Element x falls into bucket i if `boundaries[i - 1] < x <= boundaries[i]`.
+
+    Args:
+        input: a tensor or a number.
+        boundaries: a vector in ascending order, which isn't checked.
+        out_int32: whether the result is int32 instead of int64. Default: False.
+        right: whether a boundary belongs to the bucket above it. Default: False.
+
+    Raises:
+        ShapeError: boundaries without an axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
+        tensor([0, 1, 2])
+    """
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
-    """Return whether each element is among the test elements."""
+    """Return whether each element is among the test elements; a NaN is not.
+
+    Args:
+        elements: a tensor or a number.
+        test_elements: what they are compared with, of any shape, likewise.
+        invert: whether it tells those that aren't among them. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> lucid.isin(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([2, 4, 6]))
+        tensor([[False,  True],
+                [False,  True]])
+    """
     x, among = promoted(elements, test_elements, "isin")
     flat = _vector(among)
     found: Tensor = (unsqueeze(x, -1) == flat).any(-1)

@@ -60,11 +60,26 @@ def _summable(input: Any, dtype: DType | None, op: str) -> Tensor:
 def sum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """Sum over `dim`, all axes by default; integers and bools are summed as int64.
+    """Return the sum over `dim`, of all elements by default; of nothing it is 0.
 
-    >>> import lucid
-    >>> lucid.ones(2, 3).sum(1)
-    tensor([3., 3.])
+    Integers and bools are summed as int64, floats in their own dtype.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: an axis or several, which the result lacks. Default: None, all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+        OptionError: an axis is named twice.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sum(lucid.ones(2, 3), 1)
+        tensor([3., 3.])
+        >>> lucid.sum(lucid.tensor([True, True, False]))
+        tensor(2)
     """
     x = _summable(input, dtype, "sum")
     axes = axes_of(dim, x.ndim, "sum")
@@ -77,7 +92,23 @@ def sum(
 def mean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """Average over `dim`, all axes by default; NaN of nothing. Raises `DTypeError` for integers."""
+    """Return the average over `dim`, of all elements by default; of nothing it is NaN.
+
+    Args:
+        input: a tensor of floats, unless `dtype` makes it one.
+        dim: an axis or several, which the result lacks. Default: None, all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        DTypeError: integers or bools without a `dtype` of floats.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.mean(lucid.tensor([[1.0, 2.0], [3.0, 6.0]]), 0)
+        tensor([2., 4.])
+    """
     x = tensor_of(input, "mean")
     if dtype is not None:
         x = _summable(x, dtype, "mean")
@@ -104,7 +135,25 @@ def _require_float(x: Tensor, op: str) -> None:
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """Multiply over `dim`, all axes by default; integers and bools as int64."""
+    """Return the product over `dim`, of all elements by default; of nothing it is 1.
+
+    Integers and bools are multiplied as int64, floats in their own dtype.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: one axis, which the result lacks. Default: None, all of them.
+        keepdim: whether the axis stays, with size 1. Default: False.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        ArgumentError: several axes.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.prod(lucid.tensor([[1, 2], [3, 4]]), 1)
+        tensor([ 2, 12])
+    """
     x = _summable(input, dtype, "prod")
     if dim is not None:
         axis_of(dim, x.ndim, "prod")
@@ -117,25 +166,74 @@ def prod(
 
 @numpy_names
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Greatest element over `dim`, all axes by default; equal ones share the gradient."""
+    """Return the greatest element over `dim`, of all by default; NaN where there is one.
+
+    Equal ones share the gradient, unlike those of `max` along an axis.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: an axis or several, which the result lacks. Default: (), all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+
+    Raises:
+        ShapeError: an axis has no elements.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.amax(lucid.tensor([[1, 5], [7, 2]]), 1)
+        tensor([5, 7])
+    """
     x = tensor_of(input, "amax")
     return _reduced(ops.amax, x, axes_of(dim, x.ndim, "amax"), keepdim)
 
 
 @numpy_names
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Smallest element over `dim`, all axes by default; equal ones share the gradient."""
+    """Return the smallest element over `dim`, of all by default; NaN where there is one.
+
+    Equal ones share the gradient, unlike those of `min` along an axis.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: an axis or several, which the result lacks. Default: (), all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+
+    Raises:
+        ShapeError: an axis has no elements.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.amin(lucid.tensor([[1, 5], [7, 2]]), 1)
+        tensor([1, 2])
+    """
     x = tensor_of(input, "amin")
     return _reduced(ops.amin, x, axes_of(dim, x.ndim, "amin"), keepdim)
 
 
 @numpy_names
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """Greatest element of all; along `dim` (values, indices); or elementwise of two tensors.
+    """Return the greatest element of all, or (values, indices) along `dim`, or of two tensors.
 
-    >>> import lucid
-    >>> lucid.tensor([[1, 5], [7, 2]]).max(1).indices
-    tensor([1, 0])
+    Along an axis the index is that of the first one among equals, which gets the gradient.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis, which the results lack, or in its place the other tensor. Default: None.
+        keepdim: whether the axis stays, with size 1. Default: False.
+        other: a second tensor; then this is `maximum`. Default: None.
+
+    Raises:
+        ArgumentError: both `dim` and `other`, or `keepdim` without a `dim`.
+        ShapeError: an axis has no elements.
+
+    Example:
+        >>> import lucid
+        >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]))
+        tensor(7)
+        >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]), 1).indices
+        tensor([1, 0])
     """
     how = ops.amax, ops.argmax, maximum
     return _extremum(return_types.max, input, dim, keepdim, other, how)
@@ -143,7 +241,27 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
 @numpy_names
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """Smallest element of all; along `dim` (values, indices); or elementwise of two tensors."""
+    """Return the smallest element of all, or (values, indices) along `dim`, or of two tensors.
+
+    Along an axis the index is that of the first one among equals, which gets the gradient.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis, which the results lack, or in its place the other tensor. Default: None.
+        keepdim: whether the axis stays, with size 1. Default: False.
+        other: a second tensor; then this is `minimum`. Default: None.
+
+    Raises:
+        ArgumentError: both `dim` and `other`, or `keepdim` without a `dim`.
+        ShapeError: an axis has no elements.
+
+    Example:
+        >>> import lucid
+        >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]))
+        tensor(1)
+        >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]), 1).indices
+        tensor([0, 1])
+    """
     how = ops.amin, ops.argmin, minimum
     return _extremum(return_types.min, input, dim, keepdim, other, how)
 
@@ -188,13 +306,51 @@ def _picked(kind: type[Kind], x: Tensor, indices: Tensor, axis: int, keepdim: bo
 
 @numpy_names
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Index of the first greatest element along `dim`, or of the flattened tensor; NaN wins."""
+    """Return the index of the first greatest element along `dim`, or of the flattened tensor.
+
+    A NaN counts as greater than all else. dtype: int64.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: one axis, which the result lacks. Default: None, the tensor in row-major order.
+        keepdim: whether the axis stays, with size 1. Default: False.
+
+    Raises:
+        ShapeError: an axis has no elements.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]), 1)
+        tensor([1, 0])
+        >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]))
+        tensor(2)
+    """
     return _position(ops.argmax, input, dim, keepdim)
 
 
 @numpy_names
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Index of the first smallest element along `dim`, or of the flattened tensor; NaN wins."""
+    """Return the index of the first smallest element along `dim`, or of the flattened tensor.
+
+    A NaN counts as smaller than all else. dtype: int64.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: one axis, which the result lacks. Default: None, the tensor in row-major order.
+        keepdim: whether the axis stays, with size 1. Default: False.
+
+    Raises:
+        ShapeError: an axis has no elements.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]), 1)
+        tensor([0, 1])
+        >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]))
+        tensor(0)
+    """
     return _position(ops.argmin, input, dim, keepdim)
 
 
@@ -216,7 +372,23 @@ def _position(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 
 @numpy_names
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element over `dim` is true, that is, not zero; of uint8 a uint8, as PyTorch's."""
+    """Return whether any element over `dim` is true, that is, not zero; of nothing it is False.
+
+    dtype: bool; of uint8 a uint8, as PyTorch's.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: an axis or several, which the result lacks. Default: None, all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.any(lucid.tensor([[0, 2], [0, 0]]), 1)
+        tensor([ True, False])
+    """
     x = truth(tensor_of(input, "any"), "any")
     found = _reduced(ops.any, x, axes_of(dim, x.ndim, "any"), keepdim)
     return emit(ops.cast, (found,), dtype=u8) if input.dtype is u8 else found
@@ -224,7 +396,23 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 @numpy_names
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements over `dim` are true; of nothing, True; of uint8 a uint8."""
+    """Return whether all elements over `dim` are true, that is, not zero; of nothing it is True.
+
+    dtype: bool; of uint8 a uint8, as PyTorch's.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: an axis or several, which the result lacks. Default: None, all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.all(lucid.tensor([[3, 2], [0, 1]]), 1)
+        tensor([ True, False])
+    """
     x = truth(tensor_of(input, "all"), "all")
     found = _reduced(ops.all, x, axes_of(dim, x.ndim, "all"), keepdim)
     return emit(ops.cast, (found,), dtype=u8) if input.dtype is u8 else found
@@ -232,7 +420,20 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 @numpy_names
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
-    """Number of elements over `dim` that are not zero, int64."""
+    """Return how many elements over `dim` are not zero, as int64; a NaN is not zero.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: an axis or several, which the result lacks. Default: None, all of them.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.count_nonzero(lucid.tensor([[0, 2], [3, 4]]), 0)
+        tensor([1, 2])
+    """
     return sum(truth(tensor_of(input, "count_nonzero"), "count_nonzero"), dim)
 
 
@@ -248,9 +449,28 @@ def var(
     *,
     correction: float | None = None,
 ) -> Tensor:
-    """Variance over `dim`: squared distances to the mean over `n - correction`, 1 by default.
+    """Return the variance over `dim`, of all elements by default.
 
-    `unbiased=False` is `correction=0`; `x.var(False)` is read as this, as in PyTorch.
+    It is the sum of the squared distances to the mean, divided by `n - correction`.
+
+    Where `n` isn't above `correction` it is NaN or an infinity.
+
+    Args:
+        input: a tensor of floats.
+        dim: an axis or several, which the result lacks. Default: None, all of them. A bool in its
+            place is read as `unbiased`, as in PyTorch.
+        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        correction: what is taken off the number of elements. Default: None, 1.
+
+    Raises:
+        DTypeError: integers or bools.
+        ArgumentError: both `unbiased` and `correction`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.var(lucid.tensor([1.0, 2.0, 3.0, 4.0]), correction=0)
+        tensor(1.2500)
     """
     return var_mean(input, dim, unbiased, keepdim, correction=correction)[0]
 
@@ -264,7 +484,25 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the variance and the mean, see `var`."""
+    """Return the variance and the mean over `dim`, in this order; see `var`.
+
+    Args:
+        input: a tensor of floats.
+        dim: an axis or several, which the results lack. Default: None, all of them. A bool in its
+            place is read as `unbiased`, as in PyTorch.
+        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        correction: what is taken off the number of elements. Default: None, 1.
+
+    Raises:
+        DTypeError: integers or bools.
+        ArgumentError: both `unbiased` and `correction`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.var_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
+        (tensor([2., 2.]), tensor([2., 3.]))
+    """
     x = tensor_of(input, "var")
     _require_float(x, "var")
     if isinstance(dim, bool):
@@ -292,7 +530,27 @@ def std(
     *,
     correction: float | None = None,
 ) -> Tensor:
-    """Standard deviation over `dim`, see `var`; where it is 0, so is its derivative."""
+    """Return the standard deviation over `dim`, the square root of `var`.
+
+    Where it is 0, so is its derivative.
+
+    Args:
+        input: a tensor of floats.
+        dim: an axis or several, which the result lacks. Default: None, all of them. A bool in its
+            place is read as `unbiased`, as in PyTorch.
+        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        correction: what is taken off the number of elements. Default: None, 1.
+
+    Raises:
+        DTypeError: integers or bools.
+        ArgumentError: both `unbiased` and `correction`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.std(lucid.tensor([1.0, 2.0, 3.0]))
+        tensor(1.)
+    """
     return _root(var(input, dim, unbiased, keepdim, correction=correction))
 
 
@@ -305,7 +563,25 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the standard deviation and the mean, see `var`."""
+    """Return the standard deviation and the mean over `dim`, in this order; see `std`.
+
+    Args:
+        input: a tensor of floats.
+        dim: an axis or several, which the results lack. Default: None, all of them. A bool in its
+            place is read as `unbiased`, as in PyTorch.
+        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        correction: what is taken off the number of elements. Default: None, 1.
+
+    Raises:
+        DTypeError: integers or bools.
+        ArgumentError: both `unbiased` and `correction`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.std_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
+        (tensor([1.4142, 1.4142]), tensor([2., 3.]))
+    """
     spread, center = var_mean(input, dim, unbiased, keepdim, correction=correction)
     return _root(spread), center
 
@@ -325,9 +601,29 @@ def norm(
     *,
     dtype: DType | None = None,
 ) -> Tensor:
-    """Return the p-norm over `dim`, all axes by default: 2 ("fro"), 1, 0, inf, -inf or any p.
+    """Return the p-norm over `dim`, of all elements by default: `sum(abs(input)**p)**(1 / p)`.
 
-    The derivative at 0 is 0. Raises: `DTypeError` for integers, `OptionError` for other names.
+    inf is the greatest absolute value, -inf the smallest, 0 the number of elements that aren't 0.
+    The derivative of the 2-norm at 0 is 0.
+
+    Args:
+        input: a tensor of floats, unless `dtype` makes it one.
+        p: a number; "fro" and None are 2. Default: "fro".
+        dim: an axis or several, which the result lacks. Default: None, all of them.
+        keepdim: whether the axes stay, with size 1. Default: False.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        DTypeError: integers or bools without a `dtype` of floats.
+        OptionError: another string as `p`, "nuc" included.
+        ShapeError: inf or -inf over an axis without elements.
+
+    Example:
+        >>> import lucid
+        >>> lucid.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
+        tensor([ 5., 10.])
+        >>> lucid.norm(lucid.tensor([3.0, -4.0]), 1)
+        tensor(7.)
     """
     x = tensor_of(input, "norm")
     if dtype is not None:
@@ -353,7 +649,22 @@ def norm(
 
 @numpy_names
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
-    """Return `log(sum(exp(input)))` over `dim`, without overflow."""
+    """Return `log(sum(exp(input)))` over `dim`, computed without overflow.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+        dim: an axis or several, which the result lacks.
+        keepdim: whether the axes stay, with size 1. Default: False.
+
+    Raises:
+        ShapeError: an axis has no elements.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.logsumexp(lucid.tensor([1000.0, 1000.0]), 0)
+        tensor(1000.6932)
+    """
     x = tensor_of(input, "logsumexp")
     if x._type.dtype.kind != "float":
         x = floating(x, "logsumexp")
@@ -372,7 +683,24 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
 @numpy_names
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """Running sums along `dim`; integers and bools as int64."""
+    """Return the running sums along `dim`: element i is the sum of elements 0 to i.
+
+    Integers and bools are summed as int64, floats in their own dtype.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis to go along, which keeps its size.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cumsum(lucid.tensor([[1, 2, 3], [4, 5, 6]]), 1)
+        tensor([[ 1,  3,  6],
+                [ 4,  9, 15]])
+    """
     x = _summable(input, dtype, "cumsum")
     axis = axis_of(dim, x.ndim, "cumsum")
     return emit(ops.cumsum, (x,), axis=axis) if x.ndim else clone(x)
@@ -380,13 +708,43 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
 @numpy_names
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """Return `exp(input) / sum(exp(input))` along `dim`, without overflow."""
+    """Return `exp(input) / sum(exp(input))` along `dim`, computed without overflow.
+
+    Args:
+        input: a tensor of floats, unless `dtype` makes it one.
+        dim: the axis whose elements sum to 1 then.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        DTypeError: integers or bools without a `dtype` of floats.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
+        tensor([0., 0., 1.])
+    """
     x = input if dtype is None else _summable(input, dtype, "softmax")
     return softmaxes.softmax(x, dim)
 
 
 @numpy_names
 def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """Return `log(softmax(input))` along `dim`, accurate where the softmax is near 0."""
+    """Return `log(softmax(input))` along `dim`, accurate where the softmax is near 0.
+
+    Args:
+        input: a tensor of floats, unless `dtype` makes it one.
+        dim: the axis along which the exponentials of the result sum to 1.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        DTypeError: integers or bools without a `dtype` of floats.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.log_softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
+        tensor([-1000., -1000.,     0.])
+    """
     x = input if dtype is None else _summable(input, dtype, "log_softmax")
     return softmaxes.log_softmax(x, dim)

@@ -47,7 +47,23 @@ def _scan(
 
 @numpy_names
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """Running products along `dim`; integers and bools as int64. Zeros have right gradients."""
+    """Return the running products along `dim`: element i is the product of elements 0 to i.
+
+    Integers and bools are multiplied as int64. The gradient is right where elements are zero, too.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis to go along, which keeps its size.
+        dtype: what the elements are converted to before. Default: None.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
+        tensor([ 1,  2,  6, 24])
+    """
     x = _summable(input, dtype, "cumprod")
     axis = axis_of(dim, x.ndim, "cumprod")
     return _scan(lambda a, b: a * b, clone(x), axis, 1) if x.ndim else clone(x)
@@ -55,7 +71,20 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
 @numpy_names
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """Running `logsumexp` along `dim`, without overflow."""
+    """Return the running `logsumexp` along `dim`, computed without overflow.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+        dim: the axis to go along, which keeps its size.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
+        tensor([1000.0000, 1000.6932, 1001.0986])
+    """
     x = floating(input, "logcumsumexp")
     axis = axis_of(dim, x.ndim, "logcumsumexp")
     return _scan(logaddexp, clone(x), axis, -math.inf) if x.ndim else clone(x)
@@ -63,13 +92,47 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 @numpy_names
 def cummax(input: Tensor, dim: int) -> return_types.cummax:
-    """Return (values, indices) of the greatest element so far along `dim`, the last of equals."""
+    """Return (values, indices) of the greatest element so far along `dim`, the last of equals.
+
+    From a NaN on all values are NaN.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis to go along, which keeps its size.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cummax(lucid.tensor([1, 3, 2, 3]), 0)
+        lucid.return_types.cummax(
+        values=tensor([1, 3, 3, 3]),
+        indices=tensor([0, 1, 1, 3]))
+    """
     return _running_extremum(return_types.cummax, input, dim, lambda new, old: new >= old)
 
 
 @numpy_names
 def cummin(input: Tensor, dim: int) -> return_types.cummin:
-    """Return (values, indices) of the smallest element so far along `dim`, the last of equals."""
+    """Return (values, indices) of the smallest element so far along `dim`, the last of equals.
+
+    From a NaN on all values are NaN.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis to go along, which keeps its size.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cummin(lucid.tensor([3, 1, 2, 1]), 0)
+        lucid.return_types.cummin(
+        values=tensor([3, 1, 1, 1]),
+        indices=tensor([0, 1, 1, 3]))
+    """
     return _running_extremum(return_types.cummin, input, dim, lambda new, old: new <= old)
 
 
@@ -102,7 +165,27 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """Return the differences of neighbours along `dim`, taken `n` times; of bools, the changes."""
+    """Return the differences of neighbours along `dim`, taken `n` times; of bools, the changes.
+
+    Shapes: the axis loses `n` elements, but has no fewer than none.
+
+    Args:
+        input: a tensor of at least one axis.
+        n: how often; 0 gives the tensor itself. Default: 1.
+        dim: the axis to go along. Default: -1.
+        prepend: what stands before the elements along the axis. Default: None.
+        append: what stands after them. Default: None.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
+        tensor([2, 3, 4])
+        >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
+        tensor([1, 1])
+    """
     x = tensor_of(input, "diff")
     axis = axis_of(dim, x.ndim, "diff")
     parts = [part for part in (prepend, x, append) if part is not None]
@@ -116,7 +199,27 @@ def diff(
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
-    """Integrate along `dim` by the trapezoidal rule, over points `x` or in steps of `dx`."""
+    """Integrate along `dim` by the trapezoidal rule, over points `x` or in steps of `dx`.
+
+    Each pair of neighbours contributes half its sum times the distance of its points.
+
+    Args:
+        y: the values of the function.
+        x: its points: a vector, or as many as values. Default: None, equally far points.
+        dx: how far these are. Default: 1.
+        dim: the axis to go along, which the result lacks. Default: -1.
+
+    Raises:
+        OptionError: there are no points.
+        ShapeError: another number of points than of values.
+
+    Example:
+        >>> import lucid
+        >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
+        tensor(4.)
+        >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([0.0, 2.0, 3.0]))
+        tensor(5.5000)
+    """
     axis = axis_of(dim, y.ndim, "trapezoid")
     size = y._type.shape[axis]
     if size == 0:

@@ -16,7 +16,24 @@ from lucid.tensor.core import constant, emit
 
 @numpy_names
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-    """Return the indices that sort along `dim`; equal ones keep their order, NaN is greatest."""
+    """Return the indices that sort the elements along `dim`, as int64.
+
+    Equal elements keep their order in either direction, and a NaN counts as the greatest.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis to sort along. Default: -1.
+        descending: whether the greatest come first. Default: False.
+        stable: PyTorch's; sorting is stable all the same. Default: False.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.argsort(lucid.tensor([3, 1, 2]))
+        tensor([1, 2, 0])
+    """
     x = tensor_of(input, "argsort")
     axis = axis_of(dim, x.ndim, "argsort")
     if not x.ndim:
@@ -28,11 +45,25 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> return_types.sort:
-    """Return (values, indices) in order along `dim`; equal elements keep theirs, NaN is greatest.
+    """Return (values, indices) in order along `dim`; gradients flow to the values.
 
-    >>> import lucid
-    >>> lucid.tensor([3, 1, 2]).sort().values
-    tensor([1, 2, 3])
+    Equal elements keep their order in either direction, and a NaN counts as the greatest.
+
+    Args:
+        input: a tensor of any dtype.
+        dim: the axis to sort along. Default: -1.
+        descending: whether the greatest come first. Default: False.
+        stable: PyTorch's; sorting is stable all the same. Default: False.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sort(lucid.tensor([3, 1, 2]), descending=True)
+        lucid.return_types.sort(
+        values=tensor([3, 2, 1]),
+        indices=tensor([0, 2, 1]))
     """
     x = tensor_of(input, "sort")
     indices = argsort(x, dim, descending, stable)
@@ -43,7 +74,18 @@ def sort(
 
 
 def msort(input: Tensor) -> Tensor:
-    """Return the elements in ascending order along axis 0."""
+    """Return the elements in ascending order along axis 0, each column by itself.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.msort(lucid.tensor([[3, 1], [2, 5], [1, 4]]))
+        tensor([[1, 1],
+                [2, 4],
+                [3, 5]])
+    """
     return sort(input, 0).values
 
 
@@ -51,9 +93,27 @@ def msort(input: Tensor) -> Tensor:
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
-    """Return (values, indices) of the k greatest (or smallest) elements along `dim`, in order.
+    """Return (values, indices) of the k greatest, or smallest, elements along `dim`, in order.
 
-    `sorted=False` is sorted all the same.
+    Gradients flow to the values; a NaN counts as the greatest.
+
+    Args:
+        input: a tensor of any dtype.
+        k: how many, from 0 to the size of the axis.
+        dim: the axis to look along. Default: -1.
+        largest: whether the greatest are wanted, else the smallest. Default: True.
+        sorted: PyTorch's; they are in order all the same. Default: True.
+
+    Raises:
+        OptionError: `k` is negative or more than there are.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)
+        lucid.return_types.topk(
+        values=tensor([4, 3]),
+        indices=tensor([2, 0]))
     """
     x = tensor_of(input, "topk")
     axis = axis_of(dim, x.ndim, "topk")
