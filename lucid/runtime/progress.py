@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import weakref
 from typing import Self
 
 from lucid.ir.logs import say
@@ -28,35 +29,46 @@ class Progress:
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
-        self._before = getattr(_of_thread, "progress", None)
-        _of_thread.progress = self
+        self._before = _current()
+        _of_thread.progress = weakref.ref(self)  # an interrupt may keep the block from its end
         if self._before is None and _is_terminal() and logger.isEnabledFor(logging.WARNING):
-            self._timer = threading.Timer(AFTER_SECONDS, self._say)
+            self._timer = threading.Timer(AFTER_SECONDS, _say, (weakref.ref(self),))
             self._timer.daemon = True
             self._timer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        _of_thread.progress = self._before
+        _of_thread.progress = None if self._before is None else weakref.ref(self._before)
         if self._timer is not None:
             self._timer.cancel()
 
-    def _say(self) -> None:
+
+def _say(reference: weakref.ref[Progress]) -> None:
+    """Say how long it has taken, unless an interrupt has ended it."""
+    progress = reference()
+    if progress is not None:
         say(
             "compile",
             "compiling %s has taken %g s so far, and is at the %s",
-            self.name,
+            progress.name,
             AFTER_SECONDS,
-            self.stage,
+            progress.stage,
             level=logging.WARNING,
         )
 
 
 def at(stage: str) -> None:
     """Note which stage this thread's compilation has come to."""
-    progress = getattr(_of_thread, "progress", None)
+    progress = _current()
     if progress is not None:
         progress.stage = stage
+
+
+def _current() -> Progress | None:
+    """The innermost compilation of this thread; None outside of any."""
+    reference = getattr(_of_thread, "progress", None)
+    found: Progress | None = None if reference is None else reference()
+    return found
 
 
 def _is_terminal() -> bool:

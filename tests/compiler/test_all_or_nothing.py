@@ -76,6 +76,8 @@ class Trainer:
             if p in self.opt.state
         ]
         rates = [group["lr"] for group in self.opt.param_groups]
+        numbers = self.n, *self.log, *rates, self.sch.last_epoch, *self.sch.get_last_lr()
+        assert {*map(type, numbers)} <= {int, float}  # nothing of a trace has stayed there
         schedule = self.sch.last_epoch, self.sch._step_count, self.sch.get_last_lr()
         return [
             *([p.tolist() for p in parameters], grads, [p._version for p in parameters], slots),

@@ -186,12 +186,15 @@ class MovingNumber(Place):
         self.put(scalar)
 
     def leave(self) -> bool:
-        """Put the number back; whether its stand-in was still there."""
-        stand_in, self._stand_in = self._stand_in, None
-        if stand_in is None:
+        """Put the number back; whether its stand-in was still there.
+
+        It can be done again after an interrupt.
+        """
+        if self._stand_in is None:
             return True
-        is_there = self.found() is stand_in
+        is_there = self.found() is self._stand_in
         self.put(self._before)
+        self._stand_in = None
         return is_there
 
 

@@ -70,7 +70,7 @@ class Rebinding:
         self._is_in_arguments = False
         self._known: set[Identity] = set()
         self._before: list[Any] = []
-        self._given: list[Any] = []
+        self._given: Sequence[Any] = ()
         for place in known:
             if isinstance(place, MovingNumber):
                 if is_number(place.found()):
@@ -118,9 +118,9 @@ class Rebinding:
         """Put what stands for the arguments into the places."""
         for number in self.numbers:
             number.enter(recorder)
+        self._given = values  # before the first is put: an interrupt has them put back
         for place, value in zip(self.read, values, strict=True):
             place.put(value)
-            self._given.append(value)
 
     def leave(
         self,
@@ -174,7 +174,7 @@ class Rebinding:
         if self._given:
             for place, value in zip(self.read, self._before, strict=True):
                 place.put(value)
-        self._given = []
+        self._given = ()
 
     def forget(self) -> None:
         """Let go of what the places held while the step was traced."""
