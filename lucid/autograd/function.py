@@ -411,6 +411,7 @@ class Function(metaclass=FunctionMeta):
     """
 
     generate_vmap_rule = False
+    surrogate_gradient = False  # backward isn't meant to be the derivative: nobody verifies it
     clear_saved_tensors_on_access = False  # they are read once, and dropped then
     boxed_grads_call = False  # backward gets one list that it may empty
 
@@ -620,6 +621,8 @@ def call_function(
         flags = zip(inputs, ctx.needs_input_grad, strict=True)
         ctx.needs_input_grad = tuple(flag or needed(x) for x, flag in flags)
     recorder = context.recorder
+    if recorder is not None and is_differentiable:
+        recorder.note_function(ctx, inputs, keyword_only)
     if recorder is not None and recorder.hosts.takes(cls.forward):
         region: AbstractContextManager[None] = nullcontext()
         forward: Callable[..., Any] = functools.partial(

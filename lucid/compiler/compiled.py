@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from lucid.compiler.reports.page import Report
     from lucid.compiler.reports.profiling import Profile
     from lucid.compiler.results.outcomes import Run
+    from lucid.ir.graph import Graph
     from lucid.runtime.open_programs import Families
     from lucid.runtime.stages import Stages
 
@@ -529,6 +530,7 @@ class Compiled:
     ) -> tuple[Call, Program]:
         """The call's signature and a program for it, traced if there is none."""
         known = Known(self._asked, self._ints, self._places)
+        known.functions = [] if self._is_unverified else None
         restarts = 0
         while restarts < MOST_RESTARTS:
             call = self._signature(args, kwargs)
@@ -725,6 +727,8 @@ class Compiled:
             say(channel, text, _name_of(self.__wrapped__), reason)
         recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
+        if self._is_unverified:
+            around = self._verifying(recorded.graph, known)
         # A backward that is skipped would leave no gradients.
         nan = "allow" if self._options.nan == "allow" else "raise"
         options = Options(passes=self._options.passes, nan=nan)
@@ -736,7 +740,7 @@ class Compiled:
         if self._options.mode == "interpret":
             program.around = program.interpret
         elif self._is_unverified:
-            program.around = functools.partial(self._verify, program)
+            program.around = functools.partial(around, program)
         self._note_trace(program, kind, reason, None if kind in ("path", "host") else place)
         if earlier:
             self.stats.retrace_reasons.append(reason)
@@ -755,11 +759,19 @@ class Compiled:
         self.stats.pass_seconds.update(program.pass_seconds)
         return program
 
-    def _verify(self, program: Program, run: Run, _: object, native: Callable[[], None]) -> None:
+    def _verifying(self, graph: Graph, known: Known) -> Callable[..., None]:
+        """What compares a first call with what it should make; its program is to be given yet."""
         from lucid.compiler.reports.checking import verify
+        from lucid.compiler.reports.function_gradients import CalledFunctions
 
-        verify(program, run, native)
-        self._is_unverified, program.around = False, None
+        functions = CalledFunctions(graph, known.functions or ())
+        known.functions = None
+
+        def around(program: Program, run: Run, _: object, native: Callable[[], None]) -> None:
+            verify(program, run, functions, native)
+            self._is_unverified, program.around = False, None
+
+        return around
 
     def _place_of_failure(self, call: Call) -> Location | None:
         """The line that read what has changed since a program was made for such a call."""
@@ -1128,8 +1140,9 @@ def compile(
             `stats.skipped` counts. What stands in arguments, state and constants as such, such as
             the -inf of a mask, isn't made. A call that can't run natively is an error.
         verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
-            ops, and of the derivatives that it uses with central differences, as `check` does.
-            Python that the step calls is called again for it.
+            ops, and of the derivatives that it uses with central differences, as `check` does; then
+            of the backwards of its custom Functions, one call of each and signature, which run
+            again op by op in float64. Python that the step calls is called again for it.
         backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
         dynamic, options: PyTorch's, and without a meaning here: sizes are static, a new one is a
             trace, and there is nothing to be tuned.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lucid.ir.graph import Graph, Input, Node, Value
 
 
-def copy_graph(graph: Graph) -> Graph:
-    """Return a graph with the same text that shares no node, value or table with the original."""
+def copy_graph(graph: Graph, outputs: Sequence[Value] | None = None) -> Graph:
+    """Return a graph with the same text that shares no node, value or table with the original.
+
+    outputs: values that the copy is to give instead of the graph's own; then it writes nothing.
+    """
     copied = Graph(graph.name)
     copied.location = graph.location
     mapping: dict[Value, Value] = {}
@@ -23,8 +26,9 @@ def copy_graph(graph: Graph) -> Graph:
         if mark is not None:  # one that is gone is so here as well: it would hold the original
             gone = Value(mark.type, copied, None, mark.index, mark.name)
             node.gradient_of = mapping.setdefault(mark, gone)
-    copied.outputs = [mapping[value] for value in graph.outputs]
-    copied.writes = [(mapping[cell], mapping[new]) for cell, new in graph.writes]
+    copied.outputs = [mapping[x] for x in (graph.outputs if outputs is None else outputs)]
+    writes = graph.writes if outputs is None else ()
+    copied.writes = [(mapping[cell], mapping[new]) for cell, new in writes]
     copied.hosts = dict(graph.hosts)
     copied.functions = {name: copy_graph(body) for name, body in graph.functions.items()}
     return copied

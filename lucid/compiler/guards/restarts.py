@@ -7,11 +7,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lucid.autograd.function import Function
     from lucid.compiler.guards.places import Identity, Place
     from lucid.ir.location import Location
     from lucid.tensor.storage import Storage
 
 MOST_RESTARTS = 64  # of the trace for one call
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionCall:
+    """A call of a custom Function in a trace, with values of the graph in the place of tensors.
+
+    Attributes:
+        needed: of each argument, whether it has a gradient.
+    """
+
+    function: type[Function]
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    needed: tuple[bool, ...]
+    line: Location | None
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +42,7 @@ class Known:
         state: memory of arguments of this call that is state of the step as well.
         unrolled: lines of loops whose rounds aren't all the same.
         undo: takes back what the trace has created in Python, while nobody has taken over.
+        functions: where the trace keeps its calls of custom Functions; None: nobody asks.
     """
 
     attributes: set[str]
@@ -35,6 +52,7 @@ class Known:
     state: set[Storage] = field(default_factory=set)
     unrolled: set[Location | None] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)
+    functions: list[FunctionCall] | None = None
 
 
 class RestartTrace(BaseException):

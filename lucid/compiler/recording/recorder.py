@@ -14,6 +14,7 @@ import numpy as np
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Node
 from lucid.compiler.guards.events import unheard
+from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import LiveScalar, is_live, seen
@@ -30,13 +31,16 @@ from lucid.ir.graph import Region, Value
 from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value, traced_view
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import map_tree
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
+    from lucid.autograd.function import BackwardCFunction
     from lucid.compiler.recording.outside import Outside
     from lucid.compiler.results.effects import Effect
 
@@ -60,6 +64,7 @@ class Recorder(TracedMemory):
         bound: entries of an optimizer's dicts that the step has set.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         scopes: names of the modules and functions of the library's that run.
+        functions: the calls of custom Functions, where they are kept for who verifies them.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class Recorder(TracedMemory):
         self.bound: set[tuple[int, object]] = set()
         self.ctx_change: str | None = None
         self.scopes: list[str] = []
+        self.functions: list[FunctionCall] | None = None
         self._region: Region | None = None
         self._deriving: Node | None = None
 
@@ -168,6 +174,20 @@ class Recorder(TracedMemory):
         finally:
             self._region = before
             self._deriving = deriving
+
+    @unheard
+    def note_function(
+        self, ctx: BackwardCFunction, inputs: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> None:
+        """Keep what a custom Function of the user's is called with, if somebody verifies it."""
+        if self.functions is None or is_librarys(ctx._forward_cls) or context.levels:
+            return
+        args, named = map_tree(self._noted, (inputs, keywords))
+        call = FunctionCall(ctx._forward_cls, args, named, ctx.needs_input_grad, here())
+        self.functions.append(call)
+
+    def _noted(self, leaf: Any, path: str) -> Any:
+        return self.value_of(leaf) if isinstance(leaf, TensorCore) else texts.now_of(leaf)
 
     @contextmanager
     def deriving(self, node: Node) -> Iterator[None]:

@@ -151,13 +151,13 @@ def plain(text: str) -> str:
 
 def settle(error: BaseException) -> None:
     """Let an exception that leaves the trace say what it is about in this call."""
-    error.args = tuple(plain(x) if type(x) is LateText else _known(x) for x in error.args)
+    error.args = tuple(plain(x) if type(x) is LateText else now_of(x) for x in error.args)
 
 
 def formatted(value: Any, write: Callable[..., str], *how: Any) -> LateText:
     """What `format`, `str` or `repr` give for what only a call knows."""
     of = formula_of(value)
-    return _text(write(_known(value), *how), lambda known: write(of(known), *how), (value,))
+    return _text(write(now_of(value), *how), lambda known: write(of(known), *how), (value,))
 
 
 def joined(separator: str, parts: Sequence[str]) -> LateText:
@@ -187,8 +187,8 @@ def filled(template: str, args: Sequence[Any], kwargs: dict[str, Any], percent: 
     def formula(known: Any) -> str:
         return write([of(known) for of in own], {name: of(known) for name, of in given.items()})
 
-    values = [_known(x) for x in args]
-    now = write(values, {name: _known(x) for name, x in kwargs.items()})
+    values = [now_of(x) for x in args]
+    now = write(values, {name: now_of(x) for name, x in kwargs.items()})
     return _text(now, formula, (*args, *kwargs.values()))
 
 
@@ -202,7 +202,7 @@ def written(function: Callable[..., str], *args: Any, **kwargs: Any) -> LateText
         given, named = rebuild([of(known) for of in formulas])
         return function(*given, **named)
 
-    given, named = rebuild([*map(_known, parts)])
+    given, named = rebuild([*map(now_of, parts)])
     return _text(function(*given, **named), formula, parts)
 
 
@@ -243,7 +243,7 @@ class _LateShown:
 
     @property
     def now(self) -> _Shown:
-        return _Shown(plain(self._text), _known(self._number))
+        return _Shown(plain(self._text), now_of(self._number))
 
 
 def _part(value: Any) -> Any:
@@ -251,7 +251,8 @@ def _part(value: Any) -> Any:
     return _LateShown(value) if isinstance(value, Tensor) else value
 
 
-def _known(value: Any) -> Any:
+def now_of(value: Any) -> Any:
+    """What a value that only a call knows is in the call that is traced; others are themselves."""
     if is_live(value) or type(value) in (LateArray, LateObject, _LateShown):
         return value.now
     return plain(value) if type(value) is LateText else value

@@ -112,6 +112,9 @@ def trace(
     rebinding, hosts = Rebinding(function, places.values()), frozenset(known.hosts)
     recorder = Recorder(_name_of(function), hosts, known.undo)
     recorder.loops.unrolled = known.unrolled
+    if known.functions is not None:
+        known.functions.clear()
+        recorder.functions = known.functions
     try:
         found = _record(recorder, rebinding, call, args, kwargs, known.state, hosts)
     except LeavesTrace as error:

@@ -13,6 +13,7 @@ from lucid.codegen.program.interpret import Run, interpret_program
 from lucid.codegen.program.program import Program as Lowered
 from lucid.compiler.programs.program import Program, texts_of
 from lucid.compiler.reports.derivatives import wrong_derivative
+from lucid.compiler.reports.function_gradients import CalledFunctions
 from lucid.compiler.results.outcomes import Run as Call
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, rewritten
@@ -103,21 +104,26 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
     return _checked(*watched_call(run, program))
 
 
-def verify(program: Program, call: Call, native: Callable[[], None]) -> None:
+def verify(
+    program: Program, call: Call, functions: CalledFunctions, native: Callable[[], None]
+) -> None:
     """Run a program natively, and compare what it made with its recorded graph in the interpreter.
+
+    Then compare the backwards of its custom Functions with differences of their forwards.
 
     Raises: `VerifyError` where they differ; all memory is as it was before.
     """
     with program.executable.watched() as watched:
         native()
     found = _checked(program, watched)
-    if not found.agrees:
+    wrong = functions.wrong(watched.inputs) if found.agrees else str(found)
+    if wrong:
         for array, before in zip(call.inputs, watched.inputs, strict=True):
             if isinstance(array, np.ndarray) and array.tobytes() != np.asarray(before).tobytes():
                 np.copyto(array, before)
         call.outputs.clear()
         call.outputs.codes.clear()
-        raise VerifyError(f"the first call went wrong; nothing was changed\n{found}")
+        raise VerifyError(f"the first call went wrong; nothing was changed\n{wrong}")
 
 
 def _checked(found: Program, watched: WatchedStep) -> Check:

@@ -60,9 +60,7 @@ def _is_right(node: Node, operands: Sequence[np.ndarray]) -> bool:
             np.asarray(node.op.evaluate(*_moved(wide, along, h), **node.attributes))
             for h in (-STEP, 0.0, STEP)
         )
-        left, right = (here - behind) / STEP, (ahead - here) / STEP
-        found = (left + right) / 2
-        is_smooth = np.abs(left - right) <= TOLERANCE * (np.abs(left) + np.abs(right) + 1)
+        found, is_smooth = slope(behind, here, ahead, STEP)
     g = np.where(is_smooth, random.normal(size=here.shape), 0.0)
     g = np.asarray(g, np.float64)
     terms = np.where(is_smooth, found, 0.0) * g
@@ -72,6 +70,15 @@ def _is_right(node: Node, operands: Sequence[np.ndarray]) -> bool:
             total -= float((part * v).sum())
             size += float(np.abs(part * v).sum())
     return not np.isfinite(total) or abs(total) <= TOLERANCE * max(size, STEP)
+
+
+def slope(
+    behind: np.ndarray, here: np.ndarray, ahead: np.ndarray, step: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The central difference, and where those to both sides agree: the others are at a kink."""
+    left, right = (here - behind) / step, (ahead - here) / step
+    is_smooth = np.abs(left - right) <= TOLERANCE * (np.abs(left) + np.abs(right) + 1)
+    return (left + right) / 2, is_smooth
 
 
 def _is_float(x: np.ndarray) -> bool:
