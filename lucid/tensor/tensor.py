@@ -70,8 +70,8 @@ class Tensor(WrittenInPlace):
     __slots__ = ()
 
     def __new__(cls, *data: Any) -> Tensor:
-        """`Tensor(data)`: in the default dtype; `Tensor(2, 3)`: of a shape; else by the library."""
-        return creation.legacy_tensor(get_default_dtype(), data) if data else object.__new__(cls)
+        """`Tensor(data)`: in the default dtype; `Tensor(2, 3)`: zeros; `Tensor()`: no elements."""
+        return creation.legacy_tensor(get_default_dtype(), data)
 
     @property
     def __dict__(self) -> dict[str, Any]:

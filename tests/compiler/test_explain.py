@@ -196,6 +196,12 @@ def reasons(function: Any, *args: lucid.Tensor) -> dict[tuple[str, str], str]:
     return {other.ops: other.why for kernel in step.explain().kernels for other in kernel.apart}
 
 
+def chain(x: lucid.Tensor) -> lucid.Tensor:
+    for _ in range(14):
+        x = (x * 1.5).tanh()
+    return x
+
+
 def test_what_keeps_two_kernels_apart_is_said() -> None:
     x = lucid.randn(40, 30)
     assert reasons(lambda x: (x.exp() + 1).sum(), x) == {}
@@ -207,6 +213,10 @@ def test_what_keeps_two_kernels_apart_is_said() -> None:
     assert scan["cumsum", "exp"] == "the loop of cumsum takes in nothing more"
     sort = reasons(lambda x: x.exp().sort().values * 2, x)
     assert sort["exp", "argsort"] == "argsort is a kernel of its own"
+    beside = reasons(lambda x: (x.sum(0), x.amax(1)), x)
+    assert beside["sum", "amax"] == "they sum over different axes"
+    much = reasons(lambda x: (chain(x), chain(x.sin())), x)
+    assert much["mul", "sin"] == "one kernel would compute too much at a time"
     product = reasons(lambda x: x.exp() @ x.T, x)
     assert product["exp", "matmul"] == "matmul reads elements of it in an order of its own"
 

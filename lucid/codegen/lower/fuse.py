@@ -29,6 +29,10 @@ from lucid.codegen.kernel_ir.affine import (
     unbroadcast,
 )
 from lucid.codegen.lower.groups import (
+    LONG_ROW,
+    OTHER_ELEMENTS,
+    OTHER_LOOPS,
+    TOO_MUCH,
     FusionGroup,
     kind_of,
     match_radix,
@@ -54,9 +58,6 @@ _WHOLE_OPERANDS = (
     "random_uniform", "random_normal",
 )  # fmt: skip
 _PRODUCTS = ("matmul", "contract")
-_OTHER_LOOPS = "its elements aren't those that the other's loops go over"
-_OTHER_ELEMENTS = "it reads another element than the one that is computed there"
-_LONG_ROW = "a whole row must be summed first, and it is too long for the cache"
 
 
 def _in_kernel(item: Item) -> tuple[bool, int]:
@@ -97,6 +98,7 @@ class Fusion:
         computed: the item that computes a value.
         apart: why an item is not in the group of one that it reads; what is said of items that
             come together after all means nothing. `why_apart` reads it.
+        beside: the same of two items in loops of their own that read the same array.
     """
 
     def __init__(self, items: ItemList, fuse: bool = True) -> None:
@@ -107,6 +109,7 @@ class Fusion:
         self.group_of: dict[Item, FusionGroup] = {}
         self.precedence = Precedence()
         self.apart: dict[tuple[Item, Item], str] = {}
+        self.beside: dict[tuple[Item, Item], str] = {}
         self._readers: dict[Item, list[Item]] = {}
         self._computed_operands: dict[Item, list[tuple[Value, Item]]] = {}
         self.computed: dict[Value, Item] = {
@@ -144,6 +147,13 @@ class Fusion:
         """Place an item of the end in a group of its own."""
         self._start(item, "closed")
         return self.group_of[item]
+
+    def why_beside(self) -> Iterator[tuple[Item, Item, str]]:
+        """Items in two groups that read the same array: why it is read once for each."""
+        for (first, second), why in self.beside.items():
+            groups = [self.group_of.get(item) for item in (first, second)]
+            if None not in groups and groups[0] is not groups[1]:
+                yield first, second, why
 
     def why_apart(self) -> Iterator[tuple[Item, Item, str]]:
         """Each item, and one in another group that reads it: what kept the two apart."""
@@ -286,7 +296,7 @@ class Fusion:
     def _try(self, item: Item, group: FusionGroup) -> bool:
         limit = costs.EPILOGUE if group.kind == "contract" else costs.LOOP
         if group.cost + costs.cost_of(item.op) > limit:
-            return self._refuse(item, group, "one kernel would compute too much at a time")
+            return self._refuse(item, group, TOO_MUCH)
         if self._makes_cycle(item, group):
             return self._refuse(item, group, "another kernel has to run between them")
         if self._needs_memory_of(item, group.forms):
@@ -297,7 +307,7 @@ class Fusion:
                 return self._join_reduction(item, group) if reduces else self._join(item, group)
             except SplitNeeded as needed:
                 if not group.can_split:
-                    return self._refuse(item, group, _OTHER_LOOPS)
+                    return self._refuse(item, group, OTHER_LOOPS)
                 group.split(needed.dim, needed.inner)
 
     def _refuse(self, item: Item, group: FusionGroup, why: str) -> bool:
@@ -317,15 +327,15 @@ class Fusion:
     def _join(self, item: Item, group: FusionGroup) -> bool:
         forms = self._propose(item, item.shape, group)
         if forms is None:
-            return self._refuse(item, group, _OTHER_LOOPS)
+            return self._refuse(item, group, OTHER_LOOPS)
         if not self._reads_in_place(item, forms, group):
-            return self._refuse(item, group, _OTHER_ELEMENTS)
+            return self._refuse(item, group, OTHER_ELEMENTS)
         if group.kind == "contract" and not self._follows(item, forms, group):
             return self._refuse(item, group, "all that reads it sums it, in loops of their own")
         if costs.cost_of(item.op) > costs.ONE_BY_ONE and self._are_dots(group):
             return self._refuse(item, group, "dot products come one by one, not in full vectors")
         if self._repeats_long_row(forms, group, self._stage(item, group)):
-            return self._refuse(item, group, _LONG_ROW)
+            return self._refuse(item, group, LONG_ROW)
         self._enter(item, group, forms)
         return True
 
@@ -395,16 +405,16 @@ class Fusion:
         if group.kind == "contract":
             return self._refuse(item, group, "the kernel of a product sums nothing else")
         if forms is None:
-            return self._refuse(item, group, _OTHER_LOOPS)
+            return self._refuse(item, group, OTHER_LOOPS)
         axes = reduced_axes(item)
         dims = frozenset[int]().union(*(forms[axis].dims for axis in axes))
         covered = frozenset[int]().union(*(f.dims for f in forms))
         if covered != set(group.sizes) or (group.reduced and group.reduced != dims):
             return self._refuse(item, group, "it goes over other axes than the other's sums")
         if not self._reads_in_place(item, forms, group):
-            return self._refuse(item, group, _OTHER_ELEMENTS)
+            return self._refuse(item, group, OTHER_ELEMENTS)
         if self._repeats_long_row(forms, group, self._stage(item, group)):
-            return self._refuse(item, group, _LONG_ROW)
+            return self._refuse(item, group, LONG_ROW)
         self._enter_reduction(item, group, forms)
         return True
 
@@ -583,17 +593,17 @@ class Fusion:
         if other.kind == "contract":
             return self._refuse(item, other, "it is in the kernel of another product")
         if group.cost + other.cost > limit:
-            return self._refuse(item, other, "one kernel would compute too much at a time")
+            return self._refuse(item, other, TOO_MUCH)
         if self.precedence.has_path_between(group.number, other.number):
             return self._refuse(item, other, "another kernel has to run between them")
         while True:
             try:
                 merged = self._merge(item, group, other)
-                return merged or self._refuse(item, other, _OTHER_LOOPS)
+                return merged or self._refuse(item, other, OTHER_LOOPS)
             except SplitNeeded as needed:
                 owner = group if needed.dim in group.sizes else other
                 if not owner.can_split:
-                    return self._refuse(item, other, _OTHER_LOOPS)
+                    return self._refuse(item, other, OTHER_LOOPS)
                 owner.split(needed.dim, needed.inner)
 
     def _merge(self, item: Item, group: FusionGroup, other: FusionGroup) -> bool:

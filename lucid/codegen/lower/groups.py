@@ -10,6 +10,12 @@ from lucid.codegen.lower.item import Item
 from lucid.ir.graph import Graph, Value
 from lucid.ir.op import OPS
 
+# Why two items aren't in one group.
+OTHER_LOOPS = "its elements aren't those that the other's loops go over"
+OTHER_ELEMENTS = "it reads another element than the one that is computed there"
+LONG_ROW = "a whole row must be summed first, and it is too long for the cache"
+TOO_MUCH = "one kernel would compute too much at a time"
+
 
 class FusionGroup:
     """Items in one kernel.

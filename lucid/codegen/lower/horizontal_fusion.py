@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lucid.codegen import costs
 from lucid.codegen.kernel_ir.affine import IndexMap, SplitNeeded, dot, unbroadcast
-from lucid.codegen.lower.groups import FusionGroup
+from lucid.codegen.lower.groups import LONG_ROW, OTHER_LOOPS, TOO_MUCH, FusionGroup
 from lucid.codegen.lower.item import Item, reads_elements
 from lucid.ir.graph import Value
 
@@ -59,12 +59,25 @@ class _Siblings:
                     self._drop(old, other - 1)
                     self._of_group[group] += self._of_group.pop(old)
                 other = self._next(group, other)
+            self._note_too_much(group, first)
 
     def _drop(self, group: FusionGroup, after: int) -> None:
         """Let go of the reads of a group behind one of them: they are in that one's by now."""
         for number in self._of_group[group]:
             if number > after:
                 self._gone[number] = True
+
+    def _note_too_much(self, group: FusionGroup, first: int) -> None:
+        """Note of the next read whose group costs too much that it stays apart."""
+        behind: list[int] = []
+        for cost, numbers in self._by_cost.items():
+            at = bisect_right(numbers, first)
+            if group.cost + cost > costs.LOOP and at < len(numbers):
+                other = self._fusion.group_of[self._reads[numbers[at]][0]]
+                behind += [numbers[at]] if other is not group else []
+        if behind:
+            pair = self._reads[first][0], self._reads[min(behind)][0]
+            self._fusion.beside[pair] = TOO_MUCH
 
     def _next(self, group: FusionGroup, after: int) -> int | None:
         """The next read whose group may be taken in by this one."""
@@ -108,36 +121,45 @@ def _reads_everywhere(item: Item, operand: Value, group: FusionGroup) -> bool:
 
 
 def _try(fusion: Fusion, read: Read, other_read: Read) -> bool:
-    """Merge the groups of two reads; whether they are one now."""
+    """Merge the groups of two reads; whether they are one now. If not, note why."""
     group, other = fusion.group_of[read[0]], fusion.group_of[other_read[0]]
     if group is other:
         return True
+    why = _refusal(fusion, read, other_read)
+    if why:
+        fusion.beside[read[0], other_read[0]] = why
+    return not why
+
+
+def _refusal(fusion: Fusion, read: Read, other_read: Read) -> str:
+    """Why the groups of two reads can't be one; empty if they are now."""
+    group, other = fusion.group_of[read[0]], fusion.group_of[other_read[0]]
     if group.cost + other.cost > costs.LOOP:
-        return False
+        return TOO_MUCH
     waits = fusion.precedence.waits
     if waits(group.number, other.number) or waits(other.number, group.number):
-        return False
+        return "one has to wait for the other"
     while True:
         try:
-            return _merge(fusion, read, other_read)
+            return _merged(fusion, read, other_read)
         except SplitNeeded as needed:
             (group if needed.dim in group.sizes else other).split(needed.dim, needed.inner)
 
 
-def _merge(fusion: Fusion, read: Read, other_read: Read) -> bool:
+def _merged(fusion: Fusion, read: Read, other_read: Read) -> str:
     group, other = fusion.group_of[read[0]], fusion.group_of[other_read[0]]
     here, there = _forms(fusion, read, group), _forms(fusion, other_read, other)
     if here is None or there is None:
-        return False
+        return OTHER_LOOPS
     names = fusion.unify(here, there, group, other)
     if names is None or {names.get(dim, dim) for dim in other.sizes} != set(group.sizes):
-        return False
+        return OTHER_LOOPS
     reduced = frozenset(names.get(dim, dim) for dim in other.reduced)
     if group.reduced != reduced and not _runs_well(fusion, read, group.reduced | reduced):
-        return False
+        return "along the axis that one of them sums, vectors aren't adjacent in memory"
     if group.reduced and reduced and group.reduced != reduced:
-        return False
-    return fusion.absorb(group, other, names)
+        return "they sum over different axes"
+    return "" if fusion.absorb(group, other, names) else LONG_ROW
 
 
 def _runs_well(fusion: Fusion, read: Read, reduced: frozenset[int]) -> bool:

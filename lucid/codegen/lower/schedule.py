@@ -94,11 +94,13 @@ def make_program(
 def _apart(fusion: Fusion, first: dict[FusionGroup, int]) -> list[Apart]:
     """Which calls are no single one, and why; `first` has each group's first call."""
     found: dict[Apart, None] = {}
-    for producer, item, why in fusion.why_apart():
-        groups = [fusion.group_of[producer], fusion.group_of[item]]
-        earlier, later = (first.get(group) for group in groups)
-        if earlier is not None and later is not None:
-            found[Apart(earlier, later, (producer.op, item.op), why)] = None
+    reading, beside = fusion.why_apart(), fusion.why_beside()
+    for is_beside, apart in ((False, reading), (True, beside)):
+        for one, other, why in apart:
+            calls = [(first.get(fusion.group_of[item]), item.op) for item in (one, other)]
+            if None not in (calls[0][0], calls[1][0]):
+                (earlier, op), (later, its) = sorted(calls) if is_beside else calls
+                found[Apart(earlier, later, (op, its), why, is_beside)] = None
     return sorted(found)
 
 

@@ -61,12 +61,14 @@ class Apart(NamedTuple):
     Attributes:
         ops: what is computed, and what reads it.
         why: they are no single kernel.
+        is_beside: neither reads the other: both, with these ops, read the same array.
     """
 
     earlier: int
     later: int
     ops: tuple[str, str]
     why: str
+    is_beside: bool = False
 
 
 @dataclass(slots=True)

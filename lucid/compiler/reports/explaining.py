@@ -27,12 +27,14 @@ class Neighbour:
     Attributes:
         kernel: the later one's name; call: its number in the step.
         ops: what is computed, and what reads it.
+        is_beside: it reads the same array instead, with the second of these ops.
     """
 
     kernel: str
     call: int
     ops: tuple[str, str]
     why: str
+    is_beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,8 @@ class Explanation:
         for kernel in self.kernels:
             for other in kernel.apart:
                 seconds = kernel.seconds + self.kernels[other.call].seconds
-                ops = f"{other.ops[0]} -> {other.ops[1]}"
+                between = " and " if other.is_beside else " -> "
+                ops = between.join(other.ops) + " of one array" * other.is_beside
                 text = f"{kernel.name} and {other.kernel}, {ops}: {other.why}"
                 found[text] = found.get(text, 0.0) + seconds
         return self._most(sorted(found, key=lambda text: -found[text]))
@@ -300,8 +303,9 @@ def explain(name: str, signature: str, stats: Stats, program: Program, full: boo
 def _kernels(lowered: Lowered, program: Program) -> Iterator[KernelNote]:
     described = list(describe(lowered.calls))
     apart: dict[int, dict[Neighbour, None]] = {}
-    for earlier, later, ops, why in lowered.apart():
-        apart.setdefault(earlier, {})[Neighbour(described[later].name, later, ops, why)] = None
+    for earlier, later, ops, why, is_beside in lowered.apart():
+        found = Neighbour(described[later].name, later, ops, why, is_beside)
+        apart.setdefault(earlier, {})[found] = None
     for number, (call, what) in enumerate(zip(lowered.calls, described, strict=True)):
         yield _kernel(number, call, what, program, tuple(apart.get(number, ())))
 
