@@ -94,13 +94,16 @@ def make_program(
 def _apart(fusion: Fusion, first: dict[FusionGroup, int]) -> list[Apart]:
     """Which calls are no single one, and why; `first` has each group's first call."""
     found: dict[Apart, None] = {}
-    reading, beside = fusion.why_apart(), fusion.why_beside()
-    for is_beside, apart in ((False, reading), (True, beside)):
-        for one, other, why in apart:
-            calls = [(first.get(fusion.group_of[item]), item.op) for item in (one, other)]
-            if None not in (calls[0][0], calls[1][0]):
-                (earlier, op), (later, its) = sorted(calls) if is_beside else calls
-                found[Apart(earlier, later, (op, its), why, is_beside)] = None
+    pairs = [(pair, False) for pair in fusion.why_apart()]
+    pairs += [(pair, True) for pair in fusion.why_beside()]
+    for (one, other, why), is_beside in pairs:
+        earlier, later = (first.get(fusion.group_of[item]) for item in (one, other))
+        if earlier is None or later is None:
+            continue
+        ops = one.op, other.op
+        if is_beside and later < earlier:
+            earlier, later, ops = later, earlier, (other.op, one.op)
+        found[Apart(earlier, later, ops, why, is_beside)] = None
     return sorted(found)
 
 
