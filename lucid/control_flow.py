@@ -47,14 +47,20 @@ def cond(
 
     Args:
         pred: a bool, or a tensor of one element.
-        operands: a tuple or list; what else a branch needs it may find outside.
+        true_fn: the branch for True.
+        false_fn: the branch for False; its results may have other shapes.
+        operands: a tuple or list; what else a branch needs it may find outside. Default: ().
 
-    Raises: `ArgumentError` for a `pred` of another kind, or a branch that can't be called.
+    Raises:
+        ArgumentError: a `pred` of another kind, a branch that can't be called, or operands in no
+            tuple.
+        ShapeError: a `pred` of several elements, or of none.
 
-    >>> import lucid
-    >>> x = lucid.tensor([1.0, -2.0])
-    >>> lucid.cond(x.sum() > 0, lambda x: x, lambda x: -x, (x,))
-    tensor([-1.,  2.])
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, -2.0])
+        >>> lucid.cond(x.sum() > 0, lambda x: x, lambda x: -x, (x,))
+        tensor([-1.,  2.])
     """
     _require_functions("cond", true_fn=true_fn, false_fn=false_fn)
     if not isinstance(operands, (tuple, list)):
@@ -108,13 +114,19 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
     Where both bounds are ints it is a `scan` over i, else a `while_loop`.
 
     Args:
+        lower: the first i, an int or a 0-d tensor.
+        upper: where i ends, likewise; itself it isn't reached.
         body: gets i as an i64[] tensor, and a tree of tensors, each of which keeps its type.
+        init: a tensor, or a tree of them, before the first round.
 
-    Raises: as `scan`.
+    Raises:
+        ArgumentError: `body` returns another structure, or a leaf is no tensor and no number.
+        ShapeError, DTypeError: a tensor changes its type.
 
-    >>> import lucid
-    >>> lucid.fori_loop(1, 5, lambda i, product: product * i, lucid.tensor(1))
-    tensor(24)
+    Example:
+        >>> import lucid
+        >>> lucid.fori_loop(1, 5, lambda i, product: product * i, lucid.tensor(1))
+        tensor(24)
     """
     _require_functions("fori_loop", body=body)
     if isinstance(lower, Tensor) or isinstance(upper, Tensor):
@@ -135,13 +147,18 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
     Unlike `vmap` it takes one row after the other, which needs the memory of one.
 
     Args:
+        f: a function of one row, which gives a tensor or a tree of them.
         xs: a tensor, or a tree of tensors with equally many rows, of which f gets a tree of rows.
 
-    Raises: as `scan`.
+    Raises:
+        ArgumentError: a leaf that is no tensor and no number.
+        ShapeError, DTypeError: xs have no rows or different numbers of them, or what f gives
+            changes its type.
 
-    >>> import lucid
-    >>> lucid.map(lambda x: x.sum(), lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    tensor([3., 7.])
+    Example:
+        >>> import lucid
+        >>> lucid.map(lambda x: x.sum(), lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor([3., 7.])
     """
     _require_functions("map", f=f)
     return _scan("map", lambda _, x: ((), f(x)), (), xs)[1]

@@ -10,11 +10,21 @@ from lucid.ir.errors import ArgumentError, OptionError
 class device:  # noqa: N801 - PyTorch's name
     """The CPU. Equal to the string "cpu", as programs compare it.
 
-    >>> import lucid
-    >>> lucid.device("cpu")
-    device(type='cpu')
-    >>> lucid.zeros(2).device == "cpu"
-    True
+    There is no other device; code that names this one runs unmodified.
+
+    Args:
+        type: "cpu", "cpu:0", or such a device. Default: "cpu".
+        index: PyTorch's number of a device; the CPU has 0. Default: None.
+
+    Raises:
+        OptionError: another device or index.
+
+    Example:
+        >>> import lucid
+        >>> lucid.device("cpu")
+        device(type='cpu')
+        >>> lucid.zeros(2).device == "cpu"
+        True
     """
 
     __slots__ = ()

@@ -34,7 +34,13 @@ class _Default:
 
 
 def get_default_dtype() -> DType:
-    """Return the dtype that Python floats get; `float32` unless it was set."""
+    """Return the dtype that Python floats get; `float32` unless it was set.
+
+    Example:
+        >>> import lucid
+        >>> lucid.get_default_dtype()
+        lucid.float32
+    """
     return _Default.floating
 
 
@@ -44,7 +50,23 @@ def default_dtype_place() -> tuple[Any, str]:
 
 
 def set_default_dtype(d: DType) -> None:
-    """Set the dtype that Python floats get: `float32` or `float64`."""
+    """Set the dtype that Python floats get: `float32` or `float64`.
+
+    Functions that make floats out of integers, or new tensors without a dtype, go by it.
+
+    Args:
+        d: the dtype from now on.
+
+    Raises:
+        DTypeError: a dtype that isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.set_default_dtype(lucid.float64)
+        >>> lucid.tensor([0.5]).dtype
+        lucid.float64
+        >>> lucid.set_default_dtype(lucid.float32)
+    """
     if not as_dtype(d, "set_default_dtype").is_floating_point:
         raise DTypeError(
             f"set_default_dtype: only floating-point types can be the default, not {d!r}"
@@ -105,6 +127,17 @@ def promote_types(type1: DType, type2: DType) -> DType:
 
     As in PyTorch any integer with float32 gives float32; a signed integer with uint32, which
     PyTorch refuses, gives int64.
+
+    Args:
+        type1: a dtype.
+        type2: another dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.promote_types(lucid.uint8, lucid.int8)
+        lucid.int16
+        >>> lucid.promote_types(lucid.int64, lucid.float32)
+        lucid.float32
     """
     if type1 is type2:
         return type1
@@ -120,7 +153,19 @@ def _wider(first: DType, second: DType) -> DType:
 
 
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether an in-place operation may store `from_` in `to`: the category must not go down."""
+    """Return whether an in-place operation may store `from_` in `to`.
+
+    The category (bool < int < float) must not go down; the width may.
+
+    Args:
+        from_: the dtype of what is stored.
+        to: the dtype of where it is stored.
+
+    Example:
+        >>> import lucid
+        >>> lucid.can_cast(lucid.float64, lucid.float32), lucid.can_cast(lucid.float32, lucid.int64)
+        (True, False)
+    """
     return _KINDS.index(from_.kind) <= _KINDS.index(to.kind)
 
 
@@ -128,9 +173,18 @@ def can_cast(from_: DType, to: DType) -> bool:
 class finfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
     """Limits of a floating-point dtype; the default dtype's when none is named.
 
-    >>> import lucid
-    >>> lucid.finfo(lucid.float32).eps
-    1.1920928955078125e-07
+    Its attributes are those of NumPy's: `bits`, `eps`, `max`, `min`, `tiny`, `resolution`.
+
+    Args:
+        type: a dtype of floats. Default: None, the default dtype.
+
+    Raises:
+        DTypeError: a dtype that isn't one of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.finfo(lucid.float32).eps
+        1.1920928955078125e-07
     """
 
     bits: int
@@ -165,11 +219,18 @@ class finfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
 
 @dataclass(frozen=True, init=False)
 class iinfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
-    """Limits of an integer dtype.
+    """Limits of an integer dtype: `bits`, and the numbers from `min` to `max` that it holds.
 
-    >>> import lucid
-    >>> lucid.iinfo(lucid.int32).max
-    2147483647
+    Args:
+        type: a dtype of integers.
+
+    Raises:
+        DTypeError: a dtype that isn't one of integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.iinfo(lucid.int32).max
+        2147483647
     """
 
     bits: int

@@ -1121,6 +1121,7 @@ def compile(
     As a decorator with or without arguments.
 
     Args:
+        function: a function or a Module. Default: None, for a decorator with these options.
         mode: "eager" runs the function as it is. "interpret" runs the optimized graph op by op,
             each as a statement at its line in your file, for a debugger (`lucid.debug.breakpoint`).
             PyTorch's own modes choose an implementation there and nothing here.
@@ -1144,8 +1145,8 @@ def compile(
             of the backwards of its custom Functions, one call of each and signature, which run
             again op by op in float64. Python that the step calls is called again for it.
         backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
-        dynamic, options: PyTorch's, and without a meaning here: sizes are static, a new one is a
-            trace, and there is nothing to be tuned.
+        **unknown: PyTorch's `dynamic` and `options`, without a meaning here: sizes are static, a
+            new one is a trace, and there is nothing to be tuned. Others are errors.
 
     Raises: what tracing raises, at the call; `OptionError` for an unknown mode, `nan` or `verify`,
     `ArgumentError` for other options; at the call `NonFiniteError` as `nan` says, `TraceError`,

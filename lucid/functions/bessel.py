@@ -221,36 +221,98 @@ class _J1(Function):
 
 
 def i0(input: Tensor) -> Tensor:
-    """Return the modified Bessel function of the first kind of order 0."""
+    """Return the modified Bessel function of the first kind of order 0.
+
+    It is even and at least 1, and overflows to inf for large elements of either sign.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.i0(lucid.tensor([0.0, 1.0, -2.0]))
+        tensor([1.0000, 1.2661, 2.2796])
+    """
     result: Tensor = _I0.apply(floating(input, "i0"))
     return result
 
 
 def i0e(input: Tensor) -> Tensor:
-    """Return `exp(-|input|) i0(input)`, which doesn't overflow."""
+    """Return `exp(-|input|) i0(input)`, which doesn't overflow where `i0` does.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.i0e(lucid.tensor([0.0, 1.0, 1000.0]))
+        tensor([1.0000, 0.4658, 0.0126])
+    """
     result: Tensor = _ScaledI0.apply(floating(input, "i0e"))
     return result
 
 
 def i1(input: Tensor) -> Tensor:
-    """Return the modified Bessel function of the first kind of order 1."""
+    """Return the modified Bessel function of the first kind of order 1.
+
+    It is odd, the derivative of `i0`, and overflows to infinities.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.i1(lucid.tensor([0.0, 1.0, -2.0]))
+        tensor([ 0.0000,  0.5652, -1.5906])
+    """
     result: Tensor = _I1.apply(floating(input, "i1"))
     return result
 
 
 def i1e(input: Tensor) -> Tensor:
-    """Return `exp(-|input|) i1(input)`, which doesn't overflow."""
+    """Return `exp(-|input|) i1(input)`, which doesn't overflow where `i1` does.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.i1e(lucid.tensor([0.0, 1.0, 1000.0]))
+        tensor([0.0000, 0.2079, 0.0126])
+    """
     result: Tensor = _ScaledI1.apply(floating(input, "i1e"))
     return result
 
 
 def bessel_j0(input: Tensor) -> Tensor:
-    """Return the Bessel function of the first kind of order 0."""
+    """Return the Bessel function of the first kind of order 0.
+
+    It is even, 1 at 0, and a fading wave beyond.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.bessel_j0(lucid.tensor([0.0, 1.0, 10.0]))
+        tensor([ 1.0000,  0.7652, -0.2459])
+    """
     result: Tensor = _J0.apply(floating(input, "bessel_j0"))
     return result
 
 
 def bessel_j1(input: Tensor) -> Tensor:
-    """Return the Bessel function of the first kind of order 1."""
+    """Return the Bessel function of the first kind of order 1.
+
+    It is odd, 0 at 0, and minus the derivative of `bessel_j0`.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.bessel_j1(lucid.tensor([0.0, 1.0, 10.0]))
+        tensor([0.0000, 0.4401, 0.0435])
+    """
     result: Tensor = _J1.apply(floating(input, "bessel_j1"))
     return result

@@ -53,7 +53,27 @@ def at_border(function: FunctionType, module: str, name: str) -> Callable[..., A
 
 
 def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str = "") -> None:
-    """Put functions of the library among `names` behind the border, in a module or a class."""
+    """Put functions of the library among `names` behind the border, in a module or a class.
+
+    Behind it a function names wrong arguments in the library's own errors, and writes into `out=`.
+    The same function is always the same behind the border.
+
+    Args:
+        namespace: the module or class that gets them as attributes.
+        names: functions by name; what isn't the library's is left out.
+        module: what their `__module__` becomes.
+        prefix: what stands before the name in their `__qualname__`. Default: "".
+
+    Example:
+        >>> import lucid
+        >>> from types import SimpleNamespace
+        >>> from lucid.functions import elementwise
+        >>> from lucid.functions.border import enter_border
+        >>> mine = SimpleNamespace()
+        >>> enter_border(mine, {"neg": elementwise.neg}, "mine")
+        >>> mine.neg is lucid.neg
+        True
+    """
     for name, value in names.items():
         if (
             type(value) is FunctionType

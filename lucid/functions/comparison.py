@@ -36,32 +36,140 @@ def _widened(x: Any, other: Any) -> Any:
 
 
 def eq(input: Operand, other: Operand) -> Tensor:
-    """Whether elements are equal; NaN equals nothing."""
+    """Return whether elements are equal, as bools; NaN equals nothing.
+
+    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
+    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
+
+    Args:
+        input: a tensor or a number.
+        other: what it is compared with, a tensor or a number.
+
+    Raises:
+        ArgumentError: neither of them is a tensor.
+        ShapeError: the shapes don't broadcast.
+        OptionError: an int that int64 can't hold, and a tensor of integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.eq(lucid.tensor([1.0, 2.0, 3.0]), 2)
+        tensor([False,  True, False])
+    """
     return _compared(ops.eq, input, other)
 
 
 def ne(input: Operand, other: Operand) -> Tensor:
-    """Whether elements differ; NaN differs from everything."""
+    """Return whether elements differ, as bools; NaN differs from everything, itself included.
+
+    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
+    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
+
+    Args:
+        input: a tensor or a number.
+        other: what it is compared with, a tensor or a number.
+
+    Raises:
+        ArgumentError: neither of them is a tensor.
+        ShapeError: the shapes don't broadcast.
+        OptionError: an int that int64 can't hold, and a tensor of integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ne(lucid.tensor([1.0, 2.0, 3.0]), 2)
+        tensor([ True, False,  True])
+    """
     return _compared(ops.ne, input, other)
 
 
 def lt(input: Operand, other: Operand) -> Tensor:
-    """Whether `input < other`."""
+    """Return whether `input < other`, as bools; false where either is NaN.
+
+    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
+    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
+
+    Args:
+        input: a tensor or a number.
+        other: what it is compared with, a tensor or a number.
+
+    Raises:
+        ArgumentError: neither of them is a tensor.
+        ShapeError: the shapes don't broadcast.
+        OptionError: an int that int64 can't hold, and a tensor of integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.lt(lucid.tensor([1.0, 2.0, 3.0]), 2)
+        tensor([ True, False, False])
+    """
     return _compared(ops.lt, input, other)
 
 
 def le(input: Operand, other: Operand) -> Tensor:
-    """Whether `input <= other`."""
+    """Return whether `input <= other`, as bools; false where either is NaN.
+
+    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
+    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
+
+    Args:
+        input: a tensor or a number.
+        other: what it is compared with, a tensor or a number.
+
+    Raises:
+        ArgumentError: neither of them is a tensor.
+        ShapeError: the shapes don't broadcast.
+        OptionError: an int that int64 can't hold, and a tensor of integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.le(lucid.tensor([1.0, 2.0, 3.0]), 2)
+        tensor([ True,  True, False])
+    """
     return _compared(ops.le, input, other)
 
 
 def gt(input: Operand, other: Operand) -> Tensor:
-    """Whether `input > other`."""
+    """Return whether `input > other`, as bools; false where either is NaN.
+
+    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
+    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
+
+    Args:
+        input: a tensor or a number.
+        other: what it is compared with, a tensor or a number.
+
+    Raises:
+        ArgumentError: neither of them is a tensor.
+        ShapeError: the shapes don't broadcast.
+        OptionError: an int that int64 can't hold, and a tensor of integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.gt(lucid.tensor([1.0, 2.0, 3.0]), 2)
+        tensor([False, False,  True])
+    """
     return _compared(ops.gt, input, other)
 
 
 def ge(input: Operand, other: Operand) -> Tensor:
-    """Whether `input >= other`."""
+    """Return whether `input >= other`, as bools; false where either is NaN.
+
+    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
+    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
+
+    Args:
+        input: a tensor or a number.
+        other: what it is compared with, a tensor or a number.
+
+    Raises:
+        ArgumentError: neither of them is a tensor.
+        ShapeError: the shapes don't broadcast.
+        OptionError: an int that int64 can't hold, and a tensor of integers.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ge(lucid.tensor([1.0, 2.0, 3.0]), 2)
+        tensor([False,  True,  True])
+    """
     return _compared(ops.ge, input, other)
 
 
@@ -83,9 +191,19 @@ def operator_ne(input: Tensor, other: Any) -> Any:
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether both tensors have the same shape and elements; a Python bool.
+    """Return whether both tensors have one shape and equal elements, as a Python bool.
 
-    Raises: `TraceError` inside a trace.
+    A NaN equals nothing, so a tensor with one isn't equal to itself. Dtypes may differ: 1 equals
+    1.0. A compiled step has a path for each answer.
+
+    Args:
+        input: a tensor.
+        other: a tensor of any shape and dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1.0, 2.0]))
+        True
     """
     if input._type.shape != other._type.shape:
         return False
@@ -95,9 +213,26 @@ def equal(input: Tensor, other: Tensor) -> bool:
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
-    """Whether `|input - other| <= atol + rtol * |other|`, or both are the same infinity.
+    """Return whether `|input - other| <= atol + rtol * |other|`, as bools.
 
-    Raises: `DTypeError` where the dtypes differ.
+    Two infinities of one sign are close, too. Integers are compared as float64; bools are close
+    where they are equal.
+
+    Args:
+        input: a tensor.
+        other: a tensor of the same dtype, from which it may differ.
+        rtol: how much of `|other|` they may differ. Default: 1e-05.
+        atol: how much they may differ besides. Default: 1e-08.
+        equal_nan: whether two NaN are close. Default: False.
+
+    Raises:
+        DTypeError: the dtypes differ.
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.isclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.1]))
+        tensor([ True, False])
     """
     if input._type.dtype is not other._type.dtype:
         raise DTypeError(
@@ -117,9 +252,25 @@ def isclose(
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
-    """Whether all elements are close, see `isclose`; a Python bool.
+    """Return whether all elements are close, as `isclose` has it, as a Python bool.
 
-    Raises: `TraceError` inside a trace.
+    A compiled step has a path for each answer.
+
+    Args:
+        input: a tensor.
+        other: a tensor of the same dtype, from which it may differ.
+        rtol: how much of `|other|` they may differ. Default: 1e-05.
+        atol: how much they may differ besides. Default: 1e-08.
+        equal_nan: whether two NaN are close. Default: False.
+
+    Raises:
+        DTypeError: the dtypes differ.
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.allclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.0]))
+        True
     """
     return bool(_whole(ops.all, isclose(input, other, rtol, atol, equal_nan)).item())
 
@@ -129,19 +280,46 @@ def _whole(op: Op, x: Tensor) -> Tensor:
 
 
 def isnan(input: Tensor) -> Tensor:
-    """Whether each element is NaN."""
+    """Return whether each element is NaN, as bools; of integers and bools none is.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.isnan(lucid.tensor([float("nan"), float("inf"), 1.0]))
+        tensor([ True, False, False])
+    """
     return emit(ops.ne, (input, input))
 
 
 def isinf(input: Tensor) -> Tensor:
-    """Whether each element is an infinity of either sign."""
+    """Return whether each element is an infinity of either sign, as bools; no integer is.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.isinf(lucid.tensor([float("nan"), float("inf"), 1.0]))
+        tensor([False,  True, False])
+    """
     if input._type.dtype.kind != "float":
         return emit(ops.ne, (input, input))
     return eq(input.abs(), math.inf)
 
 
 def isfinite(input: Tensor) -> Tensor:
-    """Whether each element is neither NaN nor infinite."""
+    """Return whether each element is neither NaN nor infinite, as bools; all integers are finite.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.isfinite(lucid.tensor([float("nan"), float("inf"), 1.0]))
+        tensor([False, False,  True])
+    """
     if input._type.dtype.kind != "float":
         return emit(ops.eq, (input, input))
     return ne(input.abs(), math.inf) & emit(ops.eq, (input, input))
@@ -151,22 +329,76 @@ def isfinite(input: Tensor) -> Tensor:
 
 
 def logical_and(input: Tensor, other: Tensor) -> Tensor:
-    """Whether both elements are true, that is, not zero."""
+    """Return whether both elements are true, as bools, broadcast.
+
+    The dtypes may differ.
+
+    Args:
+        input: a tensor or a number of any dtype; what isn't zero is true, NaN too.
+        other: what it is joined with, likewise.
+
+    Raises:
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.logical_and(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
+        tensor([False,  True, False])
+    """
     return emit(ops.logical_and, (truth(input, "logical_and"), truth(other, "logical_and")))
 
 
 def logical_or(input: Tensor, other: Tensor) -> Tensor:
-    """Whether either element is true."""
+    """Return whether either element is true, as bools, broadcast.
+
+    The dtypes may differ.
+
+    Args:
+        input: a tensor or a number of any dtype; what isn't zero is true, NaN too.
+        other: what it is joined with, likewise.
+
+    Raises:
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.logical_or(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
+        tensor([True, True, True])
+    """
     return emit(ops.logical_or, (truth(input, "logical_or"), truth(other, "logical_or")))
 
 
 def logical_xor(input: Tensor, other: Tensor) -> Tensor:
-    """Whether just one of the elements is true."""
+    """Return whether just one of the elements is true, as bools, broadcast.
+
+    The dtypes may differ.
+
+    Args:
+        input: a tensor or a number of any dtype; what isn't zero is true, NaN too.
+        other: what it is joined with, likewise.
+
+    Raises:
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.logical_xor(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
+        tensor([ True, False,  True])
+    """
     return emit(ops.logical_xor, (truth(input, "logical_xor"), truth(other, "logical_xor")))
 
 
 def logical_not(input: Tensor) -> Tensor:
-    """Whether the element is zero."""
+    """Return whether each element is zero, as bools; a NaN is not.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.logical_not(lucid.tensor([0.0, 2.0]))
+        tensor([ True, False])
+    """
     return emit(ops.logical_not, (truth(input, "logical_not"),))
 
 
@@ -184,22 +416,76 @@ def _bits(bits: Op, logic: Op, input: Any, other: Any, name: str) -> Tensor:
 
 
 def bitwise_and(input: Operand, other: Operand) -> Tensor:
-    """The bits set in both; of bools, whether both are true."""
+    """Return the bits set in both; of bools, whether both are true.
+
+    Args:
+        input: a tensor or a number; integers or bools.
+        other: likewise, broadcast and promoted.
+
+    Raises:
+        DTypeError: the common dtype is one of floats.
+        ArgumentError: neither of them is a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bitwise_and(lucid.tensor([5, 12]), 6)
+        tensor([4, 4])
+    """
     return _bits(ops.bit_and, ops.logical_and, input, other, "bitwise_and")
 
 
 def bitwise_or(input: Operand, other: Operand) -> Tensor:
-    """The bits set in either; of bools, whether either is true."""
+    """Return the bits set in either; of bools, whether either is true.
+
+    Args:
+        input: a tensor or a number; integers or bools.
+        other: likewise, broadcast and promoted.
+
+    Raises:
+        DTypeError: the common dtype is one of floats.
+        ArgumentError: neither of them is a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bitwise_or(lucid.tensor([5, 12]), 6)
+        tensor([ 7, 14])
+    """
     return _bits(ops.bit_or, ops.logical_or, input, other, "bitwise_or")
 
 
 def bitwise_xor(input: Operand, other: Operand) -> Tensor:
-    """The bits set in just one; of bools, whether just one is true."""
+    """Return the bits set in just one; of bools, whether just one is true.
+
+    Args:
+        input: a tensor or a number; integers or bools.
+        other: likewise, broadcast and promoted.
+
+    Raises:
+        DTypeError: the common dtype is one of floats.
+        ArgumentError: neither of them is a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bitwise_xor(lucid.tensor([5, 12]), 6)
+        tensor([ 3, 10])
+    """
     return _bits(ops.bit_xor, ops.logical_xor, input, other, "bitwise_xor")
 
 
 def bitwise_not(input: Tensor) -> Tensor:
-    """The bits that are not set; of bools, the negation."""
+    """Return the bits that are not set, `-input - 1` of signed integers; of bools, the negation.
+
+    Args:
+        input: a tensor of integers or bools.
+
+    Raises:
+        DTypeError: a tensor of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bitwise_not(lucid.tensor([0, 5]))
+        tensor([-1, -6])
+    """
     if input._type.dtype.kind == "float":
         raise DTypeError(f"bitwise_not: defined for integers and bools, not {input.dtype!r}")
     return emit(ops.logical_not if input._type.dtype is bool_ else ops.bit_not, (input,))
@@ -213,12 +499,42 @@ def _shift(op: Op, input: Any, other: Any, name: str) -> Tensor:
 
 
 def bitwise_left_shift(input: Operand, other: Operand) -> Tensor:
-    """Return `input * 2**other`, without the bits that don't fit."""
+    """Return `input * 2**other` without the bits that don't fit: 0 where all are shifted out.
+
+    Args:
+        input: a tensor or a number; integers.
+        other: by how many bits; below 0 the result is 0.
+
+    Raises:
+        DTypeError: the common dtype isn't one of integers.
+        ArgumentError: neither of them is a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bitwise_left_shift(lucid.tensor([1, 3]), lucid.tensor([4, 1]))
+        tensor([16,  6])
+    """
     return _shift(ops.shift_left, input, other, "bitwise_left_shift")
 
 
 def bitwise_right_shift(input: Operand, other: Operand) -> Tensor:
-    """Return `input // 2**other`; a negative number stays negative."""
+    """Return `input // 2**other`, rounded down; a negative number stays negative.
+
+    Where all bits are shifted out, 0 or -1 is left.
+
+    Args:
+        input: a tensor or a number; integers.
+        other: by how many bits; below 0 counts as all of them.
+
+    Raises:
+        DTypeError: the common dtype isn't one of integers.
+        ArgumentError: neither of them is a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bitwise_right_shift(lucid.tensor([20, -20]), 3)
+        tensor([ 2, -3])
+    """
     return _shift(ops.shift_right, input, other, "bitwise_right_shift")
 
 

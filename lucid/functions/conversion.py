@@ -31,9 +31,28 @@ def to(
     copy: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """Return the tensor in a dtype: `to(dtype)`, `to("cpu", dtype)`, `to(other)`.
+    """Return the tensor in another dtype: `to(dtype)`, `to("cpu", dtype)`, `to(other)`.
 
-    Aliasing: the tensor itself where nothing changes, unless `copy`.
+    Gradients are cast back. Aliasing: the tensor itself where nothing changes, unless `copy`.
+
+    Args:
+        input: a tensor.
+        *args: a dtype, a device, or a tensor whose dtype is wanted, in any order.
+        dtype: the dtype, also as NumPy's or Python's. Default: None, the tensor's own.
+        device: the CPU, which there is alone. Default: None.
+        non_blocking: PyTorch's, without a meaning here. Default: False.
+        copy: whether to copy where the dtype stays. Default: False.
+        memory_format: PyTorch's; lucid chooses the order in memory itself. Default: None.
+
+    Raises:
+        ArgumentError: what is no dtype; `non_blocking` or `copy` without their names.
+        DTypeError: a dtype of NumPy's that lucid hasn't got.
+        OptionError: a device other than the CPU.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1.7, -1.7]).to(lucid.int32)
+        tensor([ 1, -1], dtype=lucid.int32)
     """
     check_memory_format(memory_format, "to")
     for arg in args:
@@ -57,42 +76,130 @@ def _is_device(value: Any) -> bool:
 
 
 def to_float(input: Tensor) -> Tensor:
-    """Return the tensor as float32."""
+    """Return the tensor as float32; large integers and float64 are rounded.
+
+    Aliasing: the tensor itself where it has the dtype.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).float()
+        tensor([1., 2.])
+    """
     return cast(tensor_of(input, "float"), f32)
 
 
 def to_double(input: Tensor) -> Tensor:
-    """Return the tensor as float64."""
+    """Return the tensor as float64; integers above 2**53 are rounded.
+
+    Aliasing: the tensor itself where it has the dtype.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).double()
+        tensor([1., 2.], dtype=lucid.float64)
+    """
     return cast(tensor_of(input, "double"), f64)
 
 
 def to_byte(input: Tensor) -> Tensor:
-    """Return the tensor as uint8, without fractions; what doesn't fit wraps, as `astype` does."""
+    """Return the tensor as uint8, without fractions; what doesn't fit wraps, as `astype` does.
+
+    Aliasing: the tensor itself where it has the dtype.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 258]).byte()
+        tensor([1, 2], dtype=lucid.uint8)
+    """
     return cast(tensor_of(input, "byte"), u8)
 
 
 def to_char(input: Tensor) -> Tensor:
-    """Return the tensor as int8, without fractions; what doesn't fit wraps."""
+    """Return the tensor as int8, without fractions; what doesn't fit wraps, as `astype` does.
+
+    Aliasing: the tensor itself where it has the dtype.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 300]).char()
+        tensor([ 1, 44], dtype=lucid.int8)
+    """
     return cast(tensor_of(input, "char"), i8)
 
 
 def to_short(input: Tensor) -> Tensor:
-    """Return the tensor as int16, without fractions; what doesn't fit wraps."""
+    """Return the tensor as int16, without fractions; what doesn't fit wraps, as `astype` does.
+
+    Aliasing: the tensor itself where it has the dtype.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 65537]).short()
+        tensor([1, 1], dtype=lucid.int16)
+    """
     return cast(tensor_of(input, "short"), i16)
 
 
 def to_int(input: Tensor) -> Tensor:
-    """Return the tensor as int32, without fractions."""
+    """Return the tensor as int32, without fractions: they are cut off towards zero.
+
+    Aliasing: the tensor itself where it has the dtype.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1.7, -1.7]).int()
+        tensor([ 1, -1], dtype=lucid.int32)
+    """
     return cast(tensor_of(input, "int"), i32)
 
 
 def to_long(input: Tensor) -> Tensor:
-    """Return the tensor as int64, without fractions."""
+    """Return the tensor as int64, without fractions: they are cut off towards zero.
+
+    Aliasing: the tensor itself where it has the dtype.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1.7, -1.7]).long()
+        tensor([ 1, -1])
+    """
     return cast(tensor_of(input, "long"), i64)
 
 
 def to_bool(input: Tensor) -> Tensor:
-    """Return whether each element is not zero."""
+    """Return whether each element is not zero, as a tensor of bools; a NaN is true.
+
+    Aliasing: the tensor itself where it has the dtype.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([0.0, 0.5]).bool()
+        tensor([False,  True])
+    """
     return cast(tensor_of(input, "bool"), bool_)
 
 
@@ -101,12 +208,21 @@ def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
 
     Without one: the name of the tensor's class in PyTorch. Aliasing: as `to`.
 
-    >>> import lucid
-    >>> x = lucid.tensor([1.5, 2.5])
-    >>> x.type()
-    'torch.FloatTensor'
-    >>> x.type(lucid.LongTensor)
-    tensor([1, 2])
+    Args:
+        input: a tensor.
+        dtype: a dtype, or `lucid.LongTensor` and the like. Default: None, to ask for the name.
+        non_blocking: PyTorch's, without a meaning here. Default: False.
+
+    Raises:
+        ArgumentError: what is neither a dtype nor a tensor class.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1.5, 2.5])
+        >>> x.type()
+        'torch.FloatTensor'
+        >>> x.type(lucid.LongTensor)
+        tensor([1, 2])
     """
     if dtype is None:
         return f"torch.{dtypes.tensor_class(input._type.dtype)}"
@@ -117,7 +233,23 @@ def _to_missing(name: str, dtype: str, instead: str) -> Callable[[Tensor], Tenso
     def refuse(input: Tensor) -> Tensor:
         raise DTypeError(f"{name}: there is no {dtype}\nhint: tensor.{instead}")
 
-    refuse.__name__, refuse.__doc__ = name, f"Raise `DTypeError`: there is no {dtype}."
+    refuse.__name__ = name
+    refuse.__doc__ = f"""Refuse: lucid has no {dtype}, so it raises an error each time.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Raises:
+        DTypeError: always; `tensor.{instead}` gives the floats that there are.
+
+    Example:
+        >>> import lucid
+        >>> try:
+        ...     lucid.ones(2).{name}()
+        ... except lucid.DTypeError:
+        ...     print("no {dtype}")
+        no {dtype}
+    """
     return refuse
 
 
@@ -126,76 +258,221 @@ to_bfloat16 = _to_missing("bfloat16", "bfloat16", "float()")
 
 
 def type_as(input: Tensor, other: Tensor) -> Tensor:
-    """Return the tensor in the dtype of `other`."""
+    """Return the tensor in the dtype of `other`; itself where it has it.
+
+    Args:
+        input: a tensor.
+        other: a tensor of the wanted dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1, 2]).type_as(lucid.tensor(0.5))
+        tensor([1., 2.])
+    """
     return cast(input, other._type.dtype)
 
 
 def cpu(input: Tensor) -> Tensor:
-    """Return the tensor itself: it is on the CPU."""
+    """Return the tensor itself, no copy: it is on the CPU.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(2)
+        >>> x.cpu() is x
+        True
+    """
     return input
 
 
 def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
-    """Raise `OptionError`: there is no such device."""
+    """Refuse: there is no such device, so it raises an error each time.
+
+    Args:
+        input: a tensor.
+        device: PyTorch's number of a device. Default: None.
+        non_blocking: PyTorch's, without a meaning here. Default: False.
+
+    Raises:
+        OptionError: always.
+
+    Example:
+        >>> import lucid
+        >>> try:
+        ...     lucid.ones(2).cuda()
+        ... except lucid.OptionError:
+        ...     print("no cuda")
+        no cuda
+    """
     check_device("cuda", "cuda")
     return input
 
 
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
-    """Return the tensor itself: there is no other device to copy to."""
+    """Return the tensor itself: there is no other device to copy to.
+
+    Args:
+        input: a tensor.
+        device: PyTorch's, without a meaning here. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(2)
+        >>> x.pin_memory() is x
+        True
+    """
     return input
 
 
 def share_memory_(input: Tensor) -> Tensor:
-    """Return the tensor itself; its memory stays this process's."""
+    """Return the tensor itself; its memory stays this process's, unlike PyTorch's.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(2)
+        >>> x.share_memory_() is x
+        True
+    """
     return input
 
 
 def is_shared(input: Tensor) -> bool:
-    """Whether the memory is shared with other processes, or pinned: no."""
+    """Return whether the memory is shared with other processes, or pinned: False.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ones(2).is_shared()
+        False
+    """
     return False
 
 
 def get_device(input: Tensor) -> int:
-    """Return the device's number, -1 for the CPU."""
+    """Return the number of the tensor's device, which for the CPU is -1.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ones(2).get_device()
+        -1
+    """
     return -1
 
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether both have one shape."""
+    """Return whether both have the same shape; the elements don't matter.
+
+    Args:
+        input: a tensor.
+        other: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_same_size(lucid.ones(2, 3), lucid.zeros(3, 2))
+        False
+    """
     return input._type.shape == other._type.shape
 
 
 def is_signed(input: Tensor) -> bool:
-    """Whether the dtype has negative numbers."""
+    """Return whether the tensor's dtype has negative numbers, as floats have.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_signed(lucid.tensor([1, 2], dtype=lucid.uint8))
+        False
+    """
     return tensor_of(input, "is_signed")._type.dtype.numpy.kind in "if"
 
 
 def is_inference(input: Tensor) -> bool:
-    """Whether the tensor was made in inference mode: not remembered, False."""
+    """Return whether the tensor was made in inference mode: this isn't remembered, so False.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_inference(lucid.ones(2))
+        False
+    """
     return False
 
 
 def device_of(input: Tensor) -> device:
-    """`.device`: the CPU."""
+    """The device that holds the tensor's memory: the CPU."""
     return CPU
 
 
 def is_floating_point(input: Tensor) -> bool:
-    """Whether the dtype is a floating-point one."""
+    """Return whether the tensor's dtype is one of floats, float32 or float64.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_floating_point(lucid.tensor([1, 2]))
+        False
+    """
     return tensor_of(input, "is_floating_point")._type.dtype.is_floating_point
 
 
 def is_complex(input: Tensor) -> bool:
-    """Whether the dtype is complex: never."""
+    """Return whether the tensor's dtype is complex: False, as lucid has none.
+
+    Args:
+        input: a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_complex(lucid.ones(2))
+        False
+    """
     return tensor_of(input, "is_complex")._type.dtype.is_complex
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the only element is not zero, a Python bool."""
+    """Return whether the only element is not zero, as a Python bool.
+
+    A compiled step has a path for each answer.
+
+    Args:
+        input: a tensor of one element.
+
+    Raises:
+        OptionError: several elements, or none.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_nonzero(lucid.tensor([0.5]))
+        True
+    """
     return bool(input)
 
 
 def is_tensor(obj: Any) -> bool:
-    """Whether an object is a tensor."""
+    """Return whether an object is a `lucid.Tensor`, or of a class derived from it.
+
+    Args:
+        obj: an object of any kind.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_tensor(lucid.ones(2)), lucid.is_tensor([1.0, 1.0])
+        (True, False)
+    """
     return isinstance(obj, Tensor)

@@ -21,12 +21,23 @@ Labels = tuple[str, ...]
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Multiply and sum by named axes, such as "bij,bjk->bik"; `...` stands for broadcast axes.
 
-    Without "->" the result has the names that occur once, in alphabetic order. Operands are
-    contracted from left to right. Raises: `OptionError` for a malformed equation, `ShapeError`.
+    Without "->" the result has the names that occur once, in alphabetic order; a name twice in one
+    operand is its diagonal. Operands are contracted from left to right, by matrix products.
 
-    >>> import lucid
-    >>> lucid.einsum("i,i->", lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-    tensor(11.)
+    Args:
+        equation: the names of each operand's axes, letters, and after "->" those of the result.
+        *operands: tensors, or one list of them, of one dtype; where nothing is summed they promote.
+
+    Raises:
+        OptionError: a malformed equation, or one of another number of operands.
+        ArgumentError: no operand, or one that is no tensor.
+        DTypeError: the dtypes differ where something is summed.
+        ShapeError: names that don't fit an operand's axes, or one name with two sizes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.einsum("i,i->", lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+        tensor(11.)
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])

@@ -49,15 +49,15 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
 
 
 def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """Return `input - alpha * other`, broadcast and promoted.
+    """Return `input - alpha * other`, broadcast and promoted to a common dtype.
 
     Args:
         input: a tensor or a number.
-        other: what is subtracted.
+        other: what is subtracted, likewise.
         alpha: a factor of `other`. Default: 1.
 
     Raises:
-        DTypeError: two bools, which have no difference.
+        DTypeError: one of them is of bools, which have no difference.
 
     Example:
         >>> import lucid
@@ -130,9 +130,12 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
 
     Args:
         input: a tensor or a number.
-        other: the divisor.
+        other: the divisor, likewise.
         rounding_mode: "trunc" towards zero, "floor" towards minus infinity. Default: None, no
             rounding.
+
+    Raises:
+        OptionError: another `rounding_mode`.
 
     Example:
         >>> import lucid
@@ -290,7 +293,9 @@ def rpow(input: Operand, other: Operand) -> Tensor:
 
 
 def square(input: Tensor) -> Tensor:
-    """Return `input * input`; of bools, integers.
+    """Return `input * input`, in the tensor's dtype; of bools, int64.
+
+    Integers wrap around where the square doesn't fit.
 
     Args:
         input: a tensor.
@@ -388,7 +393,9 @@ def neg(input: Tensor) -> Tensor:
 
 
 def positive(input: Tensor) -> Tensor:
-    """Return the tensor itself, as `+input` does.
+    """Return the tensor itself, not a copy, as `+input` does.
+
+    There are no complex numbers, so it is `conj` and `real` as well.
 
     Args:
         input: a tensor of numbers.
@@ -691,11 +698,13 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """Return `input + value * tensor1 * tensor2`, broadcast.
+    """Return `input + value * tensor1 * tensor2`.
+
+    Shapes: all three broadcast to one shape, the result's. Dtypes promote.
 
     Args:
-        input: a tensor.
-        tensor1, tensor2: the factors.
+        input: what is added to.
+        tensor1, tensor2: the factors, tensors.
         value: a number. Default: 1.
 
     Example:
@@ -707,10 +716,12 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """Return `input + value * tensor1 / tensor2`, broadcast.
+    """Return `input + value * tensor1 / tensor2`.
+
+    Shapes: all three broadcast to one shape, the result's. Dtypes promote.
 
     Args:
-        input: a tensor.
+        input: what is added to.
         tensor1: the dividend.
         tensor2: the divisor.
         value: a number. Default: 1.
@@ -791,6 +802,9 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
         input: a tensor.
         decimals: places behind the point; negative ones before it. Default: 0.
 
+    Raises:
+        DTypeError: `decimals` other than 0 of integers or bools.
+
     Example:
         >>> import lucid
         >>> lucid.round(lucid.tensor([2.345]), decimals=1)
@@ -837,12 +851,16 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
     """Bring each element into [min, max]; a NaN stays NaN, and `max` wins where `min` > `max`.
 
     The gradient goes to elements within the bounds, the bounds included, and to a bound that is a
-    tensor where it is taken.
+    tensor where it is taken. Dtypes promote: integers with a bound of floats give floats.
 
     Args:
         input: a tensor.
         min: a number or a tensor. Default: None, no bound.
-        max: likewise.
+        max: a number or a tensor. Default: None, no bound.
+
+    Raises:
+        ArgumentError: neither bound is given.
+        DTypeError: bools, which have no order.
 
     Example:
         >>> import lucid
@@ -1002,10 +1020,16 @@ def choose(condition: Tensor, input: Operand, other: Operand) -> Tensor:
 def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     """Return `input` with `value` where the bool `mask`, which broadcasts, holds.
 
+    The result has the dtype of `input`; no gradient goes to what is replaced.
+
     Args:
         input: a tensor.
-        mask: bools.
+        mask: a tensor of bools.
         value: a number or a 0-d tensor.
+
+    Raises:
+        ArgumentError: a `value` with axes.
+        DTypeError: a `mask` that isn't of bools.
 
     Example:
         >>> import lucid

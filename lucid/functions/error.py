@@ -47,7 +47,19 @@ class _ScaledErfc(Function):
 
 
 def erfcx(input: Tensor) -> Tensor:
-    """Return `exp(input**2) erfc(input)`, which doesn't vanish on the right."""
+    """Return `exp(input**2) erfc(input)`, which doesn't vanish on the right.
+
+    It falls as 1 / (sqrt(pi) input) there, and overflows to inf far on the left.
+    Reference: Shepherd and Laframboise, "Chebyshev Approximation of (1 + 2x)exp(x^2)erfc x", 1981.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.erfcx(lucid.tensor([0.0, 1.0, 100.0]))
+        tensor([1.0000, 0.4276, 0.0056])
+    """
     result: Tensor = _ScaledErfc.apply(floating(input, "erfcx"))
     return result
 
@@ -67,6 +79,15 @@ class _Erfc(Function):
 
 
 def erfc(input: Tensor) -> Tensor:
-    """Return `1 - erf(input)`, without loss where it is small."""
+    """Return `1 - erf(input)`, a float in [0, 2], without loss where it is small.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.erfc(lucid.tensor([0.0, 0.5, 5.0]))
+        tensor([1.0000e+00, 4.7950e-01, 1.5375e-12])
+    """
     result: Tensor = _Erfc.apply(floating(input, "erfc"))
     return result

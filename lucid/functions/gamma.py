@@ -145,20 +145,57 @@ def _polygamma_of_large_order(x: Tensor, n: int) -> Tensor:
 
 
 def lgamma(input: Tensor) -> Tensor:
-    """Return the logarithm of the absolute value of the gamma function."""
+    """Return the logarithm of the absolute value of the gamma function.
+
+    It is infinite at 0 and the negative integers, where the gamma function has its poles.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
+        tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
+    """
     result: Tensor = LogGamma.apply(floating(input, "lgamma"))
     return result
 
 
 def digamma(input: Tensor) -> Tensor:
-    """Return the derivative of `lgamma`."""
+    """Return the derivative of `lgamma`, the logarithmic derivative of the gamma function.
+
+    At 0 it is an infinity of the other sign than the zero's, at negative integers NaN.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.digamma(lucid.tensor([1.0, 10.0, -1.0]))
+        tensor([-0.5772,  2.2518,     nan])
+    """
     x = floating(input, "digamma")
     result: Tensor = Digamma.apply(x)
     return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), result)
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """Return the n-th derivative of `digamma`; for n > 0 of positive numbers."""
+    """Return the n-th derivative of `digamma`; for n > 0 of positive numbers.
+
+    It is (-1)^(n + 1) n! zeta(n + 1, input). Gradients are those of order n + 1.
+
+    Args:
+        n: an int, at least 0; 0 is `digamma` itself.
+        input: a tensor; integers and bools give the default float dtype.
+
+    Raises:
+        OptionError: a negative `n`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.polygamma(1, lucid.tensor([1.0, 2.0]))
+        tensor([1.6449, 0.6449])
+    """
     order = integer(n, "polygamma", "n")
     if order < 0:
         raise OptionError(f"polygamma(n, x) does not support negative n, got {order}")
@@ -170,12 +207,43 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 
 def polygamma_of(input: Tensor, n: int) -> Tensor:
-    """`x.polygamma(n)`: the n-th derivative of `digamma`."""
+    """Return the n-th derivative of `digamma`; for n > 0 of positive numbers.
+
+    It is (-1)^(n + 1) n! zeta(n + 1, input). Gradients are those of order n + 1.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+        n: an int, at least 0; 0 is `digamma` itself.
+
+    Raises:
+        OptionError: a negative `n`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([1.0, 2.0]).polygamma(1)
+        tensor([1.6449, 0.6449])
+    """
     return polygamma(n, input)
 
 
 def mvlgamma(input: Tensor, p: int) -> Tensor:
-    """Return the logarithm of the multivariate gamma function of dimension `p`."""
+    """Return the logarithm of the multivariate gamma function of dimension `p`.
+
+    It is p (p - 1) / 4 log(pi) plus the sum of lgamma(input - j / 2) over j = 0, …, p - 1.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype; it should be above (p - 1)
+            / 2.
+        p: an int, at least 1.
+
+    Raises:
+        OptionError: a `p` below 1.
+
+    Example:
+        >>> import lucid
+        >>> lucid.mvlgamma(lucid.tensor([2.0, 3.0]), 2)
+        tensor([0.4516, 1.5502])
+    """
     x, size = floating(input, "mvlgamma"), integer(p, "mvlgamma", "p")
     if size < 1:
         raise OptionError(f"mvlgamma: p has to be greater than or equal to 1, got {size}")
@@ -244,13 +312,31 @@ class NormalQuantile(Function):
 
 
 def erfinv(input: Tensor) -> Tensor:
-    """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond."""
+    """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.erfinv(lucid.tensor([0.0, 0.5, -1.0]))
+        tensor([0.0000, 0.4769,   -inf])
+    """
     result: Tensor = InverseErf.apply(floating(input, "erfinv"))
     return result
 
 
 def ndtr(input: Tensor) -> Tensor:
-    """Return the standard normal distribution's area to the left."""
+    """Return the standard normal distribution's area to the left, 0.5 * erfc(-input / sqrt(2)).
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.ndtr(lucid.tensor([0.0, 1.0, -1.0]))
+        tensor([0.5000, 0.8413, 0.1587])
+    """
     x = floating(input, "ndtr") * math.sqrt(0.5)
     return 0.5 * erfc(-x)
 
@@ -259,6 +345,14 @@ def ndtri(input: Tensor) -> Tensor:
     """Return the number with this area of the normal distribution to the left.
 
     Infinite at 0 and 1, NaN beyond; right to the last digits also for the smallest areas.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.ndtri(lucid.tensor([0.5, 0.975, 0.0]))
+        tensor([0.0000, 1.9600,   -inf])
     """
     result: Tensor = NormalQuantile.apply(floating(input, "ndtri"))
     return result
@@ -268,7 +362,18 @@ _LEVELS = 30
 
 
 def log_ndtr(input: Tensor) -> Tensor:
-    """Return the logarithm of `ndtr`, left of -4 by Laplace's continued fraction."""
+    """Return the logarithm of `ndtr`, left of -4 by Laplace's continued fraction.
+
+    So it is finite where the area itself underflows to 0.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.log_ndtr(lucid.tensor([0.0, -1.0, -50.0]))
+        tensor([-6.9315e-01, -1.8410e+00, -1.2548e+03])
+    """
     given = floating(input, "log_ndtr")
     x = cast(given, f64)
     is_left = x < -4.0
@@ -292,6 +397,15 @@ def _entropy_term(x: Tensor) -> Tensor:
 
 
 def entr(input: Tensor) -> Tensor:
-    """Return `-input * log(input)`: 0 at 0, -inf below."""
+    """Return the elementwise entropy `-input * log(input)`: 0 at 0, -inf below.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.entr(lucid.tensor([0.5, 1.0, -1.0]))
+        tensor([0.3466, -0.0000,   -inf])
+    """
     x = floating(input, "entr")
     return choose(x < 0, -math.inf, _entropy_term(x))

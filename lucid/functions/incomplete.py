@@ -104,15 +104,45 @@ def _incomplete(input: Tensor, other: Tensor, upper: bool) -> Tensor:
 
 
 def igamma(input: Tensor, other: Tensor) -> Tensor:
-    """Return the lower incomplete gamma function of (input, other), between 0 and 1.
+    """Return the regularized lower incomplete gamma function, between 0 and 1.
 
+    It is the integral of t^(a - 1) exp(-t) from 0 to x, over gamma(a); NaN for negative arguments.
     It is computed by Python, in a compiled step as well. Differentiable by `other`.
+
+    Args:
+        input: the gamma function's argument a, at least 0; no gradient goes to it.
+        other: the bound x of the integral, at least 0, broadcast and promoted.
+
+    Raises:
+        NotDifferentiableError: a backward asks for the derivative by `input`.
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.igamma(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 1.0]))
+        tensor([0.6321, 0.2642])
     """
     return _incomplete(input, other, False)
 
 
 def igammac(input: Tensor, other: Tensor) -> Tensor:
-    """Return the upper incomplete gamma function: `1 - igamma`, without loss where it is small."""
+    """Return the upper incomplete gamma function: `1 - igamma`, without loss where it is small.
+
+    It is computed by Python, in a compiled step as well. Differentiable by `other`.
+
+    Args:
+        input: the gamma function's argument a, at least 0; no gradient goes to it.
+        other: the bound x of the integral, at least 0, broadcast and promoted.
+
+    Raises:
+        NotDifferentiableError: a backward asks for the derivative by `input`.
+        ShapeError: the shapes don't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.igammac(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 40.0]))
+        tensor([3.6788e-01, 1.7418e-16])
+    """
     return _incomplete(input, other, True)
 
 
@@ -153,9 +183,23 @@ class _Zeta(Function):
 
 
 def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
-    """Return Hurwitz's zeta function: the sum of (other + k)^-input over k = 0, 1, …
+    """Return Hurwitz's zeta function: the sum of (other + k)^-input over all k from 0 on.
 
-    It is infinite for an `input` of 1 and an `other` of 0, and NaN below.
+    With an `other` of 1 it is Riemann's. It is infinite for an `input` of 1, and for one above
+    where `other` is 0 or a negative integer; NaN for an `input` below 1 and for other negative
+    numbers. Differentiable by `other`.
+
+    Args:
+        input: the exponent s, a tensor or a number.
+        other: the first term's base q, likewise; one of the two is a tensor.
+
+    Raises:
+        NotDifferentiableError: a backward asks for the derivative by `input`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.zeta(lucid.tensor([2.0, 4.0]), 1)
+        tensor([1.6449, 1.0823])
     """
     s, q = promoted(input, other, "zeta")
     s, q = floating(s, "zeta"), floating(q, "zeta")

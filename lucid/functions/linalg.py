@@ -36,8 +36,21 @@ def _ranked(input: Any, other: Any, ranks: tuple[int, int], op: str) -> tuple[Te
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Return the matrix product; vectors are rows or columns, leading axes are batches.
 
-    Shapes: (..., n, k) and (..., k, m) give (..., n, m), with (...) broadcast; a vector's axis
-    is left out of the result. Raises: `ShapeError`, `DTypeError` for two dtypes.
+    Shapes: (..., n, k) and (..., k, m) give (..., n, m), with (...) broadcast; a vector's axis is
+    left out of the result: two vectors give a scalar.
+
+    Args:
+        input: a tensor of at least one axis, or a sparse matrix.
+        other: likewise, of the same dtype.
+
+    Raises:
+        ShapeError: the inner sizes differ, the batches don't broadcast, or one has no axis.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.matmul(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
+        tensor([3., 7.])
     """
     if _is_sparse(input, other):
         return _sparse_product(input, other)
@@ -83,19 +96,68 @@ def _sparse_product(input: Any, other: Any) -> Tensor:
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """Return the product of two matrices: (n, k) and (k, m) give (n, m)."""
+    """Return the product of two matrices: (n, k) and (k, m) give (n, m).
+
+    One of them may be a sparse matrix, whose entries get gradients; the result is dense.
+
+    Args:
+        input: a matrix.
+        mat2: a matrix of the same dtype.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.mm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.eye(2) * 2)
+        tensor([[2., 4.],
+                [6., 8.]])
+    """
     if _is_sparse(input, mat2):
         return _sparse_product(input, mat2)
     return emit(ops.matmul, _ranked(input, mat2, (2, 2), "mm"))
 
 
 def spmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """Return the product of two matrices, the first of them sparse: an older name of `mm`."""
+    """Return the product of two matrices, the first of them sparse: an older name of `mm`.
+
+    Args:
+        input: a sparse matrix (n, k), or a dense one.
+        mat2: a dense matrix (k, m).
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> a = lucid.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
+        >>> lucid.spmm(a, lucid.eye(2))
+        tensor([[0., 2.],
+                [3., 0.]])
+    """
     return mm(input, mat2)
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """Return the products of two batches of matrices: (b, n, k) and (b, k, m) give (b, n, m)."""
+    """Return the products of two batches of matrices, one by one.
+
+    Shapes: (b, n, k) and (b, k, m) give (b, n, m). Batches don't broadcast; those of `matmul` do.
+
+    Args:
+        input: a batch of matrices.
+        mat2: a batch of as many, of the same dtype.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.bmm(lucid.ones(3, 2, 4), lucid.ones(3, 4, 5)).shape
+        lucid.Size([3, 2, 5])
+    """
     a, b = _ranked(input, mat2, (3, 3), "bmm")
     if a._type.shape[0] != b._type.shape[0]:
         raise ShapeError(f"bmm: the batches differ in size{describe(a, b)}")
@@ -103,12 +165,40 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 
 def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """Return the product of a matrix (n, k) and a vector (k,)."""
+    """Return the product of a matrix and a vector: (n, k) and (k,) give (n,).
+
+    Args:
+        input: a matrix.
+        vec: a vector of the same dtype.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.mv(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
+        tensor([3., 7.])
+    """
     return matmul(*_ranked(input, vec, (2, 1), "mv"))
 
 
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """Return the scalar product of two vectors of one size."""
+    """Return the scalar product of two vectors: the sum of the products of their elements.
+
+    Args:
+        input: a vector.
+        tensor: a vector of the same size and dtype.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.dot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+        tensor(11.)
+    """
     a, b = _ranked(input, tensor, (1, 1), "dot")
     if a._type.shape != b._type.shape:
         raise ShapeError(f"dot: inconsistent tensor size{describe(a, b)}")
@@ -116,7 +206,21 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """Return the product of each element with each: (n,) and (m,) give (n, m); promoted."""
+    """Return the product of each element with each: (n,) and (m,) give (n, m); promoted.
+
+    Args:
+        input: a vector.
+        vec2: a vector, of any dtype.
+
+    Raises:
+        ShapeError: one of them is no vector.
+
+    Example:
+        >>> import lucid
+        >>> lucid.outer(lucid.tensor([1, 2]), lucid.tensor([3, 4]))
+        tensor([[3, 4],
+                [6, 8]])
+    """
     a, b = tensor_of(input, "outer"), tensor_of(vec2, "outer", "vec2")
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: expects two vectors{describe(a, b)}")
@@ -126,28 +230,107 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """Return `beta * input + alpha * (mat1 @ mat2)`."""
+    """Return `beta * input + alpha * (mat1 @ mat2)`.
+
+    Shapes: (n, k) and (k, m) give (n, m), with which `input` broadcasts.
+
+    Args:
+        input: what is added to.
+        mat1: a matrix.
+        mat2: a matrix of the same dtype.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
+        alpha: a factor of the product. Default: 1.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.addmm(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.eye(2), alpha=3)
+        tensor([[13., 20.],
+                [10., 23.]])
+    """
     return _combined(input, mm(mat1, mat2), beta, alpha)
 
 
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """Return `beta * input + alpha * (mat @ vec)`."""
+    """Return `beta * input + alpha * (mat @ vec)`.
+
+    Shapes: (n, k) and (k,) give (n,), with which `input` broadcasts.
+
+    Args:
+        input: what is added to.
+        mat: a matrix.
+        vec: a vector of the same dtype.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
+        alpha: a factor of the product. Default: 1.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.addmv(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.tensor([1.0, 2.0]))
+        tensor([11., 22.])
+    """
     return _combined(input, mv(mat, vec), beta, alpha)
 
 
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """Return `beta * input + alpha * (batch1 @ batch2)`."""
+    """Return `beta * input + alpha * (batch1 @ batch2)`.
+
+    Shapes: (b, n, k) and (b, k, m) give (b, n, m), with which `input` broadcasts.
+
+    Args:
+        input: what is added to.
+        batch1: a batch of matrices.
+        batch2: a batch of as many, of the same dtype.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
+        alpha: a factor of the product. Default: 1.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.baddbmm(lucid.tensor(10.0), lucid.ones(1, 2, 3), lucid.ones(1, 3, 2), beta=2)
+        tensor([[[23., 23.],
+                 [23., 23.]]])
+    """
     return _combined(input, bmm(batch1, batch2), beta, alpha)
 
 
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """Return `beta * input + alpha * (batch1 @ batch2).sum(0)`."""
+    """Return `beta * input + alpha * (batch1 @ batch2).sum(0)`.
+
+    Shapes: (b, n, k) and (b, k, m) give (n, m), with which `input` broadcasts.
+
+    Args:
+        input: what is added to.
+        batch1: a batch of matrices.
+        batch2: a batch of as many, of the same dtype.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
+        alpha: a factor of the product. Default: 1.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.addbmm(lucid.tensor(10.0), lucid.ones(4, 2, 3), lucid.ones(4, 3, 2))
+        tensor([[22., 22.],
+                [22., 22.]])
+    """
     return _combined(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
@@ -163,7 +346,25 @@ def _combined(base: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
 
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """Sum products over the last `dims` axes of `a` and the first of `b`, or over listed axes."""
+    """Sum products over the last `dims` axes of `a` and the first of `b`, or over listed axes.
+
+    Shapes: the axes of `a` that are left, then those of `b`.
+
+    Args:
+        a: a tensor.
+        b: a tensor of the same dtype.
+        dims: how many axes, or two lists of axes: those of `a` and, in the same order, of `b`.
+            Default: 2.
+
+    Raises:
+        ShapeError: the sizes of axes that belong together differ.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensordot(lucid.ones(2, 3, 4), lucid.ones(4, 3, 5), ([1, 2], [1, 0])).shape
+        lucid.Size([2, 5])
+    """
     x, y = _pair(a, b, "tensordot")
     if isinstance(dims, int):
         left, right = list(range(x.ndim - dims, x.ndim)), list(range(dims))

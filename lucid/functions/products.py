@@ -19,7 +19,20 @@ from lucid.ir.errors import OptionError, ShapeError
 
 
 def kron(input: Tensor, other: Tensor) -> Tensor:
-    """Return Kronecker's product: each element of `input` times all of `other`."""
+    """Return Kronecker's product: each element of `input` times all of `other`.
+
+    Shapes: (n, m) and (p, q) give (n p, m q); of fewer axes, those in front have size 1.
+
+    Args:
+        input: a tensor.
+        other: a tensor; dtypes promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.kron(lucid.tensor([[1, 10]]), lucid.tensor([[1, 2], [3, 4]]))
+        tensor([[ 1,  2, 10, 20],
+                [ 3,  4, 30, 40]])
+    """
     a, b = tensor_of(input, "kron"), tensor_of(other, "kron", "other")
     ndim = max(a.ndim, b.ndim)
     first, second = ((1,) * (ndim - t.ndim) + t._type.shape for t in (a, b))
@@ -30,26 +43,92 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 
 def inner(input: Tensor, other: Tensor) -> Tensor:
-    """Return the sums of products over the last axes of both; the product with a 0-d tensor."""
+    """Return the sums of products over the last axes of both; the product with a 0-d tensor.
+
+    Shapes: (..., k) and (other..., k) give (..., other...).
+
+    Args:
+        input: a tensor.
+        other: a tensor of the same dtype, with a last axis of the same size.
+
+    Raises:
+        ShapeError: the last axes differ in size.
+        DTypeError: the dtypes differ, and both have axes.
+
+    Example:
+        >>> import lucid
+        >>> lucid.inner(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
+        tensor([3., 7.])
+    """
     if not input.ndim or not other.ndim:
         return mul(input, other)
     return tensordot(input, other, ([-1], [-1]))
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
-    """Return the scalar product of two vectors."""
+    """Return the scalar product of two vectors, as `dot`: there are no complex numbers.
+
+    Args:
+        input: a vector.
+        other: a vector of the same size and dtype.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: the dtypes differ; products don't promote.
+
+    Example:
+        >>> import lucid
+        >>> lucid.vdot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+        tensor(11.)
+    """
     return dot(input, other)
 
 
 def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """Return `beta * input + alpha * outer(vec1, vec2)`."""
+    """Return `beta * input + alpha * outer(vec1, vec2)`.
+
+    Shapes: (n,) and (m,) give (n, m), with which `input` broadcasts.
+
+    Args:
+        input: what is added to.
+        vec1: a vector.
+        vec2: a vector; dtypes promote.
+        beta: a factor of `input`. Default: 1.
+        alpha: a factor of the product. Default: 1.
+
+    Raises:
+        ShapeError: one of `vec1` and `vec2` is no vector, or `input` doesn't broadcast.
+
+    Example:
+        >>> import lucid
+        >>> lucid.addr(lucid.ones(2, 2), lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+        tensor([[4., 5.],
+                [7., 9.]])
+    """
     return input * beta + outer(vec1, vec2) * alpha
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """Return the products of vectors of three elements along `dim`, the first of size 3."""
+    """Return the vector products of vectors of three elements along `dim`.
+
+    Each is perpendicular to both of its vectors, and as long as their parallelogram is large.
+
+    Args:
+        input: a tensor with an axis of size 3.
+        other: likewise, broadcast.
+        dim: the axis of the vectors. Default: None, the first of size 3.
+
+    Raises:
+        ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
+        tensor([0., 0., 1.])
+    """
     x, y = tensor_of(input, "cross"), tensor_of(other, "cross", "other")
     if dim is None:
         dim = next((i for i, size in enumerate(x._type.shape) if size == 3), -1)
@@ -61,7 +140,24 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 
 def matrix_power(input: Tensor, n: int) -> Tensor:
-    """Return the product of n copies of square matrices, of their inverses for a negative n."""
+    """Return the product of n copies of square matrices, of their inverses for a negative n.
+
+    The identity for 0. Aliasing: for 1 the tensor itself.
+
+    Args:
+        input: square matrices (..., m, m).
+        n: an int, how many there are.
+
+    Raises:
+        LinAlgError: a negative `n` of a singular matrix.
+        ShapeError: a power other than 1 of matrices that aren't square.
+
+    Example:
+        >>> import lucid
+        >>> lucid.matrix_power(lucid.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
+        tensor([[1., 5.],
+                [0., 1.]])
+    """
     x, power = tensor_of(input, "matrix_power"), integer(n, "matrix_power", "n")
     if power < 0:
         return matrix_power(Inverse.apply(x), -power)
@@ -79,7 +175,23 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
 
 
 def multi_dot(tensors: Any) -> Tensor:
-    """Return the product of several matrices, from left to right."""
+    """Return the product of several matrices, from left to right.
+
+    Shapes and dtypes are those of `matmul`; the first and the last may be vectors.
+
+    Args:
+        tensors: a list or tuple of at least two matrices.
+
+    Raises:
+        OptionError: fewer than two tensors.
+        ShapeError: the inner sizes differ.
+
+    Example:
+        >>> import lucid
+        >>> lucid.linalg.multi_dot([lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1)])
+        tensor([[12.],
+                [12.]])
+    """
     if len(tensors) < 2:
         raise OptionError(f"multi_dot: expected at least 2 tensors but got {len(tensors)}")
     product: Tensor = reduce(matmul, tensors)
@@ -87,7 +199,21 @@ def multi_dot(tensors: Any) -> Tensor:
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """Return `multi_dot(matrices)`, or the only matrix."""
+    """Return `linalg.multi_dot(matrices)`, the product from left to right, or the only matrix.
+
+    Args:
+        *matrices: at least one matrix.
+
+    Raises:
+        OptionError: no matrix.
+        ShapeError: the inner sizes differ.
+
+    Example:
+        >>> import lucid
+        >>> lucid.chain_matmul(lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1))
+        tensor([[12.],
+                [12.]])
+    """
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
 
 
@@ -110,6 +236,21 @@ def cdist(
     Whatever `compute_mode` allows, no product of matrices is used, which would round more.
 
     Shapes: (..., n, k) and (..., m, k) give (..., n, m).
+
+    Args:
+        x1: a matrix, or a batch of them.
+        x2: likewise, with rows of the same size; batches broadcast.
+        p: which norm, also `math.inf`. Default: 2.
+        compute_mode: PyTorch's three names of ways to compute it, which change nothing here.
+
+    Raises:
+        OptionError: another `compute_mode`.
+        ShapeError: one of them is no matrix, or their rows differ in size.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([[5., 1.]])
     """
     if compute_mode not in _DISTANCE_MODES:
         raise OptionError(f"cdist: {compute_mode!r} is not a valid value for compute_mode")

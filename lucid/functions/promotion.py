@@ -47,11 +47,21 @@ def scalar_dtype(value: Any, op: str) -> DType:
 def result_type(*operands: Tensor | Number) -> DType:
     """Return the dtype that arithmetic on these operands gives.
 
-    >>> import lucid
-    >>> lucid.result_type(lucid.tensor([1, 2]), 1.0)
-    lucid.float32
-    >>> lucid.result_type(lucid.tensor([1.0]), lucid.tensor(2.0, dtype=lucid.float64))
-    lucid.float32
+    Tensors with axes come before 0-d tensors, and these before numbers: a later class decides only
+    if its category (bool < int < float) is higher.
+
+    Args:
+        *operands: tensors and numbers, at least one.
+
+    Raises:
+        ArgumentError: no operand, or one that is neither a tensor nor a number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.result_type(lucid.tensor([1, 2]), 1.0)
+        lucid.float32
+        >>> lucid.result_type(lucid.tensor([1.0]), lucid.tensor(2.0, dtype=lucid.float64))
+        lucid.float32
     """
     return common_dtype(operands, "result_type")
 

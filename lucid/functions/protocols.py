@@ -19,9 +19,20 @@ from lucid.tensor.core import alias, of_array, with_origins
 
 
 def item(input: Tensor) -> Any:
-    """Return the only element as a Python number.
+    """Return the only element as a Python number: a bool, an int or a float.
 
-    Raises: `ShapeError` for several, `TraceError` in a trace.
+    A compiled step goes on with a live number, which each call reads.
+
+    Args:
+        input: a tensor of one element, of any shape.
+
+    Raises:
+        ShapeError: several elements, or none.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([2.5]).item()
+        2.5
     """
     if input._type.size != 1:
         raise ShapeError(
@@ -32,7 +43,21 @@ def item(input: Tensor) -> Any:
 
 
 def tolist(input: Tensor) -> Any:
-    """Return nested lists of Python numbers; of a 0-d tensor its number."""
+    """Return nested lists of Python numbers; of a 0-d tensor its number.
+
+    The lists are the caller's own.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Raises:
+        TooLargeError: more elements than can be listed.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+    """
     if context.recorder is not None and input._known("tolist()") is None:
         return context.recorder.list_of(input)
     array = input._concrete("tolist()")
@@ -138,7 +163,18 @@ def formatted(input: Tensor, specification: str) -> str:
 
 
 def to_sparse(self: Tensor) -> Any:
-    """Return a sparse tensor of the entries that aren't 0; in a trace they aren't known."""
+    """Return a sparse tensor of the entries that aren't 0, which get gradients.
+
+    In a trace it isn't known how many there are: it is a host call there.
+
+    Example:
+        >>> import lucid
+        >>> lucid.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
+        tensor(indices=tensor([[0],
+                [1]]),
+               values=tensor([2.]),
+               size=(2, 2), nnz=1, layout=sparse_coo)
+    """
     from lucid.sparse.tensor import from_dense
 
     return from_dense(self)

@@ -234,8 +234,9 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """Return the p-norms of the differences of all pairs of rows, (0, 1), (0, 2), … (1, 2), …
+    """Return the p-norms of the differences of all pairs of rows.
 
+    The pairs are in the order (0, 1), (0, 2), … (1, 2), …
     Shapes: (n, k) gives (n (n - 1) / 2,).
 
     Args:
@@ -437,10 +438,10 @@ def lcm(input: Tensor, other: Tensor) -> Tensor:
 
 
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """Return `input * 2 ** other`, broadcast, as a float.
+    """Return `input * 2 ** other`, broadcast, as a float: the inverse of taking it apart.
 
     Args:
-        input: a tensor; integers give the default float dtype.
+        input: a tensor; integers and bools give the default float dtype.
         other: the exponents, a tensor.
 
     Raises:
@@ -518,7 +519,17 @@ def angle(input: Tensor) -> Tensor:
 
 
 def xlog1py(input: Any, other: Any) -> Tensor:
-    """Return `input * log1p(other)`, and 0 where `input` is 0 unless `other` is NaN."""
+    """Return `input * log1p(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
+
+    Args:
+        input: a tensor or a number.
+        other: likewise, broadcast and promoted; one of the two is a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.xlog1py(lucid.tensor([0.0, 2.0]), lucid.tensor([-1.0, 3.0]))
+        tensor([0.0000, 2.7726])
+    """
     x, y = promoted(input, other, "xlog1py")
     nothing = (x == 0) & (y == y)
     return choose(nothing, 0.0, x * choose(nothing, 0.0, y).log1p())

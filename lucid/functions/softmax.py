@@ -105,7 +105,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     The elements along the axis add up to 1; a row of -inf gives NaN.
 
     Args:
-        input: floats.
+        input: a tensor of floats.
         dim: the axis. Default: None, PyTorch's old choice, with a warning.
         dtype: the input is cast to it first. Default: None.
 
@@ -124,10 +124,10 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
 def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """Return log(softmax(input, dim)), accurate where the softmax underflows.
 
-    `input - logsumexp(input)`.
+    It is `input - logsumexp(input, dim)`.
 
     Args:
-        input: floats.
+        input: a tensor of floats.
         dim: the axis. Default: None, PyTorch's old choice, with a warning.
         dtype: the input is cast to it first. Default: None.
 
@@ -147,9 +147,13 @@ def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     """Return softmax(-input, dim): the smallest element has the largest share.
 
     Args:
-        input: floats.
+        input: a tensor of floats.
         dim: the axis. Default: None, PyTorch's old choice, with a warning.
         dtype: the input is cast to it first. Default: None.
+
+    Raises:
+        DTypeError: integers without a dtype.
+        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid

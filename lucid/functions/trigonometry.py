@@ -416,6 +416,8 @@ _atanh = _curve("atanh", _atanh_value, _atanh_slope)
 def sinh(input: Tensor) -> Tensor:
     """Return the hyperbolic sine, a float: (exp(x) - exp(-x)) / 2.
 
+    It overflows to an infinity of the element's sign.
+
     Args:
         input: a tensor; integers and bools give the default float dtype.
 
@@ -429,6 +431,8 @@ def sinh(input: Tensor) -> Tensor:
 
 def cosh(input: Tensor) -> Tensor:
     """Return the hyperbolic cosine, a float: (exp(x) + exp(-x)) / 2.
+
+    It overflows to inf on both sides.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.

@@ -23,7 +23,7 @@ def completed(error: ErrorType) -> ErrorType:
 
 
 class ShapeError(LucidError, ValueError):
-    """Shapes that don't fit the operation."""
+    """Shapes that don't fit the operation, or each other; a `ValueError` as well."""
 
 
 class SizeError(ShapeError):
@@ -43,7 +43,7 @@ class UnsupportedPythonError(LucidError, ImportError):
 
 
 class DTypeError(LucidError, TypeError):
-    """A dtype that the operation doesn't take."""
+    """A dtype that the operation doesn't take, or dtypes that differ; a `TypeError` as well."""
 
 
 class ArgumentError(LucidError, TypeError):

@@ -34,22 +34,29 @@ def save(obj: Any, f: File) -> None:
     """Write tensors, and containers of them, to a path or a binary file.
 
     Data are tensors, NumPy arrays and numbers, Python's numbers, strings and bytes, and lists,
-    tuples, dicts, sets and the like of data; a tensor keeps its class and whether it requires
-    grad, its history stays behind. What occurs twice is one object again when it is loaded. An
-    object that holds anything else is pickled as a whole, and takes `load(f, weights_only=False)`.
+    tuples, dicts, sets and the like of data; a tensor keeps its class and whether it requires grad,
+    its history stays behind. What occurs twice is one object again when it is loaded. An object
+    that holds anything else is pickled as a whole, and takes `load(f, weights_only=False)`.
 
-    A path is replaced in one step: until all is written and on the disk, the older file stays.
-    The format is that of safetensors, whose readers find the tensors by their place in `obj`.
+    A path is replaced in one step: until all is written and on the disk, the older file stays. The
+    format is that of safetensors, whose readers find the tensors by their place in `obj`.
 
-    Raises: `OptionError` for a container that holds itself, or is nested more than 100 deep;
-    what pickle raises for an object that it can't take; `OSError` from writing.
+    Args:
+        obj: what to write.
+        f: a path, or a file that is open for writing bytes.
 
-    >>> import io, lucid
-    >>> file = io.BytesIO()
-    >>> lucid.save({"w": lucid.ones(2), "epoch": 3}, file)
-    >>> _ = file.seek(0)
-    >>> lucid.load(file)
-    {'w': tensor([1., 1.]), 'epoch': 3}
+    Raises:
+        ArgumentError: `f` is neither a path nor such a file.
+        OptionError: a container that holds itself, or is nested more than 100 deep.
+        OSError: from writing; and what pickle raises for an object that it can't take.
+
+    Example:
+        >>> import io, lucid
+        >>> file = io.BytesIO()
+        >>> lucid.save({"w": lucid.ones(2), "epoch": 3}, file)
+        >>> _ = file.seek(0)
+        >>> lucid.load(file)
+        {'w': tensor([1., 1.]), 'epoch': 3}
     """
     hooks.run_op_by_op("it saves to a file, which each call is to write")
     encoder = Encoder()
@@ -76,13 +83,24 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
     Args:
         f: a path, or a binary file that stands where `save` began to write; it is left where the
             data end.
-        map_location: where tensors go in PyTorch; here there is the CPU alone.
-        weights_only: take data alone, as None does. With False, objects that `save` has pickled
-            are unpickled: **this runs code that the file names**. Do it only where you would run a
-            program from the same place.
+        map_location: where tensors go in PyTorch; here there is the CPU alone. Default: None.
+        weights_only: take data alone, as None does, the default. With False, objects that `save`
+            has pickled are unpickled: **this runs code that the file names**. Do it only where you
+            would run a program from the same place.
 
-    Raises: `FileFormatError`, with path, offset and what is wrong, for a file that is truncated or
-    changed, or that holds more than data; `OSError` from reading.
+    Raises:
+        FileFormatError: with path, offset and what is wrong: a file that is truncated or changed,
+            or that holds more than data.
+        OptionError: a `map_location` other than the CPU.
+        OSError: from reading.
+
+    Example:
+        >>> import io, lucid
+        >>> file = io.BytesIO()
+        >>> lucid.save([lucid.ones(2), "note"], file)
+        >>> _ = file.seek(0)
+        >>> lucid.load(file)
+        [tensor([1., 1.]), 'note']
     """
     hooks.run_op_by_op("it loads a file, which each call is to read")
     if not callable(map_location) and not isinstance(map_location, dict):

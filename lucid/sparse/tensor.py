@@ -45,6 +45,15 @@ class SparseTensor:
         is_sorted: whether places are row-major sorted and differ.
         is_pending: coalesced in a trace, where the number of places that differ isn't known: the
             parts are still those of before.
+
+    Example:
+        >>> import lucid
+        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+        >>> isinstance(a, lucid.sparse.SparseTensor), a.shape
+        (True, lucid.Size([2, 3]))
+        >>> (2 * a).to_dense()
+        tensor([[0., 0., 6.],
+                [8., 0., 0.]])
     """
 
     coordinates: Tensor
@@ -248,12 +257,43 @@ def _zeros(shape: tuple[int, ...], dtype: DType) -> Tensor:
 
 
 def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -> SparseTensor:
-    """Make a sparse tensor of float32 values: an older name."""
+    """Make a sparse tensor of float32 values: an older name of `lucid.sparse_coo_tensor`.
+
+    Args:
+        indices: the places of the entries, (d, n).
+        values: the entries, (n,).
+        size: the shape. Default: None, the smallest that holds all places.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        IndexOutOfRangeError: a place outside of `size`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sparse.FloatTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
+        tensor([[0., 0., 3.],
+                [4., 0., 0.]])
+    """
     return sparse_coo_tensor(indices, values, size, dtype=f32)
 
 
 def DoubleTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -> SparseTensor:
-    """Make a sparse tensor of float64 values: an older name."""
+    """Make a sparse tensor of float64 values: an older name of `lucid.sparse_coo_tensor`.
+
+    Args:
+        indices: the places of the entries, (d, n).
+        values: the entries, (n,).
+        size: the shape. Default: None, the smallest that holds all places.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        IndexOutOfRangeError: a place outside of `size`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.sparse.DoubleTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).dtype
+        lucid.float64
+    """
     return sparse_coo_tensor(indices, values, size, dtype=f64)
 
 
@@ -277,15 +317,31 @@ def sparse_coo_tensor(
 ) -> SparseTensor:
     """Make a sparse tensor from the places and the numbers of its entries.
 
-    Shapes: `indices` (d, n), `values` (n,); without `size` the smallest that holds all places.
-    Gradients flow to `values`.
-    Raises: `ShapeError`, and `IndexOutOfRangeError` for a place outside of `size`.
+    Places may occur several times, their entries add up. Gradients flow to `values`.
+    Shapes: `indices` (d, n), `values` (n,); the result has d axes.
 
-    >>> import lucid
-    >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
-    >>> a @ lucid.ones(3, 1)
-    tensor([[3.],
-            [4.]])
+    Args:
+        indices: the places, a tensor or what makes one; cast to int64.
+        values: the numbers, likewise.
+        size: the shape. Default: None, the smallest that holds all places, which a trace doesn't
+            know.
+        dtype: the entries' dtype. Default: None, that of `values`.
+        device: PyTorch's, without a meaning here. Default: None.
+        requires_grad: whether values that are no tensor yet get gradients. Default: False.
+        check_invariants: False leaves out the check that the places are in range. Default: None.
+        is_coalesced: whether the places are known to be sorted and to differ. Default: None.
+
+    Raises:
+        ShapeError: shapes that don't fit each other, or `size`.
+        IndexOutOfRangeError: a place outside of `size`.
+        TraceError: no `size` in a trace.
+
+    Example:
+        >>> import lucid
+        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+        >>> a @ lucid.ones(3, 1)
+        tensor([[3.],
+                [4.]])
     """
     from lucid.functions.from_data import as_tensor
 
@@ -367,5 +423,23 @@ def _sparse_dense(sparse: SparseTensor, dense: Any) -> Any:
 
 
 def mm(first: Any, second: Any) -> Any:
-    """The product of two matrices of which one is sparse."""
+    """Return the product of two matrices of which one is sparse; the result is dense.
+
+    Shapes: (n, k) and (k, m) give (n, m). Gradients flow to the entries and to the dense one.
+
+    Args:
+        first: a matrix, sparse or dense.
+        second: a matrix, dense if the first is sparse, else sparse.
+
+    Raises:
+        ArgumentError: both are sparse, or both dense.
+        ShapeError: the inner sizes differ.
+
+    Example:
+        >>> import lucid
+        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+        >>> lucid.sparse.mm(a, lucid.ones(3, 2))
+        tensor([[3., 3.],
+                [4., 4.]])
+    """
     return product(first, second)

@@ -42,7 +42,13 @@ class _Current:
 
 
 def get_printoptions() -> dict[str, Any]:
-    """Return the options that `set_printoptions` sets."""
+    """Return the options for printing tensors, by name, as `set_printoptions` sets them.
+
+    Example:
+        >>> import lucid
+        >>> lucid.get_printoptions()["precision"]
+        4
+    """
     return dict(vars(_Current.options))
 
 
@@ -54,7 +60,28 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set how tensors are printed; what isn't named stays. `profile` "default" resets all."""
+    """Set how tensors are printed; what isn't named stays, but for `sci_mode`.
+
+    The options hold for all threads, until they are set again.
+
+    Args:
+        precision: digits behind the point. Default: None, at first 4.
+        threshold: from how many elements on only the edges are shown. Default: None, at first 1000.
+        edgeitems: how many elements are shown at each edge. Default: None, at first 3.
+        linewidth: characters in a line. Default: None, at first 80.
+        profile: "default", "short" or "full", which resets what isn't named. Default: None.
+        sci_mode: whether floats have exponents. Default: None, as their sizes are.
+
+    Raises:
+        OptionError: another `profile`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.set_printoptions(precision=2)
+        >>> lucid.tensor([1.23456])
+        tensor([1.23])
+        >>> lucid.set_printoptions(profile="default")
+    """
     if profile not in (None, "default", "short", "full"):
         raise OptionError(f"set_printoptions: no profile {profile!r}")
     options = _Current.options
