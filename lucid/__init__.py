@@ -552,7 +552,7 @@ __all__ = [
     "cumulative_trapezoid", "default_generator", "deg2rad", "det", "device", "diag",
     "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff", "digamma", "dist",
     "distributions", "div", "divide", "dot", "double", "dsplit", "dstack", "dtype", "e",
-    "einsum", "empty", "empty_like", "enable_grad", "enter_border", "eq", "equal", "erf",
+    "einsum", "empty", "empty_like", "enable_grad", "eq", "equal", "erf",
     "erfc", "erfinv", "exp", "exp2", "expm1", "eye", "finfo", "fix", "flatten", "flip",
     "fliplr", "flipud", "float", "float32", "float64", "float_power", "floor", "floor_divide",
     "fmax", "fmin", "fmod", "fori_loop", "frac", "from_dlpack", "from_numpy", "full",

@@ -28,7 +28,7 @@ from lucid.functions.lapack import call, matrices
 from lucid.functions.linalg import matmul as matmul
 from lucid.functions.lu import Factor, Order, rows_at, unpacked
 from lucid.functions.norms import matrix_norm, norm, vecdot, vector_norm
-from lucid.functions.products import cross as cross
+from lucid.functions.products import cross as _cross
 from lucid.functions.products import matrix_power, multi_dot
 from lucid.functions.shape import broadcast, matrix_transpose, movedim, reshape
 from lucid.functions.solving import (
@@ -97,6 +97,29 @@ __all__ = [
 
 
 # ---------------------------------------------------------------------- systems
+
+
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """Return the vector products of vectors of three elements along `dim`.
+
+    Other than of `lucid.cross` the axis is the last one, whatever sizes the others have.
+
+    Args:
+        input: a tensor with an axis of size 3.
+        other: likewise, broadcast.
+        dim: the axis of the vectors. Default: -1.
+
+    Raises:
+        ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])
+        >>> lucid.linalg.cross(x, y)
+        tensor([[0., 0., 1.]])
+    """
+    return _cross(input, other, dim)
 
 
 def inv(A: Tensor) -> Tensor:

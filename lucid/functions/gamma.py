@@ -408,4 +408,4 @@ def entr(input: Tensor) -> Tensor:
         tensor([0.3466, -0.0000,   -inf])
     """
     x = floating(input, "entr")
-    return choose(x < 0, -math.inf, _entropy_term(x))
+    return choose(x > 0, _entropy_term(x), choose(x < 0, -math.inf, x * 0))

@@ -251,7 +251,7 @@ def addmm(
         tensor([[13., 20.],
                 [10., 23.]])
     """
-    return _combined(input, mm(mat1, mat2), beta, alpha)
+    return combined(input, mm(mat1, mat2), beta, alpha)
 
 
 def addmv(
@@ -277,7 +277,7 @@ def addmv(
         >>> lucid.addmv(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.tensor([1.0, 2.0]))
         tensor([11., 22.])
     """
-    return _combined(input, mv(mat, vec), beta, alpha)
+    return combined(input, mv(mat, vec), beta, alpha)
 
 
 def baddbmm(
@@ -304,7 +304,7 @@ def baddbmm(
         tensor([[[23., 23.],
                  [23., 23.]]])
     """
-    return _combined(input, bmm(batch1, batch2), beta, alpha)
+    return combined(input, bmm(batch1, batch2), beta, alpha)
 
 
 def addbmm(
@@ -331,10 +331,10 @@ def addbmm(
         tensor([[22., 22.],
                 [22., 22.]])
     """
-    return _combined(input, bmm(batch1, batch2).sum(0), beta, alpha)
+    return combined(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
-def _combined(base: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+def combined(base: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """`beta * base + alpha * product`; with a beta of 0, NaN in `base` doesn't count."""
     if type(alpha) is not int or alpha != 1:
         product = product * alpha

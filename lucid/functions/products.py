@@ -9,7 +9,7 @@ from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import mul
 from lucid.functions.joining import roll
-from lucid.functions.linalg import dot, matmul, outer, tensordot
+from lucid.functions.linalg import combined, dot, matmul, outer, tensordot
 from lucid.functions.promotion import Number
 from lucid.functions.reduction import norm
 from lucid.functions.shape import reshaped, unsqueeze
@@ -95,7 +95,7 @@ def addr(
         input: what is added to.
         vec1: a vector.
         vec2: a vector; dtypes promote.
-        beta: a factor of `input`. Default: 1.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
         alpha: a factor of the product. Default: 1.
 
     Raises:
@@ -107,7 +107,7 @@ def addr(
         tensor([[4., 5.],
                 [7., 9.]])
     """
-    return input * beta + outer(vec1, vec2) * alpha
+    return combined(input, outer(vec1, vec2), beta, alpha)
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
