@@ -28,7 +28,7 @@ class Rules:
 
     Example:
         >>> from lucid.ir import Node, Value, ops, parse
-        >>> from lucid.ir.passes import Rules, producer_of, rewrite
+        >>> from lucid.ir.passes.rewrite import Rules, producer_of, rewrite
         >>> rules = Rules()
         >>> @rules.on(ops.log)
         ... def log_of_exp(node: Node) -> Value | None:
@@ -70,7 +70,7 @@ def rewrite(graph: Graph, rules: Rules) -> bool:
 
     Example:
         >>> from lucid.ir import Node, Value, ops, parse
-        >>> from lucid.ir.passes import Rules, rewrite, uniform
+        >>> from lucid.ir.passes.rewrite import Rules, rewrite, uniform
         >>> rules = Rules()
         >>> @rules.on(ops.pow)
         ... def square(node: Node) -> Value | None:
