@@ -781,7 +781,7 @@ def call_function(
 
     Args:
         cls: the Function.
-        inputs: the arguments of forward, defaults included, without ctx.
+        inputs: the arguments of forward, by position, without ctx.
         keyword_only: those that forward takes by name alone.
         needed: says of an input that a derivative is asked for, though it doesn't require grad.
             Default: None, of none.

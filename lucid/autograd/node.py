@@ -33,7 +33,7 @@ class GradientEdge(NamedTuple):
 
     Args:
         node: the step of the backward computation, as `grad_fn`.
-        output_nr: which output of the step that it is the backward of the tensor is.
+        output_nr: which output of the recorded op the tensor is.
 
     Example:
         >>> import lucid
