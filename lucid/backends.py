@@ -4,7 +4,15 @@ from __future__ import annotations
 
 
 class Backend:
-    """A backend that isn't there; its switches can be set and mean nothing."""
+    """A backend that isn't there; its switches can be set and mean nothing.
+
+    Example:
+        >>> import lucid
+        >>> backend = lucid.backends.Backend()
+        >>> backend.benchmark = True
+        >>> backend.is_available()
+        False
+    """
 
     deterministic = True
     benchmark = False
@@ -21,7 +29,15 @@ class Backend:
 
 
 class Cuda(Backend):
-    """`backends.cuda`, with the switches of its matrix products."""
+    """`backends.cuda`, with the switches of its matrix products, which mean nothing either.
+
+    Example:
+        >>> import lucid
+        >>> backend = lucid.backends.Cuda()
+        >>> backend.matmul.allow_tf32 = True
+        >>> backend.is_built()
+        False
+    """
 
     matmul = Backend()
 

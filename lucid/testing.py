@@ -26,7 +26,27 @@ def assert_close(
 ) -> None:
     """Raise `AssertionError` unless both have the same shapes and dtypes and are nearly equal.
 
-    Takes tensors, numbers, and lists, tuples and dicts of them.
+    Nearly: |actual - expected| <= atol + rtol * |expected|, element by element.
+
+    Args:
+        actual: a tensor, a number, or lists, tuples and dicts of them, nested or not.
+        expected: the same kind.
+        rtol: by how much elements may differ in proportion to the expected one. Default: None,
+            1.3e-6 of f32, 1e-7 of f64 and 0 of other dtypes.
+        atol: by how much more. Default: None, 1e-5 of f32, 1e-7 of f64 and 0 of other dtypes.
+        equal_nan: whether NaN equals NaN. Default: False.
+        check_dtype: whether dtypes must be the same. Default: True.
+        msg: what the error says. Default: None, what differs.
+
+    Raises:
+        AssertionError: they differ, in structure or shape, dtype or elements.
+
+    Example:
+        >>> import lucid
+        >>> lucid.testing.assert_close(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 2.0 + 1e-6]))
+        >>> lucid.testing.assert_close(lucid.ones(2), lucid.ones(3))
+        Traceback (most recent call last):
+        AssertionError: shapes differ: (2,) and (3,)...
     """
     if isinstance(expected, dict):
         assert actual.keys() == expected.keys(), msg

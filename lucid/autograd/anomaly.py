@@ -19,26 +19,44 @@ R = TypeVar("R")
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether this thread is in anomaly mode."""
+    """Whether this thread is in anomaly mode, be it with or without the search for NaN.
+
+    Example:
+        >>> import lucid
+        >>> with lucid.autograd.detect_anomaly(check_nan=False):
+        ...     lucid.autograd.is_anomaly_enabled()
+        True
+    """
     return context.anomaly is not None
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether this thread looks for NaN in what backwards return."""
+    """Whether this thread looks for NaN in what backwards return.
+
+    Example:
+        >>> import lucid
+        >>> with lucid.autograd.detect_anomaly(check_nan=False):
+        ...     lucid.autograd.is_anomaly_check_nan_enabled()
+        False
+    """
     return bool(context.anomaly)
 
 
 class detect_anomaly:  # noqa: N801 - the name PyTorch gives it
     """Raise where a backward returns NaN; the message names the Function or op and its line.
 
-    For debugging: compiled functions run op by op in the block. `check_nan=False` looks at nothing.
+    For debugging: compiled functions run op by op in the block.
 
-    >>> import lucid
-    >>> x = lucid.zeros(1, requires_grad=True)
-    >>> with lucid.autograd.detect_anomaly():
-    ...     (x.sqrt() * 0).sum().backward()
-    Traceback (most recent call last):
-    lucid.ir.errors.LucidError: Function 'SqrtBackward' returned nan values in its 0th output...
+    Args:
+        check_nan: False looks at nothing. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.zeros(1, requires_grad=True)
+        >>> with lucid.autograd.detect_anomaly():
+        ...     (x.sqrt() * 0).sum().backward()
+        Traceback (most recent call last):
+        lucid.ir.errors.LucidError: Function 'SqrtBackward' returned nan values in its 0th...
     """
 
     def __init__(self, check_nan: bool = True) -> None:
@@ -63,7 +81,20 @@ class detect_anomaly:  # noqa: N801 - the name PyTorch gives it
 
 
 class set_detect_anomaly(detect_anomaly):  # noqa: N801 - the name PyTorch gives it
-    """Turn anomaly mode on or off, at once, and until the end of the block if it is used as one."""
+    """Turn anomaly mode on or off, at once, and until the end of the block if it is used as one.
+
+    Args:
+        mode: whether it is on.
+        check_nan: whether backwards that return NaN raise while it is on. Default: True.
+
+    Example:
+        >>> import lucid
+        >>> with lucid.autograd.set_detect_anomaly(True):
+        ...     lucid.autograd.is_anomaly_enabled()
+        True
+        >>> lucid.autograd.is_anomaly_enabled()
+        False
+    """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         super().__init__(check_nan)

@@ -29,9 +29,29 @@ def backward(
 ) -> None:
     """Accumulate the gradients of `tensors` into the `.grad` of leaves (only `inputs`, if given).
 
-    Each tensor may be given as its `GradientEdge`. Shapes: `grad_tensors` as `tensors`; None for
-    tensors with one element. Raises: `LucidError` for a tensor without history, and when the graph
-    was freed by an earlier backward.
+    Args:
+        tensors: one tensor or several, each of which may be given as its `GradientEdge`; their sum,
+            weighted by `grad_tensors`, is differentiated.
+        grad_tensors: weights of the shapes of `tensors`; None, as a whole or for one of them, is 1
+            and only for tensors with one element. Default: None.
+        retain_graph: keep what was saved, for another backward. Default: None, as `create_graph`.
+        create_graph: record the backward itself, so that gradients can be differentiated again.
+            Default: False.
+        inputs: the only tensors whose `.grad` changes, leaves or not. Default: None, all leaves.
+
+    Raises:
+        LucidError: a tensor without history, one of several elements without weights, no `inputs`
+            in the list, or a graph that was freed by an earlier backward.
+        OptionError: one of `inputs` is the `GradientEdge` of an intermediate, which has no tensor
+            for a `.grad`.
+        ShapeError: weights of another shape than their tensor's.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        >>> lucid.autograd.backward(x * x, lucid.tensor([1.0, 10.0]))
+        >>> x.grad
+        tensor([ 2., 40.])
     """
     roots = checked_roots(_listed(tensors), _listed(grad_tensors), create_graph)
     retain = create_graph if retain_graph is None else retain_graph
@@ -80,17 +100,37 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the sum of `outputs` with respect to `inputs`, always as a tuple.
+    """Return the gradients of the sum of `outputs` with respect to `inputs`, always as a tuple.
 
-    Each tensor may be given as its `GradientEdge`. Shapes: `grad_outputs` as `outputs`; left out
-    for outputs with one element. An input that the outputs don't depend on is an error, None with
-    `allow_unused`, zeros with `materialize_grads`. `only_inputs` is ignored: no other leaf's
-    `.grad` is ever touched.
+    No `.grad` is touched. Each tensor may be given as its `GradientEdge`.
 
-    >>> import lucid
-    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-    >>> lucid.autograd.grad((x * x).sum(), x)
-    (tensor([2., 4.]),)
+    Args:
+        outputs: one tensor or several; their sum, weighted by `grad_outputs`, is differentiated.
+        inputs: what to differentiate by, leaves or not.
+        grad_outputs: weights of the shapes of `outputs`; None, as a whole or for one of them, is 1
+            and only for outputs with one element. Default: None.
+        retain_graph: keep what was saved, for another backward. Default: None, as `create_graph`.
+        create_graph: record the backward itself, so that gradients can be differentiated again.
+            Default: False.
+        only_inputs: ignored, as no other leaf's `.grad` is ever touched. Default: True.
+        allow_unused: None instead of an error for an input that the outputs don't depend on.
+            Default: None, an error unless zeros are asked for.
+        is_grads_batched: `grad_outputs` have another axis in front, and so have the results: one
+            gradient for each of its entries. Default: False.
+        materialize_grads: zeros instead of an error for an input that the outputs don't depend on.
+            Default: False.
+
+    Raises:
+        LucidError: there are no inputs, an input or output has no history, an input isn't used, or
+            a graph was freed by an earlier backward.
+        OptionError: `materialize_grads` with `allow_unused=False`.
+        ShapeError: weights of another shape than their output's.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        >>> lucid.autograd.grad((x * x).sum(), x)
+        (tensor([2., 4.]),)
     """
     if materialize_grads and allow_unused is False:
         raise OptionError(

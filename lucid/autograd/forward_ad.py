@@ -36,7 +36,18 @@ R = TypeVar("R")
 
 
 class UnpackedDualTensor(NamedTuple):
-    """A dual tensor's parts; the tangent is None for a tensor that has none."""
+    """A dual tensor's parts; the tangent is None for a tensor that has none.
+
+    Args:
+        primal: the tensor's value, another handle of it without a tangent.
+        tangent: its derivative, of the same shape, or None.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import forward_ad
+        >>> forward_ad.UnpackedDualTensor(lucid.tensor(1.0), None)
+        UnpackedDualTensor(primal=tensor(1.), tangent=None)
+    """
 
     primal: TensorCore
     tangent: TensorCore | None
@@ -52,7 +63,18 @@ def _current() -> DualLevel | None:
 
 
 def enter_dual_level() -> int:
-    """Begin a level; `dual_level` does it for a block. Raises `LucidError` inside of another."""
+    """Begin a level, which dual tensors need; `dual_level` does it for a block. Returns 0.
+
+    Raises:
+        LucidError: inside of another level.
+
+    Example:
+        >>> from lucid.autograd import forward_ad
+        >>> level = forward_ad.enter_dual_level()
+        >>> level
+        0
+        >>> forward_ad.exit_dual_level(level=level)
+    """
     from lucid.autograd.dual import DualLevel
 
     if _current() is not None:
@@ -63,7 +85,23 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """End the level: its tangents vanish. Raises `LucidError` where it isn't the last one begun."""
+    """End the level that `enter_dual_level` has begun: its tangents vanish.
+
+    Args:
+        level: the one that is ended, 0. Default: None, the last one begun.
+
+    Raises:
+        LucidError: there is none, or it isn't the last one begun.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import forward_ad
+        >>> level = forward_ad.enter_dual_level()
+        >>> x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+        >>> forward_ad.exit_dual_level(level=level)
+        >>> print(forward_ad.unpack_dual(x).tangent)
+        None
+    """
     current = _current()
     if current is None:
         raise LucidError("Dual level must be a positive number.")
@@ -77,7 +115,16 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 
 class dual_level:  # noqa: N801 - the name PyTorch gives it
-    """Where dual tensors live: a context manager, also a decorator. Tangents end with the block."""
+    """Where dual tensors live: a context manager, also a decorator. Tangents end with the block.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import forward_ad
+        >>> with forward_ad.dual_level():
+        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+        ...     print(forward_ad.unpack_dual(x * x).tangent)
+        tensor(6.)
+    """
 
     def __enter__(self) -> Self:
         self._level = enter_dual_level()
@@ -96,10 +143,29 @@ class dual_level:  # noqa: N801 - the name PyTorch gives it
 
 
 def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = None) -> Any:
-    """Another handle of `tensor` that has `tangent` as its tangent; gradients flow through it.
+    """Return another handle of `tensor` that has a tangent; gradients flow through it.
 
-    Shapes: the tangent as the tensor. Raises: `LucidError` outside of a level, or for a tensor that
-    has a tangent; `ShapeError`, `OptionError` for one that isn't floating point.
+    Shapes: the tangent as the tensor.
+    dtype: the tangent is cast to the tensor's.
+
+    Args:
+        tensor: the primal, of a float dtype.
+        tangent: the direction of the derivative, of a float dtype.
+        level: ignored, as there is only one. Default: None.
+
+    Raises:
+        LucidError: outside of a level, or for a tensor that has a tangent.
+        ArgumentError: one of them is no tensor.
+        OptionError: one of them isn't floating point.
+        ShapeError: their shapes differ.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import forward_ad
+        >>> with forward_ad.dual_level():
+        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+        ...     print(forward_ad.unpack_dual(x * x).tangent)
+        tensor(6.)
     """
     from lucid.autograd.dual import linked_alias
     from lucid.tensor.core import TensorCore as Tensor
@@ -126,10 +192,24 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
 
 
 def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDualTensor:
-    """The primal, as another handle without tangent, and the tangent.
+    """Return the primal, as another handle without tangent, and the tangent.
 
     Outside of a level, and for a tensor that depends on no dual tensor, the tangent is None.
-    Raises `ArgumentError` for what is no tensor.
+
+    Args:
+        tensor: a tensor, dual or not.
+        level: ignored, as there is only one. Default: None.
+
+    Raises:
+        ArgumentError: it is no tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import forward_ad
+        >>> with forward_ad.dual_level():
+        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+        ...     print(forward_ad.unpack_dual(x.exp()))
+        UnpackedDualTensor(primal=tensor(20.0855), tangent=tensor(20.0855))
     """
     from lucid.autograd.dual import linked_alias
     from lucid.tensor.core import TensorCore as Tensor

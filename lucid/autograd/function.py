@@ -32,12 +32,27 @@ if TYPE_CHECKING:
 
 
 class FunctionCtx:
-    """What a Function's forward leaves for its backward.
+    """What a Function's forward leaves for its backward, and for its `jvp`.
+
+    Every method but `forward` of the style with `setup_context` gets one as its first argument; one
+    is made for each call.
 
     Attributes:
         needs_input_grad: one bool per argument of `apply`; while a backward runs, False as well for
             inputs whose gradient nobody asked for.
         to_save: what `save_for_backward` was given, None before.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd.function import FunctionCtx
+        >>> class Double(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         print(isinstance(ctx, FunctionCtx), ctx.needs_input_grad)
+        ...         return 2 * x
+        >>> Double.apply(lucid.ones(2))
+        True (False,)
+        tensor([2., 2.])
     """
 
     needs_input_grad: tuple[bool, ...] = ()
@@ -75,7 +90,28 @@ class FunctionCtx:
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: TensorCore | None) -> None:
-        """Keep tensors for `jvp`. Raises `ArgumentError` for anything else."""
+        """Keep tensors for `jvp`, in this order; there they are `ctx.saved_tensors`.
+
+        Args:
+            *tensors: inputs, outputs or intermediates of the forward, and None.
+
+        Raises:
+            ArgumentError: anything else.
+
+        Example:
+            >>> import lucid
+            >>> class Square(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.save_for_forward(x)
+            ...         return x * x
+            ...     @staticmethod
+            ...     def jvp(ctx, tangent):
+            ...         (x,) = ctx.saved_tensors
+            ...         return 2 * x * tangent
+            >>> lucid.func.jvp(Square.apply, (lucid.tensor(3.0),), (lucid.tensor(1.0),))
+            (tensor(9.), tensor(6.))
+        """
         for position, tensor in enumerate(tensors):
             require_tensor(self, "save_for_forward can only save variables", tensor, position)
         self.saved_for_forward = tensors
@@ -107,7 +143,22 @@ class FunctionCtx:
         self.dirty_tensors = tensors
 
     def mark_shared_storage(self, *pairs: Any) -> None:
-        """Deprecated and without effect: sharing of memory is found without it."""
+        """Deprecated and without effect, as in PyTorch: sharing of memory is found without it.
+
+        It warns with a `FutureWarning`.
+
+        Args:
+            *pairs: ignored: pairs of an input and an output.
+
+        Example:
+            >>> import warnings
+            >>> from lucid.autograd.function import FunctionCtx
+            >>> with warnings.catch_warnings(record=True) as caught:
+            ...     warnings.simplefilter("always")
+            ...     FunctionCtx().mark_shared_storage()
+            >>> caught[0].category.__name__
+            'FutureWarning'
+        """
         warn(
             "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically "
             "tracked.",
@@ -158,7 +209,23 @@ class FunctionCtx:
 
 
 def require_tensor(ctx: FunctionCtx, what: str, value: Any, position: int) -> None:
-    """Raise `ArgumentError` unless `value` is a tensor or None."""
+    """Let tensors and None pass, and refuse anything else.
+
+    Args:
+        ctx: the call's; messages name its Function and line.
+        what: how the message begins.
+        value: what was given.
+        position: which argument it was, from 0.
+
+    Raises:
+        ArgumentError: the value is neither a tensor nor None.
+
+    Example:
+        >>> from lucid.autograd.function import FunctionCtx, require_tensor
+        >>> require_tensor(FunctionCtx(), "save_for_forward can only save variables", 3.0, 0)
+        Traceback (most recent call last):
+        lucid.ir.errors.ArgumentError: save_for_forward can only save variables, but argument 0...
+    """
     from lucid.tensor.core import TensorCore
 
     if value is not None and not isinstance(value, TensorCore):
@@ -168,7 +235,24 @@ def require_tensor(ctx: FunctionCtx, what: str, value: Any, position: int) -> No
 
 
 class BackwardCFunction(FunctionCtx, CustomNode):
-    """The node of a custom Function's call, and the `ctx` that its methods get."""
+    """The node of a custom Function's call, and the `ctx` that its methods get.
+
+    Each Function has a subclass of its own, made by `FunctionMeta`.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd.function import BackwardCFunction
+        >>> class Double(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         return 2 * grad
+        >>> node = Double.apply(lucid.ones(2, requires_grad=True)).grad_fn
+        >>> isinstance(node, BackwardCFunction), node.name()
+        (True, 'DoubleBackward')
+    """
 
     _forward_cls: type[Function]
     _own_names: frozenset[str]  # of the attributes that are lucid's
@@ -368,7 +452,26 @@ def _region(name: str, *methods: Callable[..., Any]) -> Iterator[None]:
 
 
 def backward_of(function: type[Function]) -> Callable[..., Any]:
-    """The class's `backward` or `vjp`. Raises `LucidError` when it has both."""
+    """Return the class's `backward` or `vjp`, whichever it defines.
+
+    Of a class with neither it is `Function.backward`, which raises.
+
+    Args:
+        function: a subclass of `Function`.
+
+    Raises:
+        LucidError: it has both.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd.function import backward_of
+        >>> class Double(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def vjp(ctx, grad):
+        ...         return 2 * grad
+        >>> backward_of(Double) is Double.vjp
+        True
+    """
     has_backward = function.backward is not Function.backward
     has_vjp = function.vjp is not Function.vjp
     if has_backward and has_vjp:
@@ -380,7 +483,20 @@ def backward_of(function: type[Function]) -> Callable[..., Any]:
 
 
 class FunctionMeta(type):
-    """Gives every Function class the class of its nodes, `<Name>Backward`."""
+    """Gives every Function class the class of its nodes, `<Name>Backward`.
+
+    Args:
+        name: the class's name.
+        bases: the classes that it inherits from.
+        namespace: what its body defines.
+
+    Example:
+        >>> import lucid
+        >>> class Double(lucid.autograd.Function):
+        ...     pass
+        >>> type(Double) is lucid.autograd.function.FunctionMeta, Double._backward_cls.__name__
+        (True, 'DoubleBackward')
+    """
 
     _backward_cls: type[BackwardCFunction]
 
@@ -394,20 +510,27 @@ class Function(metaclass=FunctionMeta):
 
     Either `forward(ctx, *args)`, or `forward(*args)` with `setup_context(ctx, inputs, output)`.
 
-    >>> import lucid
-    >>> class Square(lucid.autograd.Function):
-    ...     @staticmethod
-    ...     def forward(ctx, x):
-    ...         ctx.save_for_backward(x)
-    ...         return x * x
-    ...     @staticmethod
-    ...     def backward(ctx, grad_output):
-    ...         (x,) = ctx.saved_tensors
-    ...         return 2 * x * grad_output
-    >>> x = lucid.tensor(3.0, requires_grad=True)
-    >>> Square.apply(x).backward()
-    >>> x.grad
-    tensor(6.)
+    Args:
+        *args, **kwargs: for programs that make an instance, which warns: all methods are static.
+
+    Raises:
+        LucidError: an instance is called, as PyTorch's old Functions were.
+
+    Example:
+        >>> import lucid
+        >>> class Square(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def backward(ctx, grad_output):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * grad_output
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> Square.apply(x).backward()
+        >>> x.grad
+        tensor(6.)
     """
 
     generate_vmap_rule = False
@@ -553,7 +676,32 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """Tangents of the arguments to tangents of the outputs."""
+        """Tangents of the arguments to tangents of the outputs, one for each.
+
+        Forward mode needs it: `lucid.func.jvp` and `forward_ad`. In it `ctx.saved_tensors` are what
+        `ctx.save_for_forward` was given.
+
+        Args:
+            *grad_inputs: a tangent for each argument of `forward`: None for what is no tensor,
+                zeros for a tensor that has none.
+
+        Raises:
+            MissingRuleError: the class has none.
+
+        Example:
+            >>> import lucid
+            >>> class Square(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         ctx.save_for_forward(x)
+            ...         return x * x
+            ...     @staticmethod
+            ...     def jvp(ctx, tangent):
+            ...         (x,) = ctx.saved_tensors
+            ...         return 2 * x * tangent
+            >>> lucid.func.jvp(Square.apply, (lucid.tensor(3.0),), (lucid.tensor(1.0),))
+            (tensor(9.), tensor(6.))
+        """
         raise MissingRuleError(
             "You must implement the jvp function for custom autograd.Function to use it with "
             "forward mode AD."
@@ -561,9 +709,29 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        """All examples at once: return (output, out_dims). `info`: batch_size and randomness.
+        """All examples at once: return (output, out_dims).
 
         Without it, forward and backward run on batched tensors.
+
+        Args:
+            info: `batch_size`, how many examples there are, and `randomness`, as of `lucid.vmap`.
+            in_dims: for each argument the mapped axis, None for what all examples share.
+            *args: the arguments of `forward` with that axis, without ctx.
+
+        Raises:
+            MissingRuleError: the class has none.
+
+        Example:
+            >>> import lucid
+            >>> class Sum(lucid.autograd.Function):
+            ...     @staticmethod
+            ...     def forward(ctx, x):
+            ...         return x.sum()
+            ...     @staticmethod
+            ...     def vmap(info, in_dims, x):
+            ...         return x.movedim(in_dims[0], 0).sum(1), 0
+            >>> lucid.vmap(Sum.apply)(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+            tensor([3., 7.])
         """
         raise MissingRuleError(
             "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
@@ -609,10 +777,25 @@ def call_function(
     keyword_only: dict[str, Any],
     needed: Callable[[Any], bool] | None = None,
 ) -> tuple[Any, BackwardCFunction]:
-    """Call forward and record the backward; return the ctx as well.
+    """Call forward and record the backward; return what forward returned, and the ctx.
 
     Args:
+        cls: the Function.
+        inputs: the arguments of forward, by position, without ctx.
+        keyword_only: those that forward takes by name alone.
         needed: says of an input that a derivative is asked for, though it doesn't require grad.
+            Default: None, of none.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd.function import call_function
+        >>> class Double(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        >>> output, ctx = call_function(Double, (lucid.tensor(3.0),), {})
+        >>> output, ctx.needs_input_grad
+        (tensor(6.), (False,))
     """
     ctx = cls._backward_cls()
     ctx._line = output_rules.calling_line()
@@ -639,7 +822,26 @@ def call_function(
 def run_forward(
     ctx: BackwardCFunction, inputs: tuple[Any, ...], keyword_only: dict[str, Any]
 ) -> Any:
-    """What forward returns, run with gradients off."""
+    """Return what forward returns, run with gradients off, and let `setup_context` save.
+
+    Args:
+        ctx: the call's, which forward or `setup_context` gets.
+        inputs: the arguments of forward, without ctx.
+        keyword_only: those that forward takes by name alone.
+
+    Raises:
+        MissingRuleError: the Function has no forward.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd.function import run_forward
+        >>> class Double(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        >>> run_forward(Double._backward_cls(), (lucid.tensor(3.0),), {})
+        tensor(6.)
+    """
     cls = ctx._forward_cls
     if cls.forward is Function.forward:
         raise MissingRuleError(NO_FORWARD + ctx._origin_line())
@@ -685,7 +887,23 @@ def _note_inputs(ctx: BackwardCFunction, inputs: Sequence[Any]) -> bool:
 
 
 class InplaceFunction(Function):
-    """A Function that may work in place; kept for programs that name it."""
+    """A Function that may work in place; kept for programs that name it.
+
+    As a `Function`: what `forward` writes it has to say by `ctx.mark_dirty`.
+
+    Args:
+        inplace: what the attribute of the same name is set to. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> class Double(lucid.autograd.function.InplaceFunction):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.mark_dirty(x)
+        ...         return x.mul_(2)
+        >>> Double.apply(lucid.ones(2))
+        tensor([2., 2.])
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -695,8 +913,29 @@ class InplaceFunction(Function):
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a backward whose result can't be differentiated again.
 
-    Put it under `@staticmethod`. Differentiating twice raises, in `backward()` and in
-    `autograd.grad`.
+    Put it under `@staticmethod`. The backward runs with gradients off; differentiating its result
+    raises `LucidError`, in `backward()` and in `autograd.grad`.
+
+    Args:
+        backward: a Function's `backward`.
+
+    Example:
+        >>> import lucid
+        >>> class Square(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     @lucid.autograd.function.once_differentiable
+        ...     def backward(ctx, grad):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * grad
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> (slope,) = lucid.autograd.grad(Square.apply(x) ** 2, x, create_graph=True)
+        >>> slope.backward()
+        Traceback (most recent call last):
+        lucid.ir.errors.LucidError: trying to differentiate twice a function that was marked...
     """
 
     @functools.wraps(backward)

@@ -49,20 +49,39 @@ def gradcheck(
 ) -> bool:
     """Compare the Jacobian by backward with the one by central differences of step `eps`.
 
-    Inputs that require grad should be float64; others warn, for rounding hides the derivative.
-    `fast_mode` compares one random projection of the Jacobians. `check_undefined_grad` lets some
-    gradients of the outputs be missing, which must mean zeros. `check_grad_dtypes`: gradients have
-    the inputs' dtypes. `check_forward_ad` compares the Jacobian by tangents as well, and without
-    `check_backward_ad` only that one. `check_batched_grad` and `check_batched_forward_grad` compare
-    several cotangents or tangents at once, under vmap, with one after the other. A compiled
-    function that calls it runs op by op.
-    Raises: `GradcheckError` with both Jacobians when they differ (or returns False without
-    `raise_exception`); `ValueError` when no input requires grad.
+    Inputs that require grad should be float64; others warn, for rounding hides the derivative. A
+    compiled function that calls it runs op by op. Returns True.
 
-    >>> import lucid
-    >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
-    >>> lucid.autograd.gradcheck(lucid.sin, (x,))
-    True
+    Args:
+        func: a function that returns a tensor, or a tuple or list with tensors in it.
+        inputs: its arguments, or the only one. Those that require grad are checked.
+        eps: the step of the differences. Default: 1e-6.
+        atol: by how much elements may differ. Default: 1e-5.
+        rtol: by how much more in proportion to the numerical one. Default: 1e-3.
+        raise_exception: False returns False where they differ. Default: True.
+        nondet_tol: by how much two backwards may differ. Default: 0.
+        check_undefined_grad: let some gradients of the outputs be missing, which must mean zeros.
+            Default: True.
+        check_grad_dtypes: gradients must have the inputs' dtypes. Default: False.
+        check_batched_grad: compare several cotangents at once, under vmap, with one after the
+            other. Default: False.
+        check_batched_forward_grad: the same of tangents. Default: False.
+        check_forward_ad: compare the Jacobian by tangents as well. Default: False.
+        check_backward_ad: compare the one by backward. Default: True.
+        fast_mode: compare one random projection of the Jacobians. Default: False.
+        masked: PyTorch's, for sparse inputs; ignored. Default: None.
+
+    Raises:
+        GradcheckError: they differ; it shows both Jacobians.
+        OptionError: no input requires grad, both modes are left out, or batched tangents are to be
+            checked without tangents.
+        EagerOnlyError: in a trace, so that the compiled function runs op by op.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
+        >>> lucid.autograd.gradcheck(lucid.sin, (x,))
+        True
     """
     if not check_backward_ad and not check_forward_ad:
         raise OptionError(
@@ -419,7 +438,29 @@ def gradgradcheck(
 ) -> bool:
     """`gradcheck` of the gradients of `func`, with respect to inputs and cotangents.
 
-    Random cotangents are taken where `grad_outputs` are not given.
+    Raises what `gradcheck` raises.
+
+    Args:
+        func: a function that can be differentiated twice.
+        inputs: its arguments, or the only one. Those that require grad are checked.
+        grad_outputs: cotangents of the outputs. Default: None, random ones.
+        eps: the step of the differences. Default: 1e-6.
+        atol: by how much elements may differ. Default: 1e-5.
+        rtol: by how much more in proportion to the numerical one. Default: 1e-3.
+        gen_non_contig_grad_outputs: PyTorch's; ignored. Default: False.
+        raise_exception: False returns False where they differ. Default: True.
+        nondet_tol: by how much two backwards may differ. Default: 0.
+        check_undefined_grad, check_grad_dtypes, check_batched_grad: as of `gradcheck`.
+        check_fwd_over_rev: push tangents through the backward as well. Default: False.
+        check_rev_over_rev: differentiate the backward by another one. Default: True.
+        fast_mode: compare one random projection of the Jacobians. Default: False.
+        masked: PyTorch's, for sparse inputs; ignored. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
+        >>> lucid.autograd.gradgradcheck(lucid.sin, (x,))
+        True
     """
     arguments = _arguments(inputs)
     wanted = [i for i, x in enumerate(arguments) if getattr(x, "requires_grad", False)]

@@ -32,7 +32,21 @@ __all__ = [
 
 
 def get_gradient_edge(tensor: TensorCore) -> GradientEdge:
-    """Return where the tensor's gradient goes. Raises for one that doesn't require grad."""
+    """Return where the tensor's gradient goes, so that the tensor itself needn't be kept.
+
+    Args:
+        tensor: one that requires grad, leaf or not.
+
+    Raises:
+        LucidError: it doesn't require grad.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> edge = lucid.autograd.graph.get_gradient_edge(x * x)
+        >>> lucid.autograd.grad(edge, x)
+        (tensor(6.),)
+    """
     edge = edge_of(tensor)
     if edge is None:
         raise LucidError(
@@ -43,6 +57,20 @@ def get_gradient_edge(tensor: TensorCore) -> GradientEdge:
 
 
 def increment_version(tensor: TensorCore | Sequence[TensorCore]) -> None:
-    """Tell that memory was written by other means, so that saved tensors notice."""
+    """Tell that memory was written by other means, so that saved tensors notice.
+
+    A backward that needs what was saved before raises then.
+
+    Args:
+        tensor: what was written, or a list or tuple of several.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.zeros(2)
+        >>> x.numpy()[:] = 1
+        >>> lucid.autograd.graph.increment_version(x)
+        >>> x._version
+        1
+    """
     for written in tensor if isinstance(tensor, (list, tuple)) else (tensor,):
         written._counter.value += 1

@@ -241,6 +241,22 @@ def saved_tensors_hooks(
 
     The innermost block wins. None and attributes of a ctx are not packed. Compiled functions that
     are called in the block run op by op.
+
+    Args:
+        pack_hook: from a tensor to whatever is to be kept of it.
+        unpack_hook: from that to a tensor of the same values, shape and dtype.
+
+    Raises:
+        LucidError: `disable_saved_tensors_hooks` forbids it.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        >>> with lucid.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lucid.tensor):
+        ...     y = x.exp().sum()
+        >>> y.backward()
+        >>> x.grad
+        tensor([2.7183, 7.3891])
     """
     with saving_with(SavedTensorHooks(pack_hook, unpack_hook)):
         yield
@@ -261,7 +277,23 @@ def saving_with(hooks: SavedTensorHooks) -> Iterator[None]:
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Raise `error_message` where saved-tensor hooks are set inside of the block, or are set."""
+    """Raise `error_message` where saved-tensor hooks are set inside of the block, or are set.
+
+    Args:
+        error_message: what the error says.
+
+    Raises:
+        LucidError: hooks are in force where the block begins, or are set in it.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd import graph
+        >>> with graph.disable_saved_tensors_hooks("no hooks here"):
+        ...     with graph.save_on_cpu():
+        ...         pass
+        Traceback (most recent call last):
+        lucid.ir.errors.LucidError: no hooks here
+    """
     if context.saved_hooks:
         raise LucidError(error_message)
     before = context.saved_hooks_refused
@@ -277,6 +309,19 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
     """Keep saved tensors in memory of their own on the CPU, where all of lucid's are.
 
     What is saved is copied, so that later writes to the originals do no harm.
+
+    Args:
+        pin_memory: ignored, as no GPU reads the memory. Default: False.
+        device_type: ignored. Default: "cuda".
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        >>> with lucid.autograd.graph.save_on_cpu():
+        ...     y = (x * x).sum()
+        >>> y.backward()
+        >>> x.grad
+        tensor([2., 4.])
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
@@ -293,7 +338,19 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
 def allow_mutation_on_saved_tensors() -> Iterator[MutationGuard]:
     """Let saved tensors be written in place: they are copied before, so gradients stay right.
 
-    Raises `LucidError` inside of another such block.
+    Raises:
+        LucidError: inside of another such block.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        >>> with lucid.autograd.graph.allow_mutation_on_saved_tensors():
+        ...     y = x * 1
+        ...     z = (y * y).sum()
+        ...     _ = y.zero_()
+        ...     z.backward()
+        >>> x.grad
+        tensor([2., 4.])
     """
     if context.mutation_guard is not None:
         raise LucidError("allow_mutation_on_saved_tensors contexts cannot be nested")
@@ -326,7 +383,24 @@ def register_multi_grad_hook(
 ) -> HookHandles:
     """Call `fn` once per backward: with all gradients when the last arrived, or with the first.
 
-    With "all", tensors that got no gradient have None there.
+    With "all", tensors that got no gradient have None there. Returns a handle whose `remove()`
+    takes the hook away.
+
+    Args:
+        tensors: whose gradients are looked at; they require grad.
+        fn: a function of the list of gradients, or with "any" of the one that arrived first.
+        mode: "all" or "any". Default: "all".
+
+    Raises:
+        OptionError: another mode.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.tensor(1.0, requires_grad=True)
+        >>> y = lucid.tensor(2.0, requires_grad=True)
+        >>> handle = lucid.autograd.graph.register_multi_grad_hook([x, y], print)
+        >>> (x * y).backward()
+        [tensor(2.), tensor(1.)]
     """
     if mode not in ("all", "any"):
         raise OptionError(f"Expects mode to be one of ('all', 'any') but got {mode}")

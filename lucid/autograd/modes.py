@@ -13,7 +13,16 @@ R = TypeVar("R")
 
 
 def is_grad_enabled() -> bool:
-    """Whether this thread records gradients."""
+    """Whether this thread records gradients, as it does outside of `no_grad`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.is_grad_enabled()
+        True
+        >>> with lucid.no_grad():
+        ...     lucid.is_grad_enabled()
+        False
+    """
     return context.grad_enabled
 
 
@@ -51,11 +60,17 @@ class _Fixed(_GradMode):
 class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it
     """Record no gradients: `with lucid.no_grad():`, or `@lucid.no_grad()`.
 
-    >>> import lucid
-    >>> x = lucid.ones(2, requires_grad=True)
-    >>> with lucid.no_grad():
-    ...     print((x * 2).requires_grad)
-    False
+    What is computed in the block has no history, and nothing is saved for a backward.
+
+    Args:
+        function: what to decorate, where it is used as `@lucid.no_grad`. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(2, requires_grad=True)
+        >>> with lucid.no_grad():
+        ...     print((x * 2).requires_grad)
+        False
     """
 
     mode = False
@@ -72,17 +87,52 @@ class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it
 
 
 class enable_grad(no_grad):  # noqa: N801 - the name PyTorch gives it
-    """Record gradients again, inside of `no_grad`."""
+    """Record gradients again, inside of `no_grad`: a context manager, also a decorator.
+
+    Args:
+        function: what to decorate, where it is used as `@lucid.enable_grad`. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(2, requires_grad=True)
+        >>> with lucid.no_grad(), lucid.enable_grad():
+        ...     print((x * 2).requires_grad)
+        True
+    """
 
     mode = True
 
 
 class inference_mode(no_grad):  # noqa: N801 - the name PyTorch gives it
-    """Record no gradients; the same as `no_grad`."""
+    """Record no gradients; the same as `no_grad`, under the name of PyTorch's stricter mode.
+
+    Args:
+        function: what to decorate, where it is used as `@lucid.inference_mode`. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(2, requires_grad=True)
+        >>> with lucid.inference_mode():
+        ...     print((x * 2).requires_grad)
+        False
+    """
 
 
 class set_grad_enabled(_GradMode):  # noqa: N801 - the name PyTorch gives it
-    """Set the grad mode, at once and until the end of the block if it is used as one."""
+    """Set the grad mode, at once and until the end of the block if it is used as one.
+
+    As a decorator it sets the mode for the calls of the function alone.
+
+    Args:
+        mode: whether gradients are recorded.
+
+    Example:
+        >>> import lucid
+        >>> x = lucid.ones(2, requires_grad=True)
+        >>> with lucid.set_grad_enabled(False):
+        ...     print((x * 2).requires_grad)
+        False
+    """
 
     def __init__(self, mode: bool) -> None:
         super().__init__()

@@ -27,7 +27,22 @@ sequence_numbers = itertools.count()
 
 
 class GradientEdge(NamedTuple):
-    """Where a tensor's gradient goes: an output of a node."""
+    """Where a tensor's gradient goes: an output of a node.
+
+    `backward` and `grad` take it in a tensor's place; the tensor itself needn't be kept.
+
+    Args:
+        node: the step of the backward computation, as `grad_fn`.
+        output_nr: which output of the recorded op the tensor is.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.autograd.graph import GradientEdge
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> y = x * x
+        >>> lucid.autograd.grad(GradientEdge(y.grad_fn, 0), x)
+        (tensor(6.),)
+    """
 
     node: Node
     output_nr: int
@@ -57,18 +72,28 @@ class Missing(Operand):
 
 
 class Node:
-    """A step of the backward computation.
+    """A step of the backward computation, such as `tensor.grad_fn`.
 
     The ctx of a custom Function is a node, and a user may give it any attribute: what is lucid's
     own has a name with an underscore, PyTorch's public names aside.
 
+    Args:
+        edges: per input of the recorded op, where its gradient goes; None where it isn't wanted.
+        output_types: what its incoming gradients look like, one for each output of the op.
+
     Attributes:
         metadata: a dict for whoever wants to note something.
-        _edges: per input of the recorded op, where its gradient goes; None where it isn't wanted.
+        _edges: `edges`.
         _sequence: order of recording; the engine runs later nodes first.
-        _output_types: what its incoming gradients look like.
+        _output_types: `output_types`.
         _takes_undefined: whether it runs when no gradient arrived at all.
         _has_separate_outputs: whether a walk to one output has not come to the others.
+
+    Example:
+        >>> import lucid
+        >>> node = lucid.tensor(3.0, requires_grad=True).exp().grad_fn
+        >>> isinstance(node, lucid.autograd.graph.Node), node.name()
+        (True, 'ExpBackward')
     """
 
     _takes_undefined = False

@@ -157,11 +157,23 @@ def collecting() -> Iterator[list[Compiled]]:
 
 @edge_of_class
 class Compiled:
-    """A function that runs as one native call per signature of its arguments.
+    """A function that runs as one native call per signature of its arguments; `compile` makes it.
+
+    Args:
+        function: what is compiled.
+        options: what `lucid.compile` was asked for. Default: its defaults.
+        is_paced: whether calls may be audited, and run op by op where they can't run natively.
+            Default: True.
 
     Attributes:
         stats: traces, calls, reasons of retraces.
         stages: text of each stage of the compiler, for the program used last.
+
+    Example:
+        >>> import lucid
+        >>> step = lucid.compiler.Compiled(lambda x: 2 * x)
+        >>> step(lucid.tensor([1.0, 2.0])), step.stats.traces
+        (tensor([2., 4.]), 1)
     """
 
     def __init__(
@@ -1124,42 +1136,50 @@ def compile(
         function: a function or a Module. Default: None, for a decorator with these options.
         mode: "eager" runs the function as it is. "interpret" runs the optimized graph op by op,
             each as a statement at its line in your file, for a debugger (`lucid.debug.breakpoint`).
-            PyTorch's own modes choose an implementation there and nothing here.
+            PyTorch's own modes choose an implementation there and nothing here. Default: "native".
         audit: whether one of the first calls, and from then on one in a while, is traced again, and
-            a difference that no guard explains is reported (≤ 1 % of the time).
+            a difference that no guard explains is reported (≤ 1 % of the time). Default: True.
         max_paths: a branch on a value makes a program for each way that calls take; those that
-            would take one more run op by op.
-        fullgraph: True makes an error of what would run a call op by op.
+            would take one more run op by op. Default: 32.
+        fullgraph: True makes an error of what would run a call op by op. Default: False.
         passes: functions `lucid.ir.Graph -> bool` that rewrite each graph that is compiled, those
             of backwards included, and say whether they changed it. They run once, when calls of
             custom Functions are inlined, and what they leave is simplified. Whoever looks at
-            `stages` has them run again.
+            `stages` has them run again. Default: none.
         nan: "raise" for an error of each call that makes a NaN or an infinity out of finite numbers
             and would return it or leave it in a tensor. Nothing has changed then: parameters,
             buffers, the optimizer's state, Python objects. It names the op, its operands and the
             line. "skip" leaves all as it was, returns what the call returns and goes on;
             `stats.skipped` counts. What stands in arguments, state and constants as such, such as
-            the -inf of a mask, isn't made. A call that can't run natively is an error.
+            the -inf of a mask, isn't made. A call that can't run natively is an error. Default:
+            "allow".
         verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
             ops, and of the derivatives that it uses with central differences, as `check` does; then
             of the backwards of its custom Functions, one call of each and signature, which run
-            again op by op in float64. Python that the step calls is called again for it.
+            again op by op in float64. Python that the step calls is called again for it. Default:
+            "never".
         backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
+            Default: "native".
         **unknown: PyTorch's `dynamic` and `options`, without a meaning here: sizes are static, a
             new one is a trace, and there is nothing to be tuned. Others are errors.
 
-    Raises: what tracing raises, at the call; `OptionError` for an unknown mode, `nan` or `verify`,
-    `ArgumentError` for other options; at the call `NonFiniteError` as `nan` says, `TraceError`,
-    where `fullgraph` or `nan` refuses it, `PassError` for a pass that raises or doesn't say what it
-    did, and `VerifyError` for one that breaks the graph, or where a first call that is verified has
-    gone wrong: nothing has changed then.
+    Raises:
+        OptionError: an unknown mode, `nan` or `verify`.
+        ArgumentError: other options, what can't be called, or `passes` that aren't functions.
+        NonFiniteError: at the call, as `nan` says.
+        TraceError: at the call, where `fullgraph` or `nan` refuses it. What tracing raises comes at
+            the call as well.
+        PassError: at the call, for a pass that raises or doesn't say what it did.
+        VerifyError: at the call, for a pass that breaks the graph, or where a first call that is
+            verified has gone wrong: nothing has changed then.
 
-    >>> import lucid
-    >>> @lucid.compile
-    ... def double(x):
-    ...     return 2 * x
-    >>> double(lucid.tensor([1.0, 2.0]))
-    tensor([2., 4.])
+    Example:
+        >>> import lucid
+        >>> @lucid.compile
+        ... def double(x):
+        ...     return 2 * x
+        >>> double(lucid.tensor([1.0, 2.0]))
+        tensor([2., 4.])
     """
     unknown = {key: value for key, value in unknown.items() if key not in _ELSEWHERE}
     mode = "native" if mode in _MODES_ELSEWHERE else mode

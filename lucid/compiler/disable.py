@@ -28,19 +28,27 @@ def disable(
     gradients by its own operations, which a backward runs op by op, once. A trace calls it as well,
     to see what it gives; what it changes in Python is put back, and what it prints isn't said.
     Elsewhere it is the function itself. As a decorator with or without arguments, as
-    `torch.compiler.disable`; `reason` is for readers.
+    `torch.compiler.disable`.
 
-    Raises, in a step: `LucidError` where it differentiates parameters that it isn't given as
-    arguments, or returns something else than tensors and numbers; `ArgumentError` for
-    `recursive=False`.
+    Args:
+        function: what is called as it is. Default: None, for a decorator with arguments.
+        recursive: whether what it calls runs as Python, too; True alone is supported. Default:
+            True.
+        reason: a note for readers, which nothing looks at. Default: None.
 
-    >>> import lucid
-    >>> @lucid.compiler.disable
-    ... def largest(x):
-    ...     return x.sort().values[-1] if x.numpy().any() else x.sum()
-    >>> step = lucid.compile(lambda x: 2 * largest(x))
-    >>> step(lucid.tensor([1.0, 3.0, 2.0]))
-    tensor(6.)
+    Raises:
+        ArgumentError: `recursive=False`, or what can't be called.
+        LucidError: in a step, where it differentiates parameters that it isn't given as arguments,
+            or returns something else than tensors and numbers.
+
+    Example:
+        >>> import lucid
+        >>> @lucid.compiler.disable
+        ... def largest(x):
+        ...     return x.sort().values[-1] if x.numpy().any() else x.sum()
+        >>> step = lucid.compile(lambda x: 2 * largest(x))
+        >>> step(lucid.tensor([1.0, 3.0, 2.0]))
+        tensor(6.)
     """
     if not recursive:
         raise ArgumentError("disable: what a function calls runs as Python, too: recursive=True")

@@ -7,29 +7,74 @@ from lucid.ir import frames
 
 
 def is_available() -> bool:
-    """Return False: lucid runs on the CPU."""
+    """Return False: lucid runs on the CPU, so programs that ask fall back to it.
+
+    Example:
+        >>> import lucid
+        >>> "cuda" if lucid.cuda.is_available() else "cpu"
+        'cpu'
+    """
     return False
 
 
 def device_count() -> int:
-    """Return 0."""
+    """Return 0, the number of GPUs that lucid can use on any machine.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cuda.device_count()
+        0
+    """
     return 0
 
 
 def manual_seed(seed: int) -> None:
-    """Do nothing: there is no generator on a GPU."""
+    """Do nothing: there is no generator on a GPU; `lucid.manual_seed` seeds the CPU's.
+
+    Args:
+        seed: ignored, whatever it is.
+
+    Example:
+        >>> import lucid
+        >>> print(lucid.cuda.manual_seed(0))
+        None
+    """
 
 
 def manual_seed_all(seed: int) -> None:
-    """Do nothing: there is no generator on a GPU."""
+    """Do nothing: there is no generator on any GPU; `lucid.manual_seed` seeds the CPU's.
+
+    Args:
+        seed: ignored, whatever it is.
+
+    Example:
+        >>> import lucid
+        >>> print(lucid.cuda.manual_seed_all(0))
+        None
+    """
 
 
 def synchronize(device: object = None) -> None:
-    """Do nothing: nothing runs in the background."""
+    """Do nothing: no call returns before its results are there, so nothing runs in the background.
+
+    Args:
+        device: ignored, whatever it is. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> print(lucid.cuda.synchronize())
+        None
+    """
 
 
 def empty_cache() -> None:
-    """Do nothing: there is no memory on a GPU."""
+    """Do nothing: there is no memory on a GPU that could be given back.
+
+    Example:
+        >>> import lucid
+        >>> print(lucid.cuda.empty_cache())
+        None
+    """
 
 
 frames.edge_of_module(__name__)

@@ -18,7 +18,27 @@ from lucid.tensor.tensor import Tensor
 
 
 class Independent(Distribution):
-    """A distribution whose last `reinterpreted_batch_ndims` batch axes are parts of one draw."""
+    """A distribution whose last `reinterpreted_batch_ndims` batch axes are parts of one draw.
+
+    `log_prob` and `entropy` are the sums over these axes.
+
+    Args:
+        base_distribution: of the parts.
+        reinterpreted_batch_ndims: how many of its batch axes, counted from the last.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: the base hasn't so many batch axes.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Independent, Normal
+        >>> base = Normal(lucid.zeros(3, 2), 1.0)
+        >>> found = Independent(base, 1)
+        >>> found.batch_shape, found.event_shape, found.log_prob(lucid.zeros(3, 2))
+        (lucid.Size([3]), lucid.Size([2]), tensor([-1.8379, -1.8379, -1.8379]))
+    """
 
     def __init__(
         self,
@@ -81,7 +101,28 @@ class Independent(Distribution):
 class MultivariateNormal(Distribution):
     """Normal vectors with mean `loc`, by a covariance, its inverse, or its Cholesky factor.
 
-    Raises `LinAlgError` for a covariance or precision that isn't positive definite.
+    Shapes: `loc` of (…, n) and a matrix of (…, n, n), which broadcast, give draws of (n,).
+
+    Args:
+        loc: the mean.
+        covariance_matrix: symmetric and positive definite. Default: None.
+        precision_matrix: the inverse of the covariance. Default: None.
+        scale_tril: the covariance's Cholesky factor, lower triangular with a positive diagonal.
+            Default: None.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: not exactly one of the three is given, or, where that is checked, the factor
+            isn't one.
+        LinAlgError: a covariance or precision that isn't positive definite.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import MultivariateNormal
+        >>> found = MultivariateNormal(lucid.zeros(2), lucid.tensor([[2.0, 1.0], [1.0, 2.0]]))
+        >>> found.variance, found.log_prob(lucid.zeros(2))
+        (tensor([2.0000, 2.0000]), tensor(-2.3872))
     """
 
     _shown = ("loc", "scale_tril")
@@ -158,7 +199,25 @@ class MultivariateNormal(Distribution):
 
 
 class MixtureSameFamily(Distribution):
-    """One of the components along the last batch axis, chosen by a `Categorical`."""
+    """One of the components along the last batch axis, chosen by a `Categorical`.
+
+    Shapes: components with a batch of (…, k) and weights of k categories with a batch of (…) give a
+    batch of (…). Draws have no gradient.
+
+    Args:
+        mixture_distribution: which component is chosen how often.
+        component_distribution: the components, all in one.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
+        >>> weights = Categorical(probs=lucid.tensor([1.0, 3.0]))
+        >>> found = MixtureSameFamily(weights, Normal(lucid.tensor([0.0, 4.0]), 1.0))
+        >>> found.mean, found.log_prob(lucid.tensor(4.0))
+        (tensor(3.), tensor(-1.2065))
+    """
 
     def __init__(
         self,
@@ -215,7 +274,24 @@ class MixtureSameFamily(Distribution):
 
 
 class TransformedDistribution(Distribution):
-    """The distribution of a transformed draw; the density follows by the change of variables."""
+    """The distribution of a transformed draw; the density follows by the change of variables.
+
+    Args:
+        base_distribution: of what is transformed.
+        transforms: one `Transform`, or several that are applied in turn.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        MissingRuleError: in `log_prob`, of a transform without density.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
+        >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
+        >>> found.support, found.log_prob(lucid.tensor(2.0))
+        (_Stated(greater than 0), tensor(-1.8523))
+    """
 
     def __init__(
         self,

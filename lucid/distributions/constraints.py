@@ -17,6 +17,14 @@ class Constraint:
     Attributes:
         said: the set in words, as in "scale must be greater than 0".
         is_discrete: it is countable.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> isinstance(constraints.positive, constraints.Constraint)
+        True
+        >>> constraints.positive.check(lucid.tensor([-1.0, 2.0]))
+        tensor([False,  True])
     """
 
     said = "of the support"
@@ -60,7 +68,19 @@ class _Stated(Constraint):
 
 
 class independent(Constraint):  # noqa: N801 -- PyTorch's name
-    """Values of which the last axes are parts, each in `base_constraint`."""
+    """Values of which the last axes are parts, each in `base_constraint`.
+
+    Args:
+        base_constraint: the set of the parts.
+        reinterpreted_batch_ndims: how many axes.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.independent(constraints.positive, 1)
+        >>> found, found.check(lucid.tensor([[1.0, 2.0], [1.0, -2.0]]))
+        (independent(greater than 0), tensor([ True, False]))
+    """
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         self.base_constraint = base_constraint
@@ -76,7 +96,20 @@ class independent(Constraint):  # noqa: N801 -- PyTorch's name
 
 
 class cat(Constraint):  # noqa: N801 -- PyTorch's name
-    """Values of several sets beside one another along an axis."""
+    """Values of several sets beside one another along an axis.
+
+    Args:
+        cseq: the sets.
+        dim: the axis. Default: 0.
+        lengths: how many elements of the axis are of each set. Default: None, one each.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.cat([constraints.positive, constraints.boolean], lengths=[1, 2])
+        >>> found, found.check(lucid.tensor([0.5, 1.0, 2.0]))
+        (cat(greater than 0 and 0 or 1), tensor([ True,  True, False]))
+    """
 
     def __init__(
         self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
@@ -106,22 +139,67 @@ def _text(bound: Any) -> str:
 
 
 def greater_than(lower_bound: Any) -> Constraint:
-    """Numbers above a bound."""
+    """Numbers above a bound; the bound itself isn't among them.
+
+    Args:
+        lower_bound: a number or a tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.greater_than(1)
+        >>> found, found.check(lucid.tensor([1.0, 2.0]))
+        (_Stated(greater than 1), tensor([False,  True]))
+    """
     return _Stated(f"greater than {_text(lower_bound)}", lambda x: x > lower_bound)
 
 
 def greater_than_eq(lower_bound: Any) -> Constraint:
-    """Numbers from a bound on."""
+    """Numbers from a bound on, which is among them.
+
+    Args:
+        lower_bound: a number or a tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.greater_than_eq(1)
+        >>> found, found.check(lucid.tensor([0.5, 1.0]))
+        (_Stated(at least 1), tensor([False,  True]))
+    """
     return _Stated(f"at least {_text(lower_bound)}", lambda x: x >= lower_bound)
 
 
 def less_than(upper_bound: Any) -> Constraint:
-    """Numbers below a bound."""
+    """Numbers below a bound; the bound itself isn't among them.
+
+    Args:
+        upper_bound: a number or a tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.less_than(1)
+        >>> found, found.check(lucid.tensor([0.5, 1.0]))
+        (_Stated(less than 1), tensor([ True, False]))
+    """
     return _Stated(f"less than {_text(upper_bound)}", lambda x: x < upper_bound)
 
 
 def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Numbers between two bounds, which are among them."""
+    """Numbers between two bounds, which are among them.
+
+    Args:
+        lower_bound: a number or a tensor.
+        upper_bound: a number or a tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.interval(0, 1)
+        >>> found, found.check(lucid.tensor([0.0, 1.0, 2.0]))
+        (_Stated(between 0 and 1), tensor([ True,  True, False]))
+    """
     return _Stated(
         f"between {_text(lower_bound)} and {_text(upper_bound)}",
         lambda x: (x >= lower_bound) & (x <= upper_bound),
@@ -129,7 +207,19 @@ def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
 
 
 def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Numbers from one bound on, below the other."""
+    """Numbers from one bound on, below the other.
+
+    Args:
+        lower_bound: a number or a tensor, which is among them.
+        upper_bound: a number or a tensor, which isn't.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.half_open_interval(0, 1)
+        >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
+        (_Stated(at least 0 and less than 1), tensor([ True,  True, False]))
+    """
     return _Stated(
         f"at least {_text(lower_bound)} and less than {_text(upper_bound)}",
         lambda x: (x >= lower_bound) & (x < upper_bound),
@@ -137,7 +227,19 @@ def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
 
 
 def open_below(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Numbers above one bound, up to the other."""
+    """Numbers above one bound, up to the other.
+
+    Args:
+        lower_bound: a number or a tensor, which isn't among them.
+        upper_bound: a number or a tensor, which is.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.open_below(0, 1)
+        >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
+        (_Stated(greater than 0 and at most 1), tensor([False,  True,  True]))
+    """
     return _Stated(
         f"greater than {_text(lower_bound)} and at most {_text(upper_bound)}",
         lambda x: (x > lower_bound) & (x <= upper_bound),
@@ -150,7 +252,19 @@ def _is_whole(x: Tensor) -> Tensor:
 
 
 def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Whole numbers between two bounds, which are among them."""
+    """Whole numbers between two bounds, which are among them, in any dtype.
+
+    Args:
+        lower_bound: a number or a tensor.
+        upper_bound: a number or a tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.integer_interval(0, 3)
+        >>> found, found.check(lucid.tensor([0.0, 1.5, 3.0]))
+        (_Stated(whole numbers from 0 to 3), tensor([ True, False,  True]))
+    """
     return _Stated(
         f"whole numbers from {_text(lower_bound)} to {_text(upper_bound)}",
         lambda x: _is_whole(x) & (x >= lower_bound) & (x <= upper_bound),
@@ -159,7 +273,18 @@ def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
 
 
 def multinomial(upper_bound: Any) -> Constraint:
-    """Counts, along the last axis, that sum up to a number."""
+    """Counts, along the last axis, that sum up to a number.
+
+    Args:
+        upper_bound: the sum.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.multinomial(3)
+        >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))
+        (_Stated(counts that sum up to 3), tensor([ True, False]))
+    """
     return _Stated(
         f"counts that sum up to {_text(upper_bound)}",
         lambda x: (_is_whole(x) & (x >= 0)).all(-1) & (x.sum(-1) == upper_bound),

@@ -15,7 +15,30 @@ from lucid.tensor.tensor import Tensor
 
 
 class Multinomial(Distribution):
-    """How often each of k categories comes among `total_count` draws."""
+    """How often each of k categories comes among `total_count` draws.
+
+    Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), which sum up to
+    `total_count`.
+
+    Args:
+        total_count: the number of draws. Default: 1.
+        probs: weights of the categories along the last axis, at least 0, which are normalized.
+            Default: None, by `logits`.
+        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: `total_count` is negative, both or neither of `probs` and `logits` are given,
+            or, where that is checked, a parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Multinomial
+        >>> found = Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
+        >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))
+        (tensor([1., 3.]), tensor(-0.8630))
+    """
 
     _shown = ("total_count",)
     arg_constraints: ClassVar = Categorical.arg_constraints

@@ -66,7 +66,27 @@ class _OfProbability(Distribution):
 
 
 class Bernoulli(_OfProbability):
-    """1 with probability `probs`, else 0."""
+    """1 with probability `probs`, else 0.
+
+    Draws have the parameter's dtype, and no gradient.
+
+    Args:
+        probs: the probability, from 0 to 1. Default: None, by `logits`.
+        logits: its log odds. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Bernoulli
+        >>> found = Bernoulli(probs=0.25)
+        >>> found.variance, found.log_prob(lucid.tensor(1.0))
+        (tensor(0.1875), tensor(-1.3863))
+    """
 
     has_enumerate_support = True
     support = constraints.boolean
@@ -102,7 +122,27 @@ class Bernoulli(_OfProbability):
 
 
 class Geometric(_OfProbability):
-    """How many failures come before the first success."""
+    """How many failures come before the first success.
+
+    Probability: probs (1 - probs)^k for k = 0, 1, 2 and so on.
+
+    Args:
+        probs: the probability of a success, above 0 and up to 1. Default: None, by `logits`.
+        logits: its log odds. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Geometric
+        >>> found = Geometric(probs=0.25)
+        >>> found.mean, found.log_prob(lucid.tensor(2.0))
+        (tensor(3.), tensor(-1.9617))
+    """
 
     arg_constraints: ClassVar = {
         "probs": constraints.open_below(0, 1),
@@ -136,7 +176,28 @@ class Geometric(_OfProbability):
 
 
 class Categorical(Distribution):
-    """One of k categories, by the last axis of `probs` (normalized) or `logits`."""
+    """One of k categories, by the last axis of `probs` (normalized) or `logits`.
+
+    Shapes: parameters of (…, k) give a batch of (…); draws are indices, i64.
+
+    Args:
+        probs: weights of the categories along the last axis, at least 0, which are normalized.
+            Default: None, by `logits`.
+        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Categorical
+        >>> found = Categorical(probs=lucid.tensor([1.0, 3.0]))
+        >>> found.probs, found.log_prob(lucid.tensor(1))
+        (tensor([0.2500, 0.7500]), tensor(-0.2877))
+    """
 
     _shown = ("probs", "logits")
     has_enumerate_support = True
@@ -211,7 +272,28 @@ class Categorical(Distribution):
 
 
 class OneHotCategorical(Distribution):
-    """A category as a vector with a single 1."""
+    """A category as a vector with a single 1.
+
+    Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), in the parameters' dtype.
+
+    Args:
+        probs: weights of the categories along the last axis, at least 0, which are normalized.
+            Default: None, by `logits`.
+        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import OneHotCategorical
+        >>> found = OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
+        >>> found.mean, found.log_prob(lucid.tensor([0.0, 1.0]))
+        (tensor([0.2500, 0.7500]), tensor(-0.2877))
+    """
 
     _shown = ("probs", "logits")
     arg_constraints: ClassVar = Categorical.arg_constraints
@@ -253,7 +335,29 @@ class OneHotCategorical(Distribution):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """As `OneHotCategorical`, with the gradient of the probabilities."""
+    """As `OneHotCategorical`, with the gradient of the probabilities.
+
+    `rsample` draws the same vectors, whose derivative is taken as that of `probs`.
+
+    Args:
+        probs: weights of the categories along the last axis, at least 0, which are normalized.
+            Default: None, by `logits`.
+        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import OneHotCategoricalStraightThrough
+        >>> logits = lucid.zeros(3, requires_grad=True)
+        >>> found = OneHotCategoricalStraightThrough(logits=logits)
+        >>> found.rsample().sum(), found.rsample().requires_grad
+        (tensor(1., grad_fn=<SumBackward>), True)
+    """
 
     has_rsample = True
 
@@ -263,7 +367,25 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Poisson(Distribution):
-    """How many events come at `rate`."""
+    """How many events come in a unit of time, of `rate` on average.
+
+    Probability: rate^k exp(-rate) / k!. Draws have the rate's dtype, and no gradient.
+
+    Args:
+        rate: the mean number, at least 0.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Poisson
+        >>> found = Poisson(4.0)
+        >>> found.mean, found.log_prob(lucid.tensor(3.0))
+        (tensor(4.), tensor(-1.6329))
+    """
 
     _shown = ("rate",)
 
@@ -320,7 +442,28 @@ def _counts(rate: Tensor) -> Tensor:
 
 
 class Binomial(Distribution):
-    """How many of `total_count` trials succeed."""
+    """How many of `total_count` independent trials succeed.
+
+    Draws have the parameters' dtype, and no gradient.
+
+    Args:
+        total_count: the number of trials, a whole number or a tensor of them. Default: 1.
+        probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
+        logits: its log odds. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Binomial
+        >>> found = Binomial(4, probs=0.25)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(1.), tensor(-0.8630))
+    """
 
     _shown = ("total_count", "probs", "logits")
     arg_constraints: ClassVar = {
@@ -386,7 +529,28 @@ class Binomial(Distribution):
 
 
 class NegativeBinomial(_OfProbability):
-    """Successes, of probability `probs`, before `total_count` failures."""
+    """Successes, of probability `probs`, before `total_count` failures.
+
+    Draws have the parameters' dtype, and no gradient.
+
+    Args:
+        total_count: the number of failures, at least 0; it needn't be whole.
+        probs: the probability of a success, from 0 on, below 1. Default: None, by `logits`.
+        logits: its log odds. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import NegativeBinomial
+        >>> found = NegativeBinomial(3.0, probs=0.5)
+        >>> found.mean, found.log_prob(lucid.tensor(2.0))
+        (tensor(3.), tensor(-1.6740))
+    """
 
     arg_constraints: ClassVar = {
         "total_count": constraints.greater_than_eq(0),

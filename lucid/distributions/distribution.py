@@ -26,10 +26,26 @@ class Distribution:
 
     Subclasses define `rsample` (differentiable by the parameters) or `sample`, and `log_prob`.
 
+    Args:
+        batch_shape: the shape of the parameters. Default: (), a single one.
+        event_shape: the shape of one draw. Default: (), numbers.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
     Attributes:
         has_rsample: whether samples are differentiable by the parameters.
         arg_constraints: what the parameters must be, by their names.
         support: what the values must be.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Distribution, Normal
+        >>> found = Normal(lucid.zeros(3), 1.0)
+        >>> isinstance(found, Distribution), found.batch_shape, found.event_shape
+        (True, lucid.Size([3]), lucid.Size([]))
     """
 
     has_rsample = False
@@ -51,7 +67,25 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Say whether distributions that don't say it themselves check parameters and values."""
+        """Say whether distributions that don't say it themselves check parameters and values.
+
+        They do from the start, except under `python -O`.
+
+        Args:
+            value: True or False.
+
+        Raises:
+            OptionError: anything else.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Distribution, Normal
+            >>> Distribution.set_default_validate_args(False)
+            >>> found = Normal(0.0, -1.0)
+            >>> Distribution.set_default_validate_args(True)
+            >>> found.scale
+            tensor(-1.)
+        """
         if value not in (True, False):
             raise OptionError(f"set_default_validate_args: a bool is needed, not {value!r}")
         _defaults["validate_args"] = bool(value)
@@ -102,7 +136,19 @@ class Distribution:
             self._validate_sample(value)
 
     def expand(self, batch_shape: Shape) -> Any:
-        """Return the distribution with its parameters expanded to `batch_shape`."""
+        """Return the distribution with its parameters expanded to `batch_shape`.
+
+        The parameters are views of those that were; this one stays as it is.
+
+        Args:
+            batch_shape: a shape that the present one broadcasts to.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Normal
+            >>> Normal(0.0, 1.0).expand((2, 3)).batch_shape
+            lucid.Size([2, 3])
+        """
         own = len(self._batch_shape)
         made = object.__new__(type(self))
         for name, value in vars(self).items():
@@ -133,51 +179,158 @@ class Distribution:
         return (*sample_shape, *self._batch_shape, *self._event_shape)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        """Draw `sample_shape` times, differentiably by the parameters."""
+        """Draw `sample_shape` times, differentiably by the parameters.
+
+        Shapes: sample_shape + batch_shape + event_shape.
+
+        Args:
+            sample_shape: how often. Default: (), once.
+
+        Raises:
+            MissingRuleError: draws of the family aren't differentiable; `has_rsample` says so.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Normal
+            >>> loc = lucid.tensor(3.0, requires_grad=True)
+            >>> Normal(loc, 1.0).rsample((4,)).sum().backward()
+            >>> loc.grad
+            tensor(4.)
+        """
         raise MissingRuleError(f"{type(self).__name__} has no rsample: draws aren't differentiable")
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
-        """Draw `sample_shape` times, without gradients."""
+        """Draw `sample_shape` times, without gradients.
+
+        Shapes: sample_shape + batch_shape + event_shape.
+
+        Args:
+            sample_shape: how often. Default: (), once.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Normal
+            >>> Normal(lucid.zeros(3), 1.0).sample((4,)).shape
+            lucid.Size([4, 3])
+        """
         with no_grad():
             return self.rsample(sample_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the logarithm of the density (or probability) at `value`."""
+        """Return the logarithm of the density (or probability) at `value`.
+
+        Shapes: the value's and the batch's, broadcast, without the event's axes.
+
+        Args:
+            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
+
+        Raises:
+            MissingRuleError: the family has none.
+            ShapeError: the value's shape doesn't fit, where that is checked.
+            OptionError: the value isn't of the support, where that is checked.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Normal
+            >>> Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
+            tensor([-0.9189, -1.4189])
+        """
         raise MissingRuleError(f"{type(self).__name__} must define log_prob()")
 
     def prob(self, value: Tensor) -> Tensor:
-        """Return the density (or probability) at `value`."""
+        """Return the density (or probability) at `value`, the exponential of `log_prob`.
+
+        Args:
+            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Normal
+            >>> Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
+            tensor([0.3989, 0.2420])
+        """
         return self.log_prob(value).exp()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Return the probability of a draw up to `value`."""
+        """Return the probability of a draw up to `value`, from 0 to 1.
+
+        Args:
+            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
+
+        Raises:
+            MissingRuleError: the family has none.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Normal
+            >>> Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
+            tensor([0.5000, 0.8413])
+        """
         raise MissingRuleError(f"{type(self).__name__} has no cdf()")
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Return where `cdf` is `value`."""
+        """Return where `cdf` is `value`: the quantiles of these probabilities.
+
+        Args:
+            value: a tensor of probabilities, which broadcasts with the batch shape.
+
+        Raises:
+            MissingRuleError: the family has none.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Normal
+            >>> Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
+            tensor([0.0000, 1.9600])
+        """
         raise MissingRuleError(f"{type(self).__name__} has no icdf()")
 
     def entropy(self) -> Tensor:
-        """Return the entropy in nats."""
+        """Return the entropy in nats, the mean of `-log_prob` over draws.
+
+        Shapes: the batch's.
+
+        Raises:
+            MissingRuleError: the family has none.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Normal
+            >>> Normal(0.0, 1.0).entropy()
+            tensor(1.4189)
+        """
         raise MissingRuleError(f"{type(self).__name__} has no entropy()")
 
     def perplexity(self) -> Tensor:
-        """Return the exponential of the entropy."""
+        """Return the exponential of the entropy: of how many equal chances it is the entropy.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Categorical
+            >>> Categorical(probs=lucid.ones(4)).perplexity()
+            tensor(4.)
+        """
         return self.entropy().exp()
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean of the draws, of batch_shape + event_shape.
+
+        Raises `MissingRuleError` where the family has none.
+        """
         raise MissingRuleError(f"{type(self).__name__} has no mean")
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance of the draws, of batch_shape + event_shape.
+
+        Raises `MissingRuleError` where the family has none.
+        """
         raise MissingRuleError(f"{type(self).__name__} has no variance")
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation."""
+        """The standard deviation of the draws, the root of the variance."""
         return self.variance.sqrt()
 
     def __repr__(self) -> str:

@@ -43,7 +43,26 @@ class _LocationScale(Distribution):
 
 
 class Normal(_LocationScale):
-    """The normal distribution with mean `loc` and standard deviation `scale`."""
+    """The normal distribution with mean `loc` and standard deviation `scale`.
+
+    Density: exp(-((x - loc) / scale)^2 / 2) / (scale sqrt(2 pi)).
+
+    Args:
+        loc: the mean: a number or a tensor.
+        scale: the standard deviation, above 0; it broadcasts with `loc`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Normal
+        >>> found = Normal(0.0, 2.0)
+        >>> found.variance, found.log_prob(lucid.tensor(1.0))
+        (tensor(4.), tensor(-1.7371))
+    """
 
     def _standard(self, shape: Shape) -> Tensor:
         return lucid.randn(tuple(shape), dtype=self.loc.dtype)
@@ -86,7 +105,26 @@ class Normal(_LocationScale):
 
 
 class Laplace(_LocationScale):
-    """The double exponential distribution around `loc`."""
+    """The double exponential distribution around `loc`.
+
+    Density: exp(-|x - loc| / scale) / (2 scale).
+
+    Args:
+        loc: the mean: a number or a tensor.
+        scale: the mean distance from it, above 0; it broadcasts with `loc`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Laplace
+        >>> found = Laplace(0.0, 2.0)
+        >>> found.variance, found.log_prob(lucid.tensor(1.0))
+        (tensor(8.), tensor(-1.8863))
+    """
 
     def _standard(self, shape: Shape) -> Tensor:
         u = uniform_like(shape, self.loc) * 2 - 1
@@ -119,7 +157,26 @@ class Laplace(_LocationScale):
 
 
 class Cauchy(_LocationScale):
-    """The quotient of two normal numbers, moved and scaled; without mean and variance."""
+    """The quotient of two normal numbers, moved and scaled; without mean and variance.
+
+    Density: 1 / (pi scale (1 + ((x - loc) / scale)^2)).
+
+    Args:
+        loc: the median: a number or a tensor.
+        scale: half of the distance of the quartiles, above 0; it broadcasts with `loc`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Cauchy
+        >>> found = Cauchy(0.0, 2.0)
+        >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
+        (tensor(0.7500), tensor(-2.0610))
+    """
 
     def _standard(self, shape: Shape) -> Tensor:
         return lucid.tan(math.pi * (uniform_like(shape, self.loc) - 0.5))
@@ -139,7 +196,26 @@ class Cauchy(_LocationScale):
 
 
 class Gumbel(_LocationScale):
-    """The distribution of the largest of many numbers."""
+    """The distribution of the largest of many numbers.
+
+    Density: exp(z - exp(z)) / scale with z = (loc - x) / scale.
+
+    Args:
+        loc: the mode: a number or a tensor.
+        scale: the scale, above 0; it broadcasts with `loc`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Gumbel
+        >>> found = Gumbel(0.0, 2.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(1.1544), tensor(-1.7997))
+    """
 
     def _standard(self, shape: Shape) -> Tensor:
         return -(-uniform_like(shape, self.loc).log()).clamp(min=1e-30).log()
@@ -163,7 +239,24 @@ class Gumbel(_LocationScale):
 
 
 class LogNormal(Normal):
-    """The exponential of a normal number."""
+    """The exponential of a normal number, so positive; a product of many factors is nearly so.
+
+    Args:
+        loc: the mean of the logarithm: a number or a tensor.
+        scale: the standard deviation of the logarithm, above 0; it broadcasts with `loc`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import LogNormal
+        >>> found = LogNormal(0.0, 1.0)
+        >>> found.mean, found.log_prob(lucid.tensor(2.0))
+        (tensor(1.6487), tensor(-1.8523))
+    """
 
     support = constraints.positive
 
@@ -205,7 +298,25 @@ class LogNormal(Normal):
 
 
 class HalfNormal(Distribution):
-    """The absolute value of a normal number with mean 0."""
+    """The absolute value of a normal number with mean 0.
+
+    Density: that of the normal distribution, twice, for x >= 0.
+
+    Args:
+        scale: the standard deviation of the normal number, above 0.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import HalfNormal
+        >>> found = HalfNormal(2.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(1.5958), tensor(-1.0439))
+    """
 
     _shown = ("scale",)
     has_rsample = True
@@ -240,7 +351,26 @@ class HalfNormal(Distribution):
 
 
 class Uniform(Distribution):
-    """Numbers from [low, high), all as likely."""
+    """Numbers from [low, high), all as likely.
+
+    Density: 1 / (high - low) inside, 0 outside.
+
+    Args:
+        low: the least number.
+        high: the bound above; greater than `low`, with which it broadcasts.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: `low` isn't less than `high`, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Uniform
+        >>> found = Uniform(0.0, 4.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(2.), tensor(-1.3863))
+    """
 
     _shown = ("low", "high")
     has_rsample = True

@@ -18,7 +18,25 @@ from lucid.tensor.tensor import Tensor
 
 
 class Exponential(Distribution):
-    """The time to the next event, of `rate` per unit."""
+    """The time to the next event, of `rate` per unit.
+
+    Density: rate exp(-rate x) for x >= 0.
+
+    Args:
+        rate: how many events come per unit, above 0.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Exponential
+        >>> found = Exponential(2.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(0.5000), tensor(-1.3069))
+    """
 
     _shown = ("rate",)
     has_rsample = True
@@ -58,7 +76,27 @@ class Exponential(Distribution):
 
 
 class Gamma(Distribution):
-    """The gamma distribution."""
+    """The gamma distribution: the time to the event number `concentration`, of `rate` per unit.
+
+    Density: rate^c x^(c - 1) exp(-rate x) / gamma(c), with the concentration c, which needn't be
+    whole.
+
+    Args:
+        concentration: the shape, above 0.
+        rate: how many events come per unit, above 0; it broadcasts with the concentration.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Gamma
+        >>> found = Gamma(3.0, 2.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(1.5000), tensor(-0.6137))
+    """
 
     _shown = ("concentration", "rate")
     has_rsample = True
@@ -102,7 +140,23 @@ class Gamma(Distribution):
 
 
 class Chi2(Gamma):
-    """The sum of the squares of `df` normal numbers."""
+    """The sum of the squares of `df` normal numbers: a `Gamma` of concentration df / 2, rate 1/2.
+
+    Args:
+        df: the degrees of freedom, above 0; they needn't be whole.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Chi2
+        >>> found = Chi2(3.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(3.), tensor(-1.4189))
+    """
 
     arg_constraints: ClassVar = {"df": constraints.positive}
 
@@ -112,7 +166,26 @@ class Chi2(Gamma):
 
 
 class Beta(Distribution):
-    """Proportions, by two concentrations."""
+    """Proportions, by two concentrations.
+
+    Density: in proportion to x^(a - 1) (1 - x)^(b - 1) for 0 <= x <= 1.
+
+    Args:
+        concentration1: a, above 0.
+        concentration0: b, above 0; it broadcasts with a.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Beta
+        >>> found = Beta(2.0, 3.0)
+        >>> found.mean, found.log_prob(lucid.tensor(0.5))
+        (tensor(0.4000), tensor(0.4055))
+    """
 
     _shown = ("concentration1", "concentration0")
     has_rsample = True
@@ -161,7 +234,26 @@ def _log_beta(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Dirichlet(Distribution):
-    """Proportions of several parts, by their concentrations."""
+    """Proportions of several parts, by their concentrations: `Beta` for more than two.
+
+    Shapes: the concentrations' last axis is the event's, the others are the batch's. A draw sums up
+    to 1.
+
+    Args:
+        concentration: a tensor of numbers above 0, with at least one axis.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Dirichlet
+        >>> found = Dirichlet(lucid.tensor([1.0, 3.0]))
+        >>> found.mean, found.log_prob(lucid.tensor([0.5, 0.5]))
+        (tensor([0.2500, 0.7500]), tensor(-0.2877))
+    """
 
     _shown = ("concentration",)
     has_rsample = True
@@ -206,7 +298,27 @@ class Dirichlet(Distribution):
 
 
 class StudentT(Distribution):
-    """A normal number over the root of an independent mean square; moved and scaled."""
+    """A normal number over the root of an independent mean square; moved and scaled.
+
+    The mean is NaN up to df = 1; the variance is infinite up to 2, and NaN up to 1.
+
+    Args:
+        df: the degrees of freedom, above 0.
+        loc: what is added. Default: 0.
+        scale: the factor before that, above 0. Default: 1.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import StudentT
+        >>> found = StudentT(3.0)
+        >>> found.variance, found.log_prob(lucid.tensor(1.0))
+        (tensor(3.), tensor(-1.5763))
+    """
 
     _shown = ("df", "loc", "scale")
     has_rsample = True

@@ -17,7 +17,28 @@ from lucid.tensor.tensor import Tensor
 
 
 class RelaxedBernoulli(_OfProbability):
-    """Numbers between 0 and 1, the nearer to both the lower the `temperature`."""
+    """Numbers between 0 and 1, the nearer to both the lower the `temperature`.
+
+    Unlike those of `Bernoulli` draws are differentiable by the parameters.
+
+    Args:
+        temperature: above 0, a number or a tensor.
+        probs: the probability of 1 at temperature 0, from 0 to 1. Default: None, by `logits`.
+        logits: its log odds. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import RelaxedBernoulli
+        >>> found = RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
+        >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
+        (lucid.Size([3]), tensor(-0.4800))
+    """
 
     support = constraints.unit_interval
 
@@ -45,7 +66,30 @@ class RelaxedBernoulli(_OfProbability):
 
 
 class RelaxedOneHotCategorical(Distribution):
-    """Points between one-hot vectors, the nearer to them the lower the `temperature`."""
+    """Points between one-hot vectors, the nearer to them the lower the `temperature`.
+
+    Unlike those of `OneHotCategorical` draws are differentiable by the parameters.
+    Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), which sum up to 1.
+
+    Args:
+        temperature: above 0, a number or a tensor.
+        probs: weights of the categories along the last axis, at least 0, which are normalized.
+            Default: None, by `logits`.
+        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import RelaxedOneHotCategorical
+        >>> found = RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
+        >>> found.sample((3,)).shape, found.log_prob(lucid.tensor([0.25, 0.75]))
+        (lucid.Size([3, 2]), tensor(-0.4800))
+    """
 
     arg_constraints: ClassVar = Categorical.arg_constraints
     support = constraints.simplex

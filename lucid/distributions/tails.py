@@ -20,7 +20,26 @@ _EULER = 0.5772156649015329
 
 
 class Weibull(Distribution):
-    """An exponential number to the power of 1 / `concentration`, times `scale`."""
+    """An exponential number to the power of 1 / `concentration`, times `scale`.
+
+    Distribution function: 1 - exp(-(x / scale)^concentration) for x > 0.
+
+    Args:
+        scale: the factor, above 0.
+        concentration: the shape, above 0: with 1 it is the exponential distribution.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Weibull
+        >>> found = Weibull(2.0, 1.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(2.), tensor(-1.1931))
+    """
 
     _shown = ("scale", "concentration")
     arg_constraints: ClassVar = {
@@ -68,7 +87,27 @@ class Weibull(Distribution):
 
 
 class Pareto(Distribution):
-    """`scale` times the exponential of an exponential number of rate `alpha`."""
+    """`scale` times the exponential of an exponential number of rate `alpha`.
+
+    Distribution function: 1 - (scale / x)^alpha for x >= scale. The mean is infinite up to alpha =
+    1, the variance up to 2.
+
+    Args:
+        scale: the least value, above 0.
+        alpha: the rate, above 0: the less, the heavier the tail.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Pareto
+        >>> found = Pareto(1.0, 3.0)
+        >>> found.mean, found.log_prob(lucid.tensor(2.0))
+        (tensor(1.5000), tensor(-1.6740))
+    """
 
     _shown = ("scale", "alpha")
     arg_constraints: ClassVar = {"scale": constraints.positive, "alpha": constraints.positive}
@@ -112,7 +151,25 @@ class Pareto(Distribution):
 
 
 class HalfCauchy(Distribution):
-    """The size of a Cauchy number; it has no mean."""
+    """The size of a Cauchy number with median 0: its mean and variance are infinite.
+
+    Density: 2 / (pi scale (1 + (x / scale)^2)) for x >= 0.
+
+    Args:
+        scale: the median, above 0.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import HalfCauchy
+        >>> found = HalfCauchy(2.0)
+        >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
+        (tensor(0.5000), tensor(-1.3679))
+    """
 
     _shown = ("scale",)
     arg_constraints: ClassVar = {"scale": constraints.positive}
@@ -151,7 +208,26 @@ class HalfCauchy(Distribution):
 
 
 class InverseGamma(Distribution):
-    """The reciprocal of a gamma number."""
+    """The reciprocal of a gamma number.
+
+    The mean is infinite up to a concentration of 1, the variance up to 2.
+
+    Args:
+        concentration: the gamma distribution's shape, above 0.
+        rate: its rate, above 0; it broadcasts with the concentration.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import InverseGamma
+        >>> found = InverseGamma(3.0, 2.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(1.), tensor(-0.6137))
+    """
 
     _shown = ("concentration", "rate")
     arg_constraints: ClassVar = {
@@ -194,7 +270,26 @@ class InverseGamma(Distribution):
 
 
 class Kumaraswamy(Distribution):
-    """Proportions whose distribution function is 1 - (1 - x^a)^b."""
+    """Proportions whose distribution function is 1 - (1 - x^a)^b, for 0 <= x <= 1.
+
+    They are much like those of `Beta`, with a simpler formula.
+
+    Args:
+        concentration1: a, above 0.
+        concentration0: b, above 0; it broadcasts with a.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import Kumaraswamy
+        >>> found = Kumaraswamy(2.0, 1.0)
+        >>> found.mean, found.cdf(lucid.tensor(0.5))
+        (tensor(0.6667), tensor(0.2500))
+    """
 
     _shown = ("concentration1", "concentration0")
     arg_constraints: ClassVar = {
@@ -245,7 +340,26 @@ class Kumaraswamy(Distribution):
 
 
 class FisherSnedecor(Distribution):
-    """The quotient of two independent mean squares of `df1` and `df2` normal numbers."""
+    """The quotient of two independent mean squares of `df1` and `df2` normal numbers.
+
+    The mean is NaN up to df2 = 2, the variance up to 4.
+
+    Args:
+        df1: how many the upper mean square has, above 0.
+        df2: how many the lower one has, above 0.
+        validate_args: whether parameters and values are checked. Default: None, as
+            `set_default_validate_args` says.
+
+    Raises:
+        OptionError: a parameter is out of range, where that is checked.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import FisherSnedecor
+        >>> found = FisherSnedecor(3.0, 6.0)
+        >>> found.mean, found.log_prob(lucid.tensor(1.0))
+        (tensor(1.5000), tensor(-0.9829))
+    """
 
     _shown = ("df1", "df2")
     arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}

@@ -16,10 +16,20 @@ from lucid.tensor.tensor import Tensor
 class Transform:
     """An invertible function. Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.
 
+    Args:
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
     Attributes:
         event_dim: how many axes at the end are transformed together.
         domain: what the function takes; None if it isn't said.
         codomain: what it gives.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import ExpTransform, Transform
+        >>> transform = ExpTransform()
+        >>> isinstance(transform, Transform), transform.codomain
+        (True, _Stated(greater than 0))
     """
 
     event_dim = 0
@@ -86,7 +96,21 @@ class _Inverse(Transform):
 
 
 class ComposeTransform(Transform):
-    """One transform after the other."""
+    """One transform after the other, the first of the list first.
+
+    Args:
+        parts: the transforms.
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import AffineTransform, ComposeTransform, ExpTransform
+        >>> transform = ComposeTransform([AffineTransform(1.0, 2.0), ExpTransform()])
+        >>> x = lucid.tensor([0.5, 1.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([ 7.3891, 20.0855]), tensor([0.5000, 1.0000]), tensor([2.6931, 3.6931]))
+    """
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         self.parts = list(parts)
@@ -128,7 +152,24 @@ class ComposeTransform(Transform):
 
 
 class AffineTransform(Transform):
-    """loc + scale * x."""
+    """The function loc + scale * x.
+
+    The logarithm of its slope is log |scale|, summed over the last `event_dim` axes.
+
+    Args:
+        loc: what is added, a number or a tensor.
+        scale: the factor, not 0.
+        event_dim: how many axes at the end are transformed together. Default: 0.
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import AffineTransform
+        >>> transform, x = AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([1., 7.]), tensor([0., 3.]), tensor([0.6931, 0.6931]))
+    """
 
     domain = constraints.real
     codomain = constraints.real
@@ -155,7 +196,19 @@ class AffineTransform(Transform):
 
 
 class ExpTransform(Transform):
-    """exp(x)."""
+    """The function exp(x), whose inverse is the logarithm: numbers to positive ones.
+
+    Args:
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import ExpTransform
+        >>> transform, x = ExpTransform(), lucid.tensor([0.0, 1.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
+    """
 
     domain = constraints.real
     codomain = constraints.positive
@@ -171,7 +224,19 @@ class ExpTransform(Transform):
 
 
 class SigmoidTransform(Transform):
-    """sigmoid(x)."""
+    """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches.
+
+    Args:
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import SigmoidTransform
+        >>> transform, x = SigmoidTransform(), lucid.tensor([0.0, 2.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
+    """
 
     domain = constraints.real
     codomain = constraints.unit_interval
@@ -190,7 +255,19 @@ class SigmoidTransform(Transform):
 
 
 class TanhTransform(Transform):
-    """tanh(x)."""
+    """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1.
+
+    Args:
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import TanhTransform
+        >>> transform, x = TanhTransform(), lucid.tensor([0.0, 1.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
+    """
 
     domain = constraints.real
     codomain = constraints.interval(-1, 1)
@@ -206,7 +283,20 @@ class TanhTransform(Transform):
 
 
 class PowerTransform(Transform):
-    """x ** exponent of positive x."""
+    """The function x ** exponent of positive x, whose inverse is the power 1 / exponent.
+
+    Args:
+        exponent: a number or a tensor, not 0.
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import PowerTransform
+        >>> transform, x = PowerTransform(2.0), lucid.tensor([1.0, 3.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([1., 9.]), tensor([1., 3.]), tensor([0.6931, 1.7918]))
+    """
 
     domain = constraints.positive
     codomain = constraints.positive
@@ -228,7 +318,19 @@ class PowerTransform(Transform):
 
 
 class SoftplusTransform(Transform):
-    """log(1 + exp(x))."""
+    """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves.
+
+    Args:
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import SoftplusTransform
+        >>> transform, x = SoftplusTransform(), lucid.tensor([0.0, 1.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([0.6931, 1.3133]), tensor([0., 1.]), tensor([-0.6931, -0.3133]))
+    """
 
     domain = constraints.real
     codomain = constraints.positive
@@ -244,7 +346,21 @@ class SoftplusTransform(Transform):
 
 
 class AbsTransform(Transform):
-    """|x|: two numbers have each value, so it has an inverse but no density."""
+    """The function |x|: two numbers have each value, so it has an inverse but no density.
+
+    The inverse is the positive one of the two; `log_abs_det_jacobian` raises `MissingRuleError`.
+
+    Args:
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import AbsTransform
+        >>> transform, x = AbsTransform(), lucid.tensor([-1.0, 2.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y)
+        (tensor([1., 2.]), tensor([1., 2.]))
+    """
 
     domain = constraints.real
     codomain = constraints.positive
@@ -258,7 +374,21 @@ class AbsTransform(Transform):
 
 
 class SoftmaxTransform(Transform):
-    """The softmax over the last axis: it has an inverse, up to a constant, but no density."""
+    """The softmax over the last axis: it has an inverse, up to a constant, but no density.
+
+    The inverse is the logarithm; `log_abs_det_jacobian` raises `MissingRuleError`.
+
+    Args:
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import SoftmaxTransform
+        >>> transform, x = SoftmaxTransform(), lucid.tensor([0.0, 1.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y)
+        (tensor([0.2689, 0.7311]), tensor([-1.3133, -0.3133]))
+    """
 
     event_dim = 1
     domain = constraints.real_vector
@@ -275,7 +405,18 @@ class SoftmaxTransform(Transform):
 class StickBreakingTransform(Transform):
     """n numbers to n + 1 parts of a stick: each number breaks a part off the rest.
 
-    Zeros make equal parts.
+    Zeros make equal parts. Shapes: (…, n) to (…, n + 1), whose sum is 1.
+
+    Args:
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import StickBreakingTransform
+        >>> transform, x = StickBreakingTransform(), lucid.tensor([0.5, 1.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([0.4519, 0.4007, 0.1474]), tensor([0.5000, 1.0000]), tensor(-3.6234))
     """
 
     event_dim = 1
@@ -313,7 +454,23 @@ class StickBreakingTransform(Transform):
 
 
 class IndependentTransform(Transform):
-    """A transform whose last `reinterpreted_batch_ndims` axes are transformed together."""
+    """A transform whose last `reinterpreted_batch_ndims` axes are transformed together.
+
+    Values are those of the base; the logarithm of the slope is summed over these axes.
+
+    Args:
+        base_transform: of the elements.
+        reinterpreted_batch_ndims: how many axes.
+        cache_size: PyTorch's; nothing is cached. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import ExpTransform, IndependentTransform
+        >>> transform, x = IndependentTransform(ExpTransform(), 1), lucid.tensor([0.0, 1.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor(1.))
+    """
 
     def __init__(
         self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0

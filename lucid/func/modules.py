@@ -28,15 +28,27 @@ def functional_call(
 ) -> Any:
     """Call a module with other tensors in place of its parameters and buffers.
 
-    Args:
-        parameter_and_buffer_dicts: tensors by their names in the module; what isn't named stays.
-        tie_weights: what the module holds under several names is replaced under all of them.
-        strict: every parameter and buffer must be named, and nothing else.
+    The module holds them during the call alone, and has its own again afterwards.
 
-    >>> import lucid
-    >>> layer = lucid.nn.Linear(2, 1, bias=False)
-    >>> lucid.func.functional_call(layer, {"weight": lucid.ones(1, 2)}, (lucid.ones(2),))
-    tensor([2.])
+    Args:
+        module: what is called.
+        parameter_and_buffer_dicts: tensors by their names in the module, or several such dicts;
+            what isn't named stays.
+        args: a tuple of positional arguments, or a single one. Default: None, none.
+        kwargs: arguments by name. Default: None, none.
+        tie_weights: what the module holds under several names is replaced under all of them.
+            Default: True.
+        strict: every parameter and buffer must be named, and nothing else. Default: False, other
+            names are ignored.
+
+    Raises:
+        LucidError: several dicts have the same name, or the names aren't what `strict` asks for.
+
+    Example:
+        >>> import lucid
+        >>> layer = lucid.nn.Linear(2, 1, bias=False)
+        >>> lucid.func.functional_call(layer, {"weight": lucid.ones(1, 2)}, (lucid.ones(2),))
+        tensor([2.])
     """
     tensors: dict[str, TensorCore] = {}
     if isinstance(parameter_and_buffer_dicts, Mapping):
@@ -65,13 +77,20 @@ def stack_module_state(
 ) -> tuple[dict[str, TensorCore], dict[str, TensorCore]]:
     """Stack the parameters, and the buffers, of modules of one kind along a new first axis.
 
-    What comes back are leaves, to be mapped over with `vmap` and `functional_call`. Raises:
-    `OptionError` for no modules, for several classes, and for some in training and some not.
+    Returns two dicts by name. What comes back are leaves, to be mapped over with `vmap` and
+    `functional_call`; they require grad where the first module's do.
 
-    >>> import lucid
-    >>> models = [lucid.nn.Linear(2, 1) for _ in range(3)]
-    >>> lucid.func.stack_module_state(models)[0]["weight"].shape
-    lucid.Size([3, 1, 2])
+    Args:
+        models: modules of one class, all in training or all in evaluation.
+
+    Raises:
+        OptionError: no modules, several classes, or some in training and some not.
+
+    Example:
+        >>> import lucid
+        >>> models = [lucid.nn.Linear(2, 1) for _ in range(3)]
+        >>> lucid.func.stack_module_state(models)[0]["weight"].shape
+        lucid.Size([3, 1, 2])
     """
     api = "stack_module_state"
     if not models:

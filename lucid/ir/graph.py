@@ -21,9 +21,22 @@ from lucid.ir.types import DType, TensorType
 class Value(Operand):
     """One SSA value: an input of the graph, or a result of the node that produces it.
 
-    Attributes:
-        name: a hint for printing, often the user's own name for it; not unique, may be empty.
+    Args:
+        type: element type and shape, which never change.
+        graph: the graph that operators on it append to.
         producer: the node that computes it; None for a graph's input.
+        index: which of the node's results, or of the graph's inputs. Default: 0.
+        name: a hint for printing, often the user's own name for it; not unique, may be empty.
+
+    Attributes:
+        name, producer: as given; passes may change both.
+
+    Example:
+        >>> from lucid.ir import Value, parse
+        >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
+        >>> (y,) = graph.outputs
+        >>> isinstance(y, Value), y, y.producer.op
+        (True, %y: f32[3], <op add>)
     """
 
     __slots__ = ("_type", "graph", "index", "name", "producer")
@@ -64,6 +77,12 @@ class Region:
         parent: the region around it; None at the top.
         kind: "region" (a custom Function's: nodes carry it until they are outlined), "checkpoint"
             (a checkpointed block's) or "repeated" (what is computed again of such a block).
+
+    Example:
+        >>> from lucid.ir import Region
+        >>> outer = Region("Block", None, None, "checkpoint")
+        >>> [region.name for region in Region("Square", None, outer).blocks]
+        ['Block']
     """
 
     name: str
@@ -82,14 +101,28 @@ class Region:
 
 
 class Node:
-    """One operation: `results = op(operands, attributes)`.
+    """One operation: `results = op(operands, attributes)`; `Graph.append` makes one.
+
+    Args:
+        op: which operation of `lucid.ir.ops`.
+        operands: the values that it reads.
+        attributes: its constants, by the names of the op's type rule.
+        types: of the results, of which every op but calls and region ops has one.
+        graph: the graph that the results belong to; it is the caller who puts the node into it.
 
     Attributes:
         location: the user's line that it came from.
         scope: path of the module or library function around it, such as `model.0`.
         gradient_of: the value whose gradient this node helps to compute, None in the forward.
-        region: the call of a custom Function, or the checkpointed block, that it was recorded in.
-            A barrier with one operand carries the block that has saved that operand.
+        region: the call of a custom Function, or the checkpointed block, that it was recorded in. A
+            barrier with one operand carries the block that has saved that operand.
+
+    Example:
+        >>> from lucid.ir import Node, parse
+        >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
+        >>> (node,) = graph.nodes
+        >>> isinstance(node, Node), node.op, node.result
+        (True, <op add>, %y: f32[3])
     """
 
     __slots__ = (
@@ -133,13 +166,21 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Input:
-    """An input of a graph.
+    """An input of a graph: a value without a producer, and where calls take it from.
 
     Attributes:
+        value: the value that nodes read.
         kind: "arg" (a tensor argument), "state" (a tensor that the trace met: parameter, moment,
-            buffer) or "live" (a Python number read at each call: f64[], or i64[]
-            where it is used as an int).
+            buffer) or "live" (a Python number read at each call: f64[], or i64[] where it is used
+            as an int).
         source: how the user gets at it, such as `model.0.weight`; empty when unknown.
+
+    Example:
+        >>> from lucid.ir import Input, parse
+        >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
+        >>> (x,) = graph.inputs
+        >>> isinstance(x, Input), x.kind, x.value
+        (True, 'arg', %x: f32[3])
     """
 
     value: Value
@@ -150,6 +191,9 @@ class Input:
 class Graph:
     """A typed program: inputs, nodes in an order that respects dependence, results, writes.
 
+    Args:
+        name: what its text calls it. Default: "graph".
+
     Attributes:
         outputs: the returned values.
         writes: `(input, new value)`: what the step leaves in the buffer of an input.
@@ -158,6 +202,20 @@ class Graph:
         hosts: Python functions by name, which `host` nodes call; those of `functions` as well. The
             text of a graph leaves them out.
         location: the user's function that was traced.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.ir import Graph, TensorType, ops
+        >>> graph = Graph("shifted")
+        >>> x = graph.add_input(TensorType(lucid.float32, (3,)), name="x")
+        >>> graph.outputs = [ops.exp(x) + 1]
+        >>> print(graph, end="")
+        graph shifted(%x: f32[3]) {
+          %exp = exp %x : f32[3]
+          %c = constant 1.0 : f32[]
+          %add = add %exp, %c : f32[3]
+          return %add
+        }
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -283,7 +341,17 @@ class Graph:
 
 
 def is_same_program(a: Graph, b: Graph) -> bool:
-    """Whether two graphs have the same text, names of values included. `==` is identity."""
+    """Whether two graphs have the same text, names of values included. `==` is identity.
+
+    Args:
+        a, b: the two graphs.
+
+    Example:
+        >>> from lucid.ir import is_same_program, parse
+        >>> text = "graph double(%x: f32[3]) { %y = add %x, %x return %y }"
+        >>> is_same_program(parse(text), parse(text)), parse(text) == parse(text)
+        (True, False)
+    """
     return str(a) == str(b)
 
 

@@ -20,10 +20,18 @@ _NOT_THE_USERS = (LIBRARY, contextlib.__file__, "<frozen importlib")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A line of a user's file.
+    """A line of a user's file, which nodes carry and messages name.
 
     Attributes:
+        file: the path of the file.
+        line: the number of the line, from 1 on.
         source: the line as IR text quotes it, for a location that was parsed; None: read the file.
+
+    Example:
+        >>> from lucid.ir import Location
+        >>> place = Location("train.py", 12, "y = model(x)")
+        >>> str(place), place.text
+        ('train.py:12', 'y = model(x)')
     """
 
     file: str

@@ -26,6 +26,11 @@ class Operand:
         is_stand_in: it has no data, and decides what becomes of an op that has it among its
             operands, whatever the others are.
         _type: element type and shape. (`Tensor.type` is PyTorch's method.)
+
+    Example:
+        >>> import lucid
+        >>> issubclass(lucid.Tensor, lucid.ir.Operand), issubclass(lucid.ir.Value, lucid.ir.Operand)
+        (True, True)
     """
 
     __slots__ = ()
@@ -92,6 +97,11 @@ class Sample:
         attributes: the op's attributes.
         domain: interval from which the numbers of shape operands are drawn, for ops that are not
             defined, or not smooth, everywhere.
+
+    Example:
+        >>> from lucid.ir import Sample
+        >>> Sample(((2, 3),), {"axes": (1,)}, domain=(0.5, 2.0))
+        Sample(operands=((2, 3),), attributes={'axes': (1,)}, domain=(0.5, 2.0))
     """
 
     operands: tuple[Shape | np.ndarray, ...]
@@ -138,14 +148,22 @@ class Op:
             operand's memory), "move", "scan", "sort", "contract", "attention", "create", "random",
             "check" (the result is the operand; it raises for a wrong one), "call", "host", or
             "region" (it runs functions of the graph).
-        traits: as declared, and that of its kind. Those that every pass asks for are attributes
-            of their own: `is_elementwise`, `is_view`, `is_reduction`, `has_effect`.
+        traits: as declared, and that of its kind. Those that every pass asks for are attributes of
+            their own: `is_elementwise`, `is_view`, `is_reduction`, `has_effect`.
         batch: the batching rule, `(op, size, which operands have a batch axis, *operands,
             **attributes) -> result`: see `lucid.ir.ops.batching`. None: the op has no operand that
             can be batched.
         strides: of a view: `(operand's shape, its strides in elements, **attributes) -> strides`;
             None from it where only a copy has the result's shape.
         samples: what the generated tests feed; they are run over the dtypes that `infer` accepts.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.ir import Op, ops
+        >>> isinstance(ops.mul, Op), ops.mul.kind, ops.mul.arity
+        (True, 'map', None)
+        >>> ops.mul(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+        tensor([3., 8.])
     """
 
     name: str

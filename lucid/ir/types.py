@@ -25,6 +25,12 @@ class DType:
         torch_name: as users spell it, `float32`.
         numpy: the NumPy dtype with the same bytes.
         kind: "bool", "int" or "float".
+
+    Example:
+        >>> import lucid
+        >>> from lucid.ir import DType
+        >>> isinstance(lucid.float32, DType), lucid.float32.name, lucid.float32.itemsize
+        (True, 'f32', 4)
     """
 
     name: str
@@ -111,12 +117,26 @@ _SMALL = 2**60  # elements of 8 bytes are fewer than that
 class TensorType:
     """Element type and static shape: `f32[64,128]`, `i64[]`.
 
-    Raises `SizeError` for a negative size, and `TooLargeError` where the elements, in row-major
-    order without gaps, would take more than `MOST_BYTES`. Axes of size 0 count as one element in
-    that, since the strides of the others are products of the sizes; NumPy has the same limit.
+    Axes of size 0 count as one element for the limit of bytes, since the strides of the others are
+    products of the sizes; NumPy has the same limit.
+
+    Args:
+        dtype: the element type, such as `lucid.float32`.
+        shape: the sizes of the axes.
 
     Attributes:
         size: the number of elements.
+
+    Raises:
+        SizeError: a negative size.
+        TooLargeError: the elements, in row-major order without gaps, would take more than
+            `MOST_BYTES`.
+
+    Example:
+        >>> import lucid
+        >>> type = lucid.ir.TensorType(lucid.float32, (64, 128))
+        >>> str(type), type.size, type.nbytes
+        ('f32[64,128]', 8192, 32768)
     """
 
     dtype: DType

@@ -26,7 +26,16 @@ MultiAverage = Callable[[list[Tensor], list[Tensor], Tensor], None]
 
 
 def get_swa_avg_fn() -> Average:
-    """The running mean: `average + (model - average) / (count + 1)`."""
+    """Return the function of the running mean, `average + (model - average) / (count + 1)`.
+
+    It is the `avg_fn` that `AveragedModel` has by default; `count` is how many have been averaged.
+
+    Example:
+        >>> import lucid
+        >>> mean = lucid.optim.swa_utils.get_swa_avg_fn()
+        >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(3))
+        tensor(1.5000)
+    """
 
     def mean(average: Tensor, model: Tensor, count: Tensor) -> Tensor:
         return average + (model - average) / (count + 1)
@@ -35,7 +44,22 @@ def get_swa_avg_fn() -> Average:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
-    """The exponential mean: `decay * average + (1 - decay) * model`."""
+    """Return the function of the exponential mean, `decay * average + (1 - decay) * model`.
+
+    It is an `avg_fn` of `AveragedModel`.
+
+    Args:
+        decay: how much of the average stays, from 0 to 1. Default: 0.999.
+
+    Raises:
+        OptionError: another decay.
+
+    Example:
+        >>> import lucid
+        >>> mean = lucid.optim.swa_utils.get_ema_avg_fn(0.75)
+        >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(5))
+        tensor(1.5000)
+    """
     if not 0.0 <= decay <= 1.0:
         raise OptionError(f"Invalid decay value {decay} provided. Please provide a value in [0, 1]")
 
@@ -46,12 +70,40 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
-    """The exponential mean of all tensors of two lists, written into the first."""
+    """Return the function of the exponential mean of two lists of tensors, written into the first.
+
+    It is a `multi_avg_fn` of `AveragedModel`.
+
+    Args:
+        decay: how much of the average stays, from 0 to 1. Default: 0.999.
+
+    Raises:
+        OptionError: another decay.
+
+    Example:
+        >>> import lucid
+        >>> averages = [lucid.tensor(1.0)]
+        >>> update = lucid.optim.swa_utils.get_ema_multi_avg_fn(0.75)
+        >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(5))
+        >>> averages
+        [tensor(1.5000)]
+    """
     return _each(get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn() -> MultiAverage:
-    """The running mean of all tensors of two lists, written into the first."""
+    """Return the function of the running mean of two lists of tensors, written into the first.
+
+    It is a `multi_avg_fn` of `AveragedModel`.
+
+    Example:
+        >>> import lucid
+        >>> averages = [lucid.tensor(1.0)]
+        >>> update = lucid.optim.swa_utils.get_swa_multi_avg_fn()
+        >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(3))
+        >>> averages
+        [tensor(1.5000)]
+    """
     return _each(get_swa_avg_fn())
 
 
@@ -66,12 +118,30 @@ def _each(mean: Average) -> MultiAverage:
 class AveragedModel(Module):
     """A copy of a model with the average of its weights; calls go to the copy.
 
-    avg_fn: `(average, model's, count) -> new average` of a parameter; the running mean by default.
-    multi_avg_fn: `(averages, model's, count)`, which writes all of them.
-    use_buffers: average the buffers too (integers without their fractions), else copy them.
+    Args:
+        model: what is copied; `update_parameters` takes it, or one like it.
+        device: where the copy is. Default: None, as the model.
+        avg_fn: `(average, model's, count) -> new average` of a parameter. Default: None, the
+            running mean.
+        multi_avg_fn: `(averages, model's, count)`, which writes all of them. Default: None.
+        use_buffers: average the buffers too (integers without their fractions), else copy them.
+            Default: False.
 
     Attributes:
         n_averaged: how often `update_parameters` was called, i64; it may be called in a step.
+
+    Raises:
+        OptionError: both `avg_fn` and `multi_avg_fn` are given.
+
+    Example:
+        >>> import lucid
+        >>> layer = lucid.nn.Linear(1, 1, bias=False)
+        >>> average = lucid.optim.swa_utils.AveragedModel(layer)
+        >>> for value in (1.0, 2.0, 6.0):
+        ...     _ = lucid.nn.init.constant_(layer.weight, value)
+        ...     average.update_parameters(layer)
+        >>> average(lucid.ones(1)).detach()
+        tensor([3.])
     """
 
     n_averaged: Tensor
@@ -121,7 +191,20 @@ class AveragedModel(Module):
 def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> None:
     """Compute the running statistics of batch norms anew, over the batches of a loader.
 
-    A batch that is a list or tuple is read for its first element.
+    They are the plain means over all batches; modes and momenta are as before at the end.
+
+    Args:
+        loader: batches; one that is a list or tuple is read for its first element.
+        model: whose batch norms are meant; without any nothing happens.
+        device: ignored, as there is one only. Default: None.
+
+    Example:
+        >>> import lucid
+        >>> model = lucid.nn.BatchNorm1d(1)
+        >>> batches = [lucid.tensor([[1.0], [3.0]]), lucid.tensor([[5.0], [7.0]])]
+        >>> lucid.optim.swa_utils.update_bn(batches, model)
+        >>> model.running_mean
+        tensor([4.])
     """
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not layers:
@@ -141,7 +224,30 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
 
 
 class SWALR(LRScheduler):
-    """Go to `swa_lr` within `anneal_epochs`, along a cosine or a line, and stay there."""
+    """Go to `swa_lr` within `anneal_epochs`, along a cosine or a line, and stay there.
+
+    Args:
+        optimizer: whose learning rates are set.
+        swa_lr: the last rate, or a list with one for each group.
+        anneal_epochs: how many steps of the scheduler it takes. Default: 10.
+        anneal_strategy: "cos" or "linear". Default: "cos".
+        last_epoch: the number of the epoch to go on after. Default: -1, from the start.
+
+    Raises:
+        OptionError: another strategy, fewer than 0 epochs, or as many rates as there aren't groups.
+
+    Example:
+        >>> import lucid
+        >>> optimizer = lucid.optim.SGD([lucid.zeros(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = lucid.optim.swa_utils.SWALR(optimizer, 0.5, 2, "linear")
+        >>> for _ in range(3):
+        ...     optimizer.step()
+        ...     scheduler.step()
+        ...     print(scheduler.get_last_lr())
+        [0.75]
+        [0.5]
+        [0.5]
+    """
 
     def __init__(
         self,

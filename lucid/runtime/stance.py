@@ -25,6 +25,20 @@ class set_stance:  # noqa: N801 - the name PyTorch gives it
     """Choose how compiled functions run: "default", or "force_eager" (op by op, pdb works).
 
     Holds from the call on, and until the end of the block when used as a context manager.
+
+    Args:
+        stance: "default" or "force_eager". Default: "default".
+
+    Raises:
+        OptionError: another one.
+
+    Example:
+        >>> import lucid
+        >>> step = lucid.compile(lambda x: 2 * x)
+        >>> with lucid.compiler.set_stance("force_eager"):
+        ...     _ = step(lucid.ones(2))
+        >>> step.stats.traces
+        0
     """
 
     def __init__(self, stance: str = "default") -> None:

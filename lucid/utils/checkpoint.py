@@ -41,7 +41,13 @@ class CheckpointError(LucidError):
 
 
 def noop_context_fn() -> Contexts:
-    """Two contexts that do nothing, for the call and for its repetition."""
+    """Return two contexts that do nothing, for the call of `checkpoint` and for its repetition.
+
+    Example:
+        >>> from lucid.utils.checkpoint import noop_context_fn
+        >>> [type(context).__name__ for context in noop_context_fn()]
+        ['nullcontext', 'nullcontext']
+    """
     return nullcontext(), nullcontext()
 
 
@@ -69,24 +75,30 @@ def checkpoint(
     compiled functions that are called in the block run op by op, and inside of `vmap` or of a
     forward-mode derivative the function is only called.
 
-    Args:
-        use_reentrant: makes no difference: all works as with False in PyTorch.
-        context_fn: gives two contexts, for the call and for its repetition; a compiled step that
-            has one runs op by op.
-        determinism_check: "none" to let the repetition save tensors of other shapes or dtypes.
-        preserve_rng_state: makes no difference: random numbers are always the same.
-
-    Raises:
-        CheckpointError: in the backward, when the repetition saves other tensors.
-
     Reference: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 
-    >>> import lucid
-    >>> from lucid.utils.checkpoint import checkpoint
-    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-    >>> checkpoint(lambda x: (x * x).exp(), x).sum().backward()
-    >>> x.grad
-    tensor([  5.4366, 218.3926])
+    Args:
+        function: the block: a function or Module.
+        *args, **kwargs: what it is called with; `kwargs` without the names below.
+        use_reentrant: makes no difference: all works as with False in PyTorch. Default: None.
+        context_fn: gives two contexts, for the call and for its repetition; a compiled step that
+            has one runs op by op. Default: `noop_context_fn`.
+        determinism_check: "none" to let the repetition save tensors of other shapes or dtypes.
+            Default: "default".
+        preserve_rng_state: makes no difference: random numbers are always the same. Default: True.
+
+    Raises:
+        ArgumentError: `function` can't be called.
+        OptionError: another `determinism_check`.
+        CheckpointError: in the backward, when the repetition saves other tensors.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.utils.checkpoint import checkpoint
+        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+        >>> checkpoint(lambda x: (x * x).exp(), x).sum().backward()
+        >>> x.grad
+        tensor([  5.4366, 218.3926])
     """
     if not callable(function):
         raise ArgumentError(f"checkpoint: the first argument is a {type(function).__name__}")

@@ -25,12 +25,29 @@ def jvp(
 ) -> Any:
     """Return `func(*primals)` and its derivative in the direction of the tangents.
 
-    Shapes: tangents as the primals. `strict`: an output that depends on no primal is an error
-    instead of a zero tangent. With `has_aux` the result is (output, tangent, aux).
+    With `has_aux` the result is (output, tangent, aux).
+    Shapes: tangents as the primals, and the output's tangent as the output.
 
-    >>> import lucid
-    >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
-    (tensor(0.), tensor(2.))
+    Args:
+        func: a function of tensors, or of nested lists, tuples and dicts of them.
+        primals: a tuple of its arguments.
+        tangents: the direction, of the same structure.
+        strict: an output that depends on no primal is an error instead of a zero tangent. Default:
+            False.
+        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
+            False.
+
+    Raises:
+        ArgumentError: `primals` is no tuple, or has something else than tensors in it.
+        LucidError: the tangents' structure isn't the primals', an output is no tensor, or one is
+            independent of the primals under `strict`.
+        OptionError: there are no primals, or some aren't of a float dtype.
+        ShapeError: a tangent hasn't its primal's shape.
+
+    Example:
+        >>> import lucid
+        >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
+        (tensor(0.), tensor(2.))
     """
     if not isinstance(primals, tuple):
         raise ArgumentError(
@@ -66,10 +83,15 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     Each call of that function evaluates `func` anew; in a compiled step equal parts are computed
     once. Shapes: its arguments as the primals.
 
-    >>> import lucid
-    >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))
-    >>> push_forward(lucid.tensor(2.0))
-    tensor(2.)
+    Args:
+        func: a function of tensors, or of nested lists, tuples and dicts of them.
+        *primals: its arguments: where it is linearized.
+
+    Example:
+        >>> import lucid
+        >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))
+        >>> push_forward(lucid.tensor(2.0))
+        tensor(2.)
     """
 
     def push_forward(*tangents: Any) -> Any:

@@ -26,14 +26,27 @@ def jacrev(
 ) -> Callable[..., Any]:
     """Return the function that computes the Jacobian of `func` by reverse mode.
 
+    It is the cheaper one where the inputs are more than the outputs. With `has_aux` the result is
+    (jacobian, aux).
     Shapes: for an output of shape s and an argument of shape t, s + t. For nested outputs and
     arguments: the structure of the outputs, each with that of the argument inside.
-    `chunk_size`: how many rows are computed at once.
 
-    >>> import lucid
-    >>> lucid.func.jacrev(lucid.square)(lucid.tensor([1.0, 2.0]))
-    tensor([[2., 0.],
-            [0., 4.]])
+    Args:
+        func: a function of tensors, or of nested lists, tuples and dicts of them.
+        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
+            0.
+        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
+            False.
+        chunk_size: how many rows are computed at once. Default: None, all.
+
+    Raises:
+        OptionError: a `chunk_size` below 1.
+
+    Example:
+        >>> import lucid
+        >>> lucid.func.jacrev(lucid.square)(lucid.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     if chunk_size is not None and chunk_size <= 0:
         raise OptionError("jacrev: `chunk_size` should be greater than 0.")
@@ -73,9 +86,29 @@ def jacfwd(
     randomness: str = "error",
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """Return the function that computes the Jacobian of `func` by forward mode: see `jacrev`.
+    """Return the function that computes the Jacobian of `func` by forward mode.
 
-    It is the cheaper one where the outputs are more than the inputs.
+    It is the cheaper one where the outputs are more than the inputs: one tangent per element of the
+    inputs is pushed forward. Shapes and structures are those of `jacrev`; with `has_aux` the result
+    is (jacobian, aux).
+
+    Args:
+        func: a function of tensors, or of nested lists, tuples and dicts of them.
+        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
+            0.
+        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
+            False.
+        randomness: what random operations do while columns are computed at once, as of `vmap`.
+            Default: "error".
+        chunk_size: how many columns are computed at once. Default: None, all.
+
+    Example:
+        >>> import lucid
+        >>> lucid.func.jacfwd(lambda x: lucid.cat([x, x * x]))(lucid.tensor([1.0, 2.0]))
+        tensor([[1., 0.],
+                [0., 1.],
+                [2., 0.],
+                [0., 4.]])
     """
 
     @_as(func)
@@ -113,10 +146,19 @@ def jacfwd(
 def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     """Return the function that computes the Hessian of `func`: forward over reverse.
 
-    >>> import lucid
-    >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
-    tensor([[ 6.,  0.],
-            [ 0., 12.]])
+    It is `jacfwd(jacrev(func, argnums), argnums)`.
+    Shapes: for an output of shape s and an argument of shape t, s + t + t.
+
+    Args:
+        func: a function of tensors that can be differentiated twice.
+        argnums: the position of the argument to differentiate by, or a tuple of positions, which
+            gives blocks for all pairs. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
     """
     return jacfwd(jacrev(func, argnums), argnums)
 

@@ -26,19 +26,26 @@ def vmap(
 ) -> Callable[..., Any]:
     """Map a function over an axis of its arguments: what it computes for one, for all at once.
 
+    Keyword arguments are shared by all examples.
+
     Args:
+        func: a function of tensors, or of nested lists, tuples and dicts of them, for one example.
         in_dims: the mapped axis of each argument, or None for one that all examples share: an int
-            for all, or a tuple as the arguments, nested where they are.
-        out_dims: where the mapped axis goes in each result; None for what is no tensor.
+            for all, or a tuple as the arguments, nested where they are. Default: 0.
+        out_dims: where the mapped axis goes in each result; None for what is no tensor. Default: 0.
         randomness: whether random operations are errors, or draw "different" numbers for each
-            example, or the "same".
-        chunk_size: how many examples are computed at once; None: all.
+            example, or the "same". Default: "error".
+        chunk_size: how many examples are computed at once. Default: None, all.
 
-    Keyword arguments are shared by all examples. Raises: `OptionError` for axes that don't fit.
+    Raises:
+        OptionError: an unknown `randomness`, a `chunk_size` below 1; at the call, where axes don't
+            fit the arguments or the results.
+        IndexOutOfRangeError: at the call, where a result has no axis `out_dims`.
 
-    >>> import lucid
-    >>> lucid.vmap(lucid.dot)(lucid.ones(2, 3), lucid.ones(2, 3))
-    tensor([3., 3.])
+    Example:
+        >>> import lucid
+        >>> lucid.vmap(lucid.dot)(lucid.ones(2, 3), lucid.ones(2, 3))
+        tensor([3., 3.])
     """
     if randomness not in RANDOMNESS:
         raise OptionError(

@@ -26,7 +26,16 @@ running = cast(Running, context)
 
 
 def is_tracing() -> bool:
-    """Whether this thread records a trace."""
+    """Whether this thread records a trace: True in a compiled step while it is being compiled.
+
+    To users it is `lucid.compiler.is_compiling`.
+
+    Example:
+        >>> import lucid
+        >>> step = lucid.compile(lambda x: x * 2 if lucid.compiler.is_compiling() else x)
+        >>> step(lucid.ones(2)), lucid.compiler.is_compiling()
+        (tensor([2., 2.]), False)
+    """
     return running.recorder is not None
 
 

@@ -87,10 +87,15 @@ def _infer_transpose(x: TensorType, perm: Ints) -> TensorType:
 
 
 def inverse_permutation(perm: Ints) -> Ints:
-    """Return the order that undoes `perm`.
+    """Return the order that undoes `perm`: transposing by one, then by the other, does nothing.
 
-    >>> inverse_permutation((2, 0, 1))
-    (1, 2, 0)
+    Args:
+        perm: each of 0 to n - 1, once.
+
+    Example:
+        >>> from lucid.ir import ops
+        >>> ops.inverse_permutation((2, 0, 1))
+        (1, 2, 0)
     """
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 

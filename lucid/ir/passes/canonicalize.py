@@ -29,6 +29,22 @@ def canonicalize(graph: Graph) -> bool:
 
     Constants become the right operand of commutative ops. The rules below say one identity each;
     all hold bit for bit. Transposes that feed a matmul stay: a contraction reads them in place.
+
+    Args:
+        graph: what is rewritten, in place.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes.canonicalize import canonicalize
+        >>> text = "%y = reshape %x {shape = [6]} %z = reshape %y {shape = [3,2]} return %z"
+        >>> graph = parse("graph g(%x: f32[2,3]) { " + text + " }")
+        >>> canonicalize(graph)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[2,3]) {
+          %z = reshape %x {shape = [3,2]} : f32[3,2]
+          return %z
+        }
     """
     return rewrite(graph, _RULES)
 

@@ -12,6 +12,26 @@ def drop_satisfied_checks(graph: Graph) -> bool:
 
     Those are positions that ops find, constants, what is computed from them, and what an earlier
     check has let pass.
+
+    Args:
+        graph: what is rewritten, in place.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import drop_satisfied_checks
+        >>> text = '''graph g(%x: f32[4,8]) {
+        ...   %i = argmax %x {axis = 1}
+        ...   %j = check %i {low = 0, high = 8, message = "{}", error = "index"}
+        ...   return %j
+        ... }'''
+        >>> graph = parse(text)
+        >>> drop_satisfied_checks(graph)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[4,8]) {
+          %i = argmax %x {axis = 1} : i64[4]
+          return %i
+        }
     """
     ranges = Ranges()
     replacement: dict[Value, Value] = {}

@@ -14,6 +14,21 @@ def cse(graph: Graph) -> bool:
     may stand in either order. A name goes on to the value that is kept, if that has none.
 
     Reference: Cocke, "Global common subexpression elimination", 1970.
+
+    Args:
+        graph: what is rewritten, in place.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes.cse import cse
+        >>> graph = parse("graph g(%x: f32[3]) { %a = exp %x %b = exp %x return %a, %b }")
+        >>> cse(graph)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[3]) {
+          %a = exp %x : f32[3]
+          return %a, %a
+        }
     """
     first: dict[tuple[object, ...], Node] = {}
     replacement: dict[Value, Value] = {}

@@ -38,13 +38,23 @@ _WHOLE: frozenset[Pass] = frozenset(
 
 @dataclass(slots=True)
 class PassLog:
-    """What passes did to one graph.
+    """What passes did to one graph: a pipeline that is given one writes it down.
 
     Attributes:
         seconds: by name; a pipeline's are those of its passes and of what is between them.
         changed: the stages: each pass that changed something, in order, with a number from its
             second time on; each pipeline at its end.
         texts: the graph at each stage, where they are kept; else `LUCID_PRINT_AFTER` prints them.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import PassLog, simplify
+        >>> log = PassLog()
+        >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = neg %y return %z }")
+        >>> simplify(graph, log)
+        True
+        >>> log.changed
+        ['simplify_algebra', 'simplify']
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -69,9 +79,24 @@ class PassLog:
 class Pipeline:
     """Passes that run in their order. It is a pass itself, so pipelines nest.
 
+    Called with a graph, and perhaps a `PassLog`, it returns whether anything has changed. With
+    `LUCID_VERIFY=1` the graph is verified after each pass that changed it.
+
     Attributes:
+        name: what logs and `LUCID_PRINT_AFTER` call it.
+        passes: functions `Graph -> bool`, or pipelines.
         rounds: how often they run at most; they stop when none of them changes anything any more.
-        in_bodies: whether they run on the bodies of region ops as well.
+            Default: 1.
+        in_bodies: whether they run on the bodies of region ops as well. Default: True.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import Pipeline, cse, dce
+        >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = exp %x return %y }")
+        >>> Pipeline("tidy", (cse, dce), rounds=2)(graph)
+        True
+        >>> len(graph.nodes)
+        1
     """
 
     name: str
@@ -218,9 +243,23 @@ optimize = Pipeline("optimize", (inline, rematerialize, *_LOOPS, simplify))
 
 
 def optimizing(passes: Sequence[Pass], *, finite: bool = False) -> Pipeline:
-    """As `optimize`, with passes of the user's before what simplifies.
+    """Return `optimize` with passes of the user's before what simplifies.
 
-    finite: the step checks at its end that it leaves nothing else.
+    Args:
+        passes: functions `Graph -> bool`, or pipelines; none of them: `optimize` itself. Each is
+            verified, and what it does wrong is a `PassError` or `VerifyError` that names it.
+        finite: the step checks at its end that what it leaves is finite. Default: False.
+
+    Example:
+        >>> from lucid.ir import Graph, parse
+        >>> from lucid.ir.passes import optimizing
+        >>> def count(graph: Graph) -> bool:
+        ...     print(len(graph.nodes), "nodes")
+        ...     return False
+        >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = neg %y return %z }")
+        >>> optimizing([count])(graph)
+        2 nodes
+        True
     """
     if not passes and not finite:
         return optimize

@@ -19,6 +19,28 @@ def outline(graph: Graph) -> bool:
     outside are its results. Regions that compute the same share a function; a different one with
     the same name gets a suffix. Dead nodes are removed before. Checkpointed blocks stay marks: of
     calls, and of nodes outside of custom Functions.
+
+    Args:
+        graph: what is rewritten, in place.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import outline
+        >>> text = '''graph g(%x: f32[3]) { %e = exp %x #1 %y = neg %e #1 return %y }
+        ... region #1 F'''
+        >>> graph = parse(text)
+        >>> outline(graph)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[3]) {
+          %y = call F(%x) : f32[3]
+          return %y
+        }
+        function F(%x: f32[3]) {
+          %e = exp %x : f32[3]
+          %y = neg %e : f32[3]
+          return %y
+        }
     """
     if all(_region_at(node, 0) is None for node in graph.nodes):
         return False
@@ -190,6 +212,23 @@ def inline(graph: Graph) -> bool:
     The nodes' scope is the call's, then the function's name, then their own. A node without a line
     gets the call's, and so does one without a mark of what it is the gradient of. Of the functions
     only the bodies of region ops are left.
+
+    Args:
+        graph: what is rewritten, in place.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import inline
+        >>> text = '''graph g(%x: f32[3]) { %y = call F(%x) : f32[3] return %y }
+        ... function F(%x: f32[3]) { %e = exp %x return %e }'''
+        >>> graph = parse(text)
+        >>> inline(graph)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[3]) {
+          %y = exp %x : f32[3]                                            "F"
+          return %y
+        }
     """
     if not any(node.op is ops.call for node in graph.nodes):
         return drop_unused_functions(graph)

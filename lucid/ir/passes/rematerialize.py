@@ -14,15 +14,46 @@ def rematerialize(graph: Graph) -> bool:
 
     A barrier with one operand is what a backward reads of a value that a checkpointed block, the
     barrier's region, has saved. In front of the first of them the block is computed again, as far
-    as they need it, from what enters it. `g` is the last value computed before that place and
-    after the block: so the second computation neither becomes one with the first nor comes before
-    the backward has come to the block. What enters are values from outside, results that can't be
+    as they need it, from what enters it. `g` is the last value computed before that place and after
+    the block: so the second computation neither becomes one with the first nor comes before the
+    backward has come to the block. What enters are values from outside, results that can't be
     computed again (of calls of Python, of checks), and values of the block that something else
-    reads later still, such as what the next block starts from. Of blocks in blocks the outer one
-    is computed first, and then what the inner ones in it need in turn.
+    reads later still, such as what the next block starts from. Of blocks in blocks the outer one is
+    computed first, and then what the inner ones in it need in turn.
 
     Reference: Griewank and Walther, "Algorithm 799: revolve", 2000; Chen et al., "Training Deep
     Nets with Sublinear Memory Cost", 2016.
+
+    Args:
+        graph: what is rewritten, in place, once its calls are inlined.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes.rematerialize import rematerialize
+        >>> text = '''graph step(%x: f32[4]) {
+        ...   %a = exp %x #1
+        ...   %b = sin %a #1
+        ...   %g = neg %b
+        ...   %saved = barrier %a #1
+        ...   %h = mul %g, %saved
+        ...   return %b, %h
+        ... }
+        ... checkpoint #1 Block'''
+        >>> graph = parse(text)
+        >>> rematerialize(graph)
+        True
+        >>> print(graph, end="")
+        graph step(%x: f32[4]) {
+          %a = exp %x : f32[4]                                            #1
+          %b = sin %a : f32[4]                                            #1
+          %g = neg %b : f32[4]
+          %x_1 = barrier %x, %g : f32[4]                                  #2
+          %a_1 = exp %x_1 : f32[4]                                        #2
+          %h = mul %g, %a_1 : f32[4]
+          return %b, %h
+        }
+        checkpoint #1 Block
+        repeated #2 Block
     """
     if any(node.op is ops.call for node in graph.nodes) or not any(map(_is_ask, graph.nodes)):
         return False

@@ -25,6 +25,22 @@ class Rules:
 
     A rule is given a node and returns a value to be used in place of the node's result, or None to
     leave it. What it emits on the way stands where the node stood.
+
+    Example:
+        >>> from lucid.ir import Node, Value, ops, parse
+        >>> from lucid.ir.passes.rewrite import Rules, producer_of, rewrite
+        >>> rules = Rules()
+        >>> @rules.on(ops.log)
+        ... def log_of_exp(node: Node) -> Value | None:
+        ...     inner = producer_of(node.operands[0], ops.exp)
+        ...     return None if inner is None else inner.operands[0]
+        >>> graph = parse("graph g(%x: f32[2]) { %y = exp %x %z = log %y return %z }")
+        >>> rewrite(graph, rules)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[2]) {
+          return %x
+        }
     """
 
     def __init__(self) -> None:
@@ -43,7 +59,33 @@ class Rules:
 
 
 def rewrite(graph: Graph, rules: Rules) -> bool:
-    """Apply rules to the nodes of a graph until none fits; True if anything changed."""
+    """Apply rules to the nodes of a graph until none fits; True if anything changed.
+
+    Args:
+        graph: what is rewritten, in place.
+        rules: what is looked for, and what comes in its place.
+
+    Raises:
+        LucidError: the rules never come to an end.
+
+    Example:
+        >>> from lucid.ir import Node, Value, ops, parse
+        >>> from lucid.ir.passes.rewrite import Rules, rewrite, uniform
+        >>> rules = Rules()
+        >>> @rules.on(ops.pow)
+        ... def square(node: Node) -> Value | None:
+        ...     x, exponent = node.operands
+        ...     return x * x if uniform(exponent) == 2 else None
+        >>> text = "%two = constant 2.0 : f32[] %y = pow %x, %two return %y"
+        >>> graph = parse("graph g(%x: f32[3]) { " + text + " }")
+        >>> rewrite(graph, rules)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[3]) {
+          %y = mul %x, %x : f32[3]
+          return %y
+        }
+    """
     return Rewriter(graph).run(rules)
 
 
@@ -57,6 +99,26 @@ class Rewriter:
     line, scope and marks of the node that they replace, and its name. Linear in nodes and rewrites.
 
     Reference: the greedy pattern driver of MLIR; Lattner et al., "MLIR", 2021.
+
+    Args:
+        graph: what is rewritten, in place.
+
+    Example:
+        >>> from lucid.ir import Node, Value, ops, parse
+        >>> from lucid.ir.passes import Rewriter, Rules, producer_of
+        >>> rules = Rules()
+        >>> @rules.on(ops.abs)
+        ... def abs_of_neg(node: Node) -> Value | None:
+        ...     inner = producer_of(node.operands[0], ops.neg)
+        ...     return None if inner is None else ops.abs(inner.operands[0])
+        >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = abs %y return %z }")
+        >>> Rewriter(graph).run(rules)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[2]) {
+          %z = abs %x : f32[2]
+          return %z
+        }
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -183,7 +245,19 @@ def inherit_notes(new: Node, old: Node) -> None:
 
 
 def uniform(value: Value) -> np.generic | None:
-    """The number that every element of the value is, if a constant says so."""
+    """Return the number that every element of the value is, if a constant says so, else None.
+
+    Args:
+        value: a constant, or one that is repeated, reshaped or the like.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import uniform
+        >>> text = "%c = constant 2.0 : f32[] %y = broadcast %c {shape = [3]} return %y, %x"
+        >>> graph = parse("graph g(%x: f32[3]) { " + text + " }")
+        >>> [uniform(value) for value in graph.outputs]
+        [np.float32(2.0), None]
+    """
     while (node := value.producer) is not None:
         if node.op is ops.constant:
             constant: np.generic = node.attributes["value"]
@@ -195,12 +269,39 @@ def uniform(value: Value) -> np.generic | None:
 
 
 def constant_like(result: Value, number: Any) -> Value:
-    """A value of the result's type, each element the number: Python's or NumPy's."""
+    """Return a value of the result's type, each element of which is the number.
+
+    Args:
+        result: the value whose dtype and shape are wanted.
+        number: Python's or NumPy's.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import constant_like
+        >>> graph = parse("graph g(%x: f32[3,2]) { return %x }")
+        >>> constant_like(graph.outputs[0], 1)
+        %?: f32[3,2]
+        >>> [node.op for node in graph.nodes]
+        [<op constant>, <op broadcast>]
+    """
     return broadcast_like(result, result.constant(number, result.dtype))
 
 
 def broadcast_like(result: Value, value: Value) -> Value:
-    """The value, repeated to the result's shape where it has another."""
+    """Return the value, repeated to the result's shape where it has another.
+
+    Args:
+        result: the value whose shape is wanted.
+        value: what broadcasts to it.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import broadcast_like
+        >>> graph = parse("graph g(%x: f32[2], %y: f32[3,2]) { return %x, %y }")
+        >>> x, y = graph.outputs
+        >>> broadcast_like(y, x).type.shape
+        (3, 2)
+    """
     if value.shape == result.shape:
         return value
     broadcast: Value = ops.broadcast(value, shape=result.shape)
@@ -208,7 +309,19 @@ def broadcast_like(result: Value, value: Value) -> Value:
 
 
 def producer_of(value: Value, *made_by: Op) -> Node | None:
-    """The node that makes the value, if it is one of these ops."""
+    """Return the node that makes the value, if it is one of these ops, else None.
+
+    Args:
+        value: what is made; of a graph's input there is no node.
+        *made_by: the ops that are looked for.
+
+    Example:
+        >>> from lucid.ir import ops, parse
+        >>> from lucid.ir.passes import producer_of
+        >>> graph = parse("graph g(%x: f32[3]) { %y = exp %x return %y }")
+        >>> producer_of(graph.outputs[0], ops.log, ops.exp)
+        <exp(%x: f32[3]) {}>
+    """
     node = value.producer
     return node if node is not None and node.op in made_by else None
 

@@ -26,6 +26,20 @@ def simplify_algebra(graph: Graph) -> bool:
 
     So not x + 0.0 -> x, which is wrong for -0.0, and not x * 0 -> 0, wrong for NaN and infinity.
     Only the sign and the payload of a NaN may change. Constants are expected on the right.
+
+    Args:
+        graph: what is rewritten, in place.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes.simplify_algebra import simplify_algebra
+        >>> graph = parse("graph g(%x: f32[3]) { %a = neg %x %y = neg %a return %y }")
+        >>> simplify_algebra(graph)
+        True
+        >>> print(graph, end="")
+        graph g(%x: f32[3]) {
+          return %x
+        }
     """
     return rewrite(graph, _RULES)
 

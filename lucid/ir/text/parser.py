@@ -28,13 +28,21 @@ def parse(text: str) -> Graph:
     """Read what `print_graph` writes.
 
     `//` starts a comment. The type of a node may be left out, except for calls and constants.
-    Raises `ParseError`, whose message shows the line, and a caret below the place.
 
-    >>> print(parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }"), end="")
-    graph double(%x: f32[3]) {
-      %y = add %x, %x : f32[3]
-      return %y
-    }
+    Args:
+        text: a graph, the functions that it calls, and the tables of regions and of the user's
+            lines.
+
+    Raises:
+        ParseError: the text isn't a graph; the message shows the line, and a caret below the place.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> print(parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }"), end="")
+        graph double(%x: f32[3]) {
+          %y = add %x, %x : f32[3]
+          return %y
+        }
     """
     tokens = Tokens(text)
     tables = _Tables(tokens)

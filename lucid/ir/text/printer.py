@@ -24,6 +24,15 @@ def print_graph(graph: Graph) -> str:
     `parse` reads it back. Two graphs with the same text are the same program: names, the user's
     lines and scopes included, directories of files excluded. Only a mark "gradient of" that points
     at a value which is no longer in the graph is left out.
+
+    Args:
+        graph: what is printed; `str(graph)` is the same.
+
+    Example:
+        >>> from lucid.ir import parse, print_graph
+        >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
+        >>> print_graph(graph).splitlines()
+        ['graph double(%x: f32[3]) {', '  %y = add %x, %x : f32[3]', '  return %y', '}']
     """
     tables = _Tables()
     lines = _body("graph", graph.name, graph, tables)

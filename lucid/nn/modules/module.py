@@ -134,13 +134,17 @@ class Module(Hooked, StateHooked):
     def compile(self, **options: Any) -> None:
         """Let calls of this module run compiled from now on, hooks included: it stays what it is.
 
-        `options` as of `lucid.compile`; `lucid.compile(module)` returns another object instead.
+        `lucid.compile(module)` returns another object instead.
 
-        >>> import lucid
-        >>> layer = lucid.nn.Linear(2, 1, bias=False)
-        >>> layer.compile()
-        >>> layer(lucid.ones(3, 2)).shape
-        lucid.Size([3, 1])
+        Args:
+            **options: as of `lucid.compile`, which raises for others.
+
+        Example:
+            >>> import lucid
+            >>> layer = lucid.nn.Linear(2, 1, bias=False)
+            >>> layer.compile()
+            >>> layer(lucid.ones(3, 2)).shape
+            lucid.Size([3, 1])
         """
         from lucid.compiler import compile
 

@@ -96,7 +96,20 @@ class StateHooked:
     def register_load_state_dict_post_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(module, incompatible_keys)` afterwards, children first.
 
-        It may change the lists of keys in place, which are reported then.
+        It may change the lists of keys in place, which are reported then. The handle that it
+        returns takes it away again: `handle.remove()`.
+
+        Args:
+            hook: what is called.
+
+        Example:
+            >>> import lucid
+            >>> layer = lucid.nn.Linear(3, 2)
+            >>> handle = layer.register_load_state_dict_post_hook(
+            ...     lambda module, keys: print(keys.missing_keys)
+            ... )
+            >>> found = layer.load_state_dict({"weight": lucid.ones(2, 3)}, strict=False)
+            ['bias']
         """
         return self._add_state_hook("after_loading", hook)
 

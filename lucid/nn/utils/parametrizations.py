@@ -17,7 +17,20 @@ from lucid.tensor.writing import write_
 
 
 def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
-    """The norm over all axes but `dim`, which are kept as ones; of everything for None or -1."""
+    """Return the norm over all axes but `dim`, kept as ones; of everything for None or -1.
+
+    Args:
+        v: a tensor of floats.
+        dim: the axis with a norm for each index, from 0 on; None or -1 for a single norm, without
+            axes.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils.parametrizations import norm_except_dim
+        >>> norm_except_dim(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 0)
+        tensor([[ 5.],
+                [10.]])
+    """
     if dim in (None, -1):
         return v.norm()
     axes = tuple(axis for axis in range(v.ndim) if axis != dim)
@@ -25,13 +38,39 @@ def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
 
 
 def matrix_along(weight: Tensor, dim: int) -> Tensor:
-    """The weight as a matrix, whose rows are the elements of axis `dim`."""
+    """Return the weight as a matrix, whose rows are the elements of axis `dim`.
+
+    Shapes: an axis of size n and m elements in all give (n, m / n).
+
+    Args:
+        weight: a tensor with at least one axis.
+        dim: the axis that becomes the first.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils.parametrizations import matrix_along
+        >>> matrix_along(lucid.ones(4, 2, 3), 1).shape
+        lucid.Size([2, 12])
+    """
     moved = weight.movedim(dim, 0)
     return moved.reshape(moved.shape[0], -1)
 
 
 def default_dim(module: Module, dim: int | None) -> int:
-    """The axis of a layer's outputs in its weight, unless one is given."""
+    """Return the axis of a layer's outputs in its weight, unless one is given.
+
+    It is 1 of transposed convolutions and 0 of all others.
+
+    Args:
+        module: the layer.
+        dim: an axis, which is returned, or None.
+
+    Example:
+        >>> from lucid import nn
+        >>> from lucid.nn.utils.parametrizations import default_dim
+        >>> default_dim(nn.Linear(3, 2), None), default_dim(nn.ConvTranspose1d(3, 2, 1), None)
+        (0, 1)
+    """
     if dim is not None:
         return dim
     return 1 if isinstance(module, ConvTranspose1d | ConvTranspose2d | ConvTranspose3d) else 0
@@ -54,6 +93,23 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """Split a weight into lengths and directions, which are optimized in its place.
 
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
+
+    Args:
+        module: the layer, which is returned.
+        name: of its parameter. Default: "weight".
+        dim: the axis with a length for each index; None for one length. Default: 0.
+
+    Raises:
+        OptionError: the module has no such parameter or buffer.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils.parametrizations import weight_norm
+        >>> layer = weight_norm(lucid.nn.Linear(3, 2, bias=False))
+        >>> for name, part in layer.named_parameters():
+        ...     print(name, tuple(part.shape))
+        parametrizations.weight.original0 (2, 1)
+        parametrizations.weight.original1 (2, 3)
     """
     return register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
@@ -115,6 +171,27 @@ def spectral_norm(
     """Divide a weight by its greatest singular value, estimated by power iterations in training.
 
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
+
+    Args:
+        module: the layer, which is returned.
+        name: of its parameter. Default: "weight".
+        n_power_iterations: how many there are each time that the weight is read in training.
+            Default: 1.
+        eps: the least norm that vectors are divided by. Default: 1e-12.
+        dim: the axis of the outputs: the weight is a matrix with it as rows. Default: None, 1 of
+            transposed convolutions, else 0.
+
+    Raises:
+        OptionError: the module has no such tensor, or `n_power_iterations` is below 1.
+        IndexOutOfRangeError: the weight has no axis `dim`.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils.parametrizations import spectral_norm
+        >>> _ = lucid.manual_seed(0)
+        >>> layer = spectral_norm(lucid.nn.Linear(3, 2))
+        >>> lucid.allclose(lucid.linalg.svdvals(layer.weight)[0], lucid.tensor(1.0), atol=1e-2)
+        True
     """
     weight = _tensor_of(module, name)
     norm = _SpectralNorm(weight, n_power_iterations, default_dim(module, dim), eps)
@@ -232,9 +309,26 @@ def orthogonal(
 ) -> Module:
     """Keep a weight's columns (or rows, if there are more columns) orthonormal, by turning them.
 
-    orthogonal_map: "matrix_exp" (of square matrices without it), "cayley" or "householder".
-    use_trivialization: turn the weight that is there; else turn the identity.
     Reference: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019.
+
+    Args:
+        module: the layer, which is returned.
+        name: of its parameter: a matrix, or several. Default: "weight".
+        orthogonal_map: "matrix_exp", "cayley" or "householder". Default: None, "matrix_exp" of
+            square matrices and "householder" of others.
+        use_trivialization: turn the weight that is there, made orthonormal; else turn the identity.
+            Default: True.
+
+    Raises:
+        OptionError: the module has no such tensor, it has fewer than two axes, or the map is
+            another.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils.parametrizations import orthogonal
+        >>> layer = orthogonal(lucid.nn.Linear(2, 3))
+        >>> lucid.allclose(layer.weight.T @ layer.weight, lucid.eye(2), atol=1e-5)
+        True
     """
     weight = _tensor_of(module, name)
     if weight.ndim < 2:

@@ -23,10 +23,28 @@ from lucid.tensor.tensor import Tensor
 class ParametrizationList(ModuleList):
     """The parametrizations of one tensor, applied in order to its `original` (or originals).
 
+    `register_parametrization` makes it: `module.parametrizations.weight`. Called, it gives the
+    tensor's value.
+
+    Args:
+        modules: the parametrizations, at least one.
+        original: the parameter or buffer that was there.
+        unsafe: a value may have another shape or dtype than the tensor had. Default: False.
+
     Attributes:
         is_tensor: there is one original, the tensor that was there, with other values.
         ntensors: how many originals there are, else `original0`, `original1`, …
-        unsafe: a value may have another shape or dtype than the tensor had.
+
+    Raises:
+        OptionError: there are no modules, a `right_inverse` returns no tensors, or, unless it is
+            `unsafe`, the value has another shape or dtype.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils.parametrize import ParametrizationList
+        >>> found = ParametrizationList([lucid.nn.ReLU()], lucid.tensor([-1.0, 2.0]))
+        >>> found(), found.original
+        (tensor([0., 2.]), tensor([-1.,  2.]))
     """
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -130,7 +148,21 @@ def _numbered(count: int) -> tuple[str, ...]:
 
 
 def register(module: Module, name: str, value: Tensor) -> None:
-    """Add a parameter, or what isn't one as a buffer."""
+    """Add a parameter to a module, or what isn't one as a buffer.
+
+    Args:
+        module: what gets it.
+        name: what the attribute is called.
+        value: a `Parameter` or another tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils.parametrize import register
+        >>> module = lucid.nn.Module()
+        >>> register(module, "mean", lucid.zeros(2))
+        >>> [name for name, _ in module.named_buffers()]
+        ['mean']
+    """
     if isinstance(value, Parameter):
         module.register_parameter(name, value)
     else:
@@ -198,8 +230,23 @@ def register_parametrization(
     is asked at first for the present value, and whenever the tensor is assigned. A parametrization
     of what has one is applied after it.
 
-    unsafe: the value may have another shape or dtype than the tensor.
-    Raises: `OptionError` for a name that is no parameter or buffer of the module.
+    Args:
+        module: the layer. It gets a class of its own.
+        tensor_name: of its parameter or buffer.
+        parametrization: a module from the original, or originals, to the value.
+        unsafe: the value may have another shape or dtype than the tensor. Default: False.
+
+    Raises:
+        OptionError: the name is no parameter or buffer of the module, or the value doesn't fit the
+            tensor.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils.parametrize import register_parametrization
+        >>> layer = lucid.nn.Linear(2, 2)
+        >>> _ = register_parametrization(layer, "weight", lucid.nn.ReLU())
+        >>> bool((layer.weight >= 0).all())
+        True
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -241,7 +288,21 @@ def _appended(module: Module, name: str, parametrization: Any, unsafe: bool) -> 
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a module has a parametrization, or one of the tensor."""
+    """Whether a module has a parametrization, or one of the tensor that is named.
+
+    Args:
+        module: what is asked about; its children don't count.
+        tensor_name: of which tensor. Default: None, any.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import parametrize
+        >>> layer = parametrize.register_parametrization(
+        ...     lucid.nn.Linear(2, 2), "weight", lucid.nn.ReLU()
+        ... )
+        >>> parametrize.is_parametrized(layer), parametrize.is_parametrized(layer, "bias")
+        (True, False)
+    """
     found = module._modules.get("parametrizations")
     if not isinstance(found, ModuleDict):
         return False
@@ -249,7 +310,19 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The module's class, without what parametrizations have made of it."""
+    """Return the module's class, without what parametrizations have made of it.
+
+    Args:
+        module: any module, parametrized or not.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import parametrize
+        >>> layer = lucid.nn.Linear(2, 2)
+        >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+        >>> type(layer).__name__, parametrize.type_before_parametrizations(layer).__name__
+        ('ParametrizedLinear', 'Linear')
+    """
     return type(module).__bases__[1] if is_parametrized(module) else type(module)
 
 
@@ -258,7 +331,26 @@ def remove_parametrizations(
 ) -> Module:
     """Make the tensor an ordinary one again: its present value, or else its original.
 
-    A single original stays the same object, so an optimizer goes on with it.
+    A single original stays the same object, so an optimizer goes on with it. Returns the module.
+
+    Args:
+        module: what has the parametrization.
+        tensor_name: of which tensor.
+        leave_parametrized: whether it keeps the value that was computed, else that of the original.
+            Default: True.
+
+    Raises:
+        OptionError: there is none of that name, or `leave_parametrized=False` of one with several
+            originals.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import parametrize
+        >>> layer = lucid.nn.Linear(2, 2)
+        >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+        >>> _ = parametrize.remove_parametrizations(layer, "weight")
+        >>> parametrize.is_parametrized(layer), bool((layer.weight >= 0).all())
+        (False, True)
     """
     if not is_parametrized(module, tensor_name):
         raise OptionError(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -288,7 +380,24 @@ def remove_parametrizations(
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Give `to_module` the parametrizations of the other (or of one tensor), and the originals."""
+    """Give `to_module` the parametrizations of the other (or of one tensor), and the originals.
+
+    Both share these then. Returns `to_module`.
+
+    Args:
+        from_module: what has parametrizations; without any nothing happens.
+        to_module: what gets them, and a parameter of that name where it has none.
+        tensor_name: of which tensor. Default: None, of all.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import parametrize
+        >>> one, other = lucid.nn.Linear(2, 2), lucid.nn.Linear(2, 2)
+        >>> _ = parametrize.register_parametrization(one, "weight", lucid.nn.ReLU())
+        >>> _ = parametrize.transfer_parametrizations_and_params(one, other)
+        >>> bool((one.weight == other.weight).all())
+        True
+    """
     if not is_parametrized(from_module):
         return to_module
     names = list(from_module.parametrizations) if tensor_name is None else [tensor_name]
@@ -330,6 +439,15 @@ def cached() -> Iterator[None]:
 
     The values are forgotten at its end. A compiled step that is called in the block computes its
     own; one that has the block in it, once.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import parametrize
+        >>> layer = lucid.nn.Linear(2, 2)
+        >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+        >>> with parametrize.cached():
+        ...     layer.weight is layer.weight
+        True
     """
     recorder = context.recorder
     _cache.depths[recorder] = _cache.depths.get(recorder, 0) + 1

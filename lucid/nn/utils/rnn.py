@@ -102,8 +102,17 @@ def _longest(lengths: np.ndarray) -> list[np.ndarray]:
 class PackedSequence:
     """Padded sequences with their lengths, for recurrent layers.
 
-    Attributes:
-        padded: (l, n, …). lengths: (n,), i64.
+    Args:
+        padded: (l, n, …): n sequences of at most l elements, padded behind.
+        lengths: (n,), i64.
+
+    Example:
+        >>> import lucid
+        >>> packed = lucid.nn.utils.rnn.PackedSequence(
+        ...     lucid.tensor([[1.0, 3.0], [2.0, 0.0]]), lucid.tensor([2, 1])
+        ... )
+        >>> packed.data, packed.batch_sizes
+        (tensor([1., 3., 2.]), tensor([2, 1]))
     """
 
     def __init__(self, padded: Tensor, lengths: Tensor) -> None:
