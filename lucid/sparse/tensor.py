@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.device import check_device
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
@@ -326,7 +327,7 @@ def sparse_coo_tensor(
         size: the shape. Default: None, the smallest that holds all places, which a trace doesn't
             know.
         dtype: the entries' dtype. Default: None, that of `values`.
-        device: PyTorch's, without a meaning here. Default: None.
+        device: the CPU, as there is no other. Default: None.
         requires_grad: whether values that are no tensor yet get gradients. Default: False.
         check_invariants: False leaves out the check that the places are in range. Default: None.
         is_coalesced: whether the places are known to be sorted and to differ. Default: None.
@@ -335,6 +336,7 @@ def sparse_coo_tensor(
         ShapeError: shapes that don't fit each other, or `size`.
         IndexOutOfRangeError: a place outside of `size`.
         TraceError: no `size` in a trace.
+        OptionError: a device that isn't there.
 
     Example:
         >>> import lucid
@@ -345,6 +347,7 @@ def sparse_coo_tensor(
     """
     from lucid.functions.from_data import as_tensor
 
+    check_device(device, "sparse_coo_tensor")
     places = as_tensor(indices)
     if places.dtype is not i64:
         places = places.to(i64)

@@ -242,3 +242,8 @@ def test_older_names_and_what_is_made_of_a_dense_matrix() -> None:
     assert again.to_dense().tolist() == product.tolist()
     again.values().sum().backward()
     assert dense.grad is not None and dense.grad.sum().item() == 3.5
+
+
+def test_another_device_is_refused() -> None:
+    with pytest.raises(lucid.OptionError, match="sparse_coo_tensor: device 'cuda' does not exist"):
+        lucid.sparse_coo_tensor([[0]], [1.0], (1,), device="cuda")

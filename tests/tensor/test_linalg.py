@@ -286,3 +286,21 @@ def test_pivots_that_are_none_of_the_matrix_are_refused(run: Callable[..., Any])
         run(lucid.linalg.lu_solve, a, lucid.tensor([1.0, 2.0]), b)
     with pytest.raises(ValueError, match="Number of pivots per batch should be same as the dim"):
         run(lucid.linalg.lu_solve, a, lucid.tensor([2], dtype=lucid.int32), b)
+
+
+def test_linalgs_cross_goes_along_the_last_axis() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3, 3))
+    x, y = lucid.from_numpy(a), lucid.from_numpy(b)
+    np.testing.assert_allclose(lucid.linalg.cross(x, y).numpy(), np.cross(a, b))
+    np.testing.assert_allclose(lucid.cross(x, y).numpy(), np.cross(a, b, axis=0))
+
+
+def test_what_addr_gives_no_weight_does_not_count() -> None:
+    nans = lucid.full((2, 3), float("nan"))
+    assert lucid.addr(nans, lucid.ones(2), lucid.ones(3), beta=0).tolist() == [[1.0] * 3] * 2
+
+
+def test_cdist_refuses_a_negative_norm() -> None:
+    with pytest.raises(lucid.OptionError, match="cdist: only supports non-negative p values, not"):
+        lucid.cdist(lucid.ones(2, 3), lucid.ones(2, 3), p=-1.0)

@@ -202,3 +202,9 @@ def test_the_gamma_function_of_many_dimensions_is_a_product() -> None:
     for p in (1, 2, 7):
         expected = scipy.special.multigammaln(30.0, p)
         assert S.multigammaln(x, p)[1].item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_the_entropy_of_nothing_is_no_negative_zero() -> None:
+    found = lucid.special.entr(lucid.tensor([0.0, -1.0, float("nan")])).numpy()
+    assert found[0] == 0 and not np.signbit(found[0])
+    assert found[1] == -np.inf and np.isnan(found[2])
