@@ -244,7 +244,7 @@ def cdist(
         compute_mode: PyTorch's three names of ways to compute it, which change nothing here.
 
     Raises:
-        OptionError: another `compute_mode`.
+        OptionError: another `compute_mode`, or a negative `p`.
         ShapeError: one of them is no matrix, or their rows differ in size.
 
     Example:
@@ -252,6 +252,8 @@ def cdist(
         >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
         tensor([[5., 1.]])
     """
+    if p < 0:
+        raise OptionError(f"cdist: only supports non-negative p values, not {p}")
     if compute_mode not in _DISTANCE_MODES:
         raise OptionError(f"cdist: {compute_mode!r} is not a valid value for compute_mode")
     if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-1]:
