@@ -70,6 +70,19 @@ def test_a_wrong_one_changes_nothing() -> None:
     assert step.weight.grad is None
 
 
+def test_an_interrupt_meanwhile_changes_nothing() -> None:
+    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+        if not lucid.compiler.is_compiling() and x.dtype is lucid.float64:
+            raise KeyboardInterrupt
+        return squared(ctx, x)
+
+    step = verified(function(forward, by(2.0)))
+    with pytest.raises(KeyboardInterrupt):
+        step(X)
+    assert step.weight.tolist() == [0.5, -1.5, 2.0]
+    assert step.weight.grad is None
+
+
 def test_what_is_meant_is_said_in_the_class() -> None:
     def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
         return x.round()

@@ -115,15 +115,18 @@ def verify(
     """
     with program.executable.watched() as watched:
         native()
-    found = _checked(program, watched)
-    wrong = functions.wrong(watched.inputs) if found.agrees else str(found)
-    if wrong:
+    try:
+        found = _checked(program, watched)
+        wrong = functions.wrong(watched.inputs) if found.agrees else str(found)
+        if wrong:
+            raise VerifyError(f"the first call went wrong; nothing was changed\n{wrong}")
+    except BaseException:  # an interrupt as well
         for array, before in zip(call.inputs, watched.inputs, strict=True):
             if isinstance(array, np.ndarray) and array.tobytes() != np.asarray(before).tobytes():
                 np.copyto(array, before)
         call.outputs.clear()
         call.outputs.codes.clear()
-        raise VerifyError(f"the first call went wrong; nothing was changed\n{wrong}")
+        raise
 
 
 def _checked(found: Program, watched: WatchedStep) -> Check:
