@@ -180,12 +180,14 @@ class Sizes:
         """A function of the symbols' values: whether all that was assumed holds for them."""
         tests = [f"{self._text(key)} {relation} 0" for key, relation in self.assumptions]
         tests += [f"{LEAST} <= v[{number}] <= {self.most}" for number in self.counted]
+        tests += [f"{self._text(x.under)} != 0" for x in self._quotients]
         function = self._function([" and ".join(tests) or "True"])
         return lambda values: bool(function(values)[0])
 
     def _function(self, sources: Sequence[str]) -> Callable[[Sequence[int]], Sequence[int]]:
         lines = [
-            f" v.append(({self._text(x.over)}) // ({self._text(x.under)}))" for x in self._quotients
+            f" v.append({self._text(x.over)} // ({self._text(x.under)} or 1))"  # `checker` looks
+            for x in self._quotients
         ]
         body = ["def found(v):", " v = list(v)", *lines, f" return [{', '.join(sources)}]"]
         names: dict[str, Any] = {}

@@ -107,6 +107,14 @@ def test_what_holds_for_all_sizes_is_no_assumption(question: Callable[[Any], boo
     assert not sizes.assumptions
 
 
+def test_sizes_for_which_a_formula_divides_by_zero_do_not_fit() -> None:
+    open_ = Sizes([6, 2], is_strict=False)
+    n, m = open_.symbols
+    made = (n * m + 1) // (n - m - 2)
+    assert open_.checker()((9, 2)) and open_.evaluator([made])((9, 2)) == [3]
+    assert not open_.checker()((6, 4))
+
+
 def test_sizes_of_none_and_one_are_never_open() -> None:
     sizes = Sizes([13])
     assert [value for value in range(15) if sizes.checker()([value])] == list(range(2, 15))
