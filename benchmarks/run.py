@@ -5,7 +5,8 @@ that a drift of the machine hits all of them alike; the table has the median of 
 first losses and what the steps did to the parameters must agree before a time counts. A peer
 that isn't installed is left out, with a note. `outside_backward` times the parts of steps whose
 model alone is compiled, `looking` what it costs that a step looks at values, `conv_layers` the
-convolutions of known networks layer by layer, and `varying_batch` the first calls with new sizes.
+convolutions of known networks layer by layer, `eager_calls` calls outside of any step, and
+`varying_batch` the first calls with new sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from worker import Worker, work
 from workloads import WORKLOADS
 
 LOOKING, VARYING_BATCH = "looking", "varying_batch"
-CONV_LAYERS, RESNET = "conv_layers", "resnet18"
+CONV_LAYERS, RESNET, EAGER_CALLS = "conv_layers", "resnet18", "eager_calls"
+PROGRAMS_OF_THEIR_OWN = (LOOKING, CONV_LAYERS, RESNET, EAGER_CALLS, VARYING_BATCH)
 SLOW = ("torch.compile", "lucid eager")  # measured when asked for
 PROGRAMS = {
     "steps": (WORKLOADS, FRAMEWORKS),
@@ -53,7 +55,7 @@ def measure(name: str, args: argparse.Namespace) -> list[Worker]:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    steps = [*WORKLOADS, outside_backward.NAME, LOOKING, CONV_LAYERS, RESNET, VARYING_BATCH]
+    steps = [*WORKLOADS, outside_backward.NAME, *PROGRAMS_OF_THEIR_OWN]
     parser.add_argument("--steps", nargs="+", choices=steps, default=steps)
     parser.add_argument(
         "--frameworks",
@@ -91,7 +93,7 @@ def main() -> int:
         print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
     if outside_backward.NAME in args.steps:
         wrong += outside_backward.compare(args)
-    for name in (LOOKING, CONV_LAYERS, RESNET, VARYING_BATCH):
+    for name in PROGRAMS_OF_THEIR_OWN:
         if name in args.steps:
             options = [] if name == LOOKING else ["--peers-python", args.peers_python]
             print(flush=True)

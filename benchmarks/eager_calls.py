@@ -1,0 +1,215 @@
+"""Calls outside of any step, beside PyTorch's: ops, library Functions, backward, whole steps.
+
+    python benchmarks/eager_calls.py --peers-python …
+
+One thread, matrices of 16 x 16. Both libraries are measured in turns, each in a process of its
+own; the table has the medians of the rounds. `mlp` is a training step of an MLP 64-256-256-10,
+batch 128, Adam, and `resnet18` one of a ResNet-18 on 8 images of 32 x 32, all of it eager.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Call = Callable[[], Any]
+LUCID, TORCH = "lucid", "torch"
+# By name, how many times PyTorch's time was aimed at.
+TARGETS = {
+    "add": 2.0,
+    "softmax": 4.0,
+    "gelu": 4.0,
+    "layer_norm": 4.0,
+    "cross_entropy": 4.0,
+    "mlp": 1.2,
+    "resnet18": 1.5,
+}
+CHAIN = 20
+
+
+def calls(L: Any, F: Any) -> dict[str, Call]:
+    """The calls by name, with gradients recorded; `backward of …` walks what was recorded."""
+    rng = np.random.default_rng(0)
+
+    def leaf(*shape: int) -> Any:
+        return L.tensor(rng.normal(size=shape).astype(np.float32)).requires_grad_()
+
+    a, b, w, bias = leaf(16, 16), leaf(16, 16), leaf(16), leaf(16)
+    target = L.tensor(rng.integers(0, 16, 16))
+
+    def chain() -> Any:
+        x = a
+        for _ in range(CHAIN):
+            x = x * b
+        return x.sum()
+
+    return {
+        "add": lambda: a + b,
+        "multiply": lambda: a * b,
+        "sum": lambda: a.sum(),
+        "matmul": lambda: a @ b,
+        "tanh": lambda: a.tanh(),
+        "index": lambda: a[0],
+        "linear": lambda: F.linear(a, b, bias),
+        "softmax": lambda: F.softmax(a, -1),
+        "gelu": lambda: F.gelu(a),
+        "layer_norm": lambda: F.layer_norm(a, (16,), w, bias),
+        "cross_entropy": lambda: F.cross_entropy(a, target),
+        f"{CHAIN} products and their backward": lambda: chain().backward(),
+        "mlp": mlp(L, F),
+        "resnet18": resnet18(L, F),
+    }
+
+
+def mlp(L: Any, F: Any) -> Call:
+    """A training step of a small MLP."""
+    nn, rng = L.nn, np.random.default_rng(1)
+    widths = (64, 256, 256, 10)
+    layers = [nn.Linear(n, m) for n, m in itertools.pairwise(widths)]
+    model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    flags = {"fused": True} if L.__name__ == TORCH else {}
+    opt = L.optim.Adam(model.parameters(), lr=1e-3, **flags)
+    x = L.tensor(rng.normal(size=(128, 64)).astype(np.float32))
+    y = L.tensor(rng.integers(0, 10, 128))
+    return training(F, model, opt, x, y)
+
+
+def resnet18(L: Any, F: Any) -> Call:
+    """A training step of a ResNet-18 for small images (He et al., 2016)."""
+    nn, rng = L.nn, np.random.default_rng(1)
+
+    class Block(nn.Module):
+        def __init__(self, channels: int, width: int, stride: int) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(channels, width, 3, stride, 1, bias=False)
+            self.second = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+            self.norms = nn.ModuleList([nn.BatchNorm2d(width), nn.BatchNorm2d(width)])
+            self.skip = nn.Identity()
+            if stride > 1 or channels != width:
+                projection = nn.Conv2d(channels, width, 1, stride, bias=False)
+                self.skip = nn.Sequential(projection, nn.BatchNorm2d(width))
+
+        def forward(self, x: Any) -> Any:
+            y = F.relu(self.norms[0](self.first(x)))
+            return F.relu(self.norms[1](self.second(y)) + self.skip(x))
+
+    plan = [(64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)]
+    layers = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    channels = 64
+    for width, stride in plan:
+        layers.append(Block(channels, width, stride))
+        channels = width
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    opt = L.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+    x = L.tensor(rng.normal(size=(8, 3, 32, 32)).astype(np.float32))
+    y = L.tensor(rng.integers(0, 10, 8))
+    return training(F, model, opt, x, y)
+
+
+def training(F: Any, model: Any, opt: Any, x: Any, y: Any) -> Call:
+    """Forward, loss, backward and update."""
+
+    def step() -> None:
+        loss = F.cross_entropy(model(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+    return step
+
+
+def serve(framework: str) -> None:
+    """Time the calls whose names come line by line; answer with seconds a call."""
+    if framework == LUCID:
+        import lucid as L
+        import lucid.nn.functional as F
+
+        L.set_num_threads(1)
+    else:
+        import torch as L  # type: ignore[import-not-found, no-redef]
+        import torch.nn.functional as F  # type: ignore[import-not-found, no-redef]
+
+        L.set_num_threads(1)
+    known = calls(L, F)
+    print(json.dumps(list(known)), flush=True)
+    for line in sys.stdin:
+        call = known[line.strip()]
+        call()
+        call()
+        begin, count = time.perf_counter(), 0
+        while (spent := time.perf_counter() - begin) < 0.2 or count < 3:
+            for _ in range(1 if spent > 0.1 and count < 10 else 10):
+                call()
+                count += 1
+        print((time.perf_counter() - begin) / count, flush=True)
+
+
+class Server:
+    """A process that times calls of one library."""
+
+    def __init__(self, framework: str, python: str) -> None:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [python, __file__, "--serve", framework],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self.names: list[str] = json.loads(self._answer() or "[]")
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def time(self, name: str) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{name}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def stop(self) -> None:
+        self._process.communicate()
+
+
+def main() -> int:
+    """Print the table, line by line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", help="names of calls")
+    parser.add_argument("--peers-python", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve:
+        serve(args.serve)
+        return 0
+    servers = [Server(LUCID, sys.executable), Server(TORCH, args.peers_python)]
+    if not servers[1].names:
+        print("torch is left out: it isn't installed there")
+        servers.pop().stop()
+    print(f"| µs | {' | '.join((LUCID, TORCH)[: len(servers)])} | ratio |\n|---|--:|--:|--:|")
+    for name in args.only or servers[0].names:
+        rounds = [[server.time(name) for server in servers] for _ in range(args.rounds)]
+        medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
+        ratio = statistics.median([r[0] / r[-1] for r in rounds])
+        aim = TARGETS.get(name)
+        said = "" if aim is None else f" ({'met' if ratio <= aim else 'missed'}: {aim})"
+        figures = " | ".join(f"{1e6 * t:,.1f}" for t in medians)
+        print(f"| {name} | {figures} | {ratio:.2f}{said} |", flush=True)
+    for server in servers:
+        server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
