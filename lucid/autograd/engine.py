@@ -26,7 +26,9 @@ from lucid.autograd.node import (
     Edge,
     Gradients,
     Node,
+    OpNode,
     edge_of,
+    is_plain,
     iterate_graph,
 )
 from lucid.autograd.saved import copy_of, with_history
@@ -48,6 +50,7 @@ class BackwardRun:
         captured: the gradients of `wanted`, as they become complete.
         is_part: another walk goes on from the wanted edges, with their hooks; this one ends there.
         unshared: the gradient of the leaf whose turn it is, if nobody else holds it or its memory.
+        is_simple: all gradients are asked for, and nobody watches how the walk gets them.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class BackwardRun:
         self.root_edges: list[Edge] = []
         self.spent: list[Node] = []
         self.unshared: TensorCore | None = None
+        self.is_simple = wanted is None and context.recorder is None and context.anomaly is None
 
     def run(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:
         self.roots = [edge[0] for edge, _ in roots]
@@ -131,8 +135,10 @@ class BackwardRun:
 
     def send(self, edge: Edge, gradient: TensorCore | None) -> None:
         """Add a contribution to the gradient of one output of a node; None adds nothing to it."""
-        if not self.matters(edge):
-            return
+        if self.matters(edge):
+            self._add(edge, gradient)
+
+    def _add(self, edge: Edge, gradient: TensorCore | None) -> None:
         node, index = edge
         slots = self.arrived.get(node)
         if slots is None:
@@ -141,10 +147,16 @@ class BackwardRun:
             heapq.heappush(self.queue, (-node._sequence, self.queued, node))
         present = slots[index]
         if gradient is not None:
-            slots[index] = gradient if present is None else ops.add(present, gradient)
+            slots[index] = gradient if present is None else _sum_of(present, gradient)
 
     def _run_node(self, node: Node) -> None:
         slots = self.arrived.pop(node)
+        if self.is_simple and type(node) is OpNode and not node._is_observed:
+            self.spent.append(node)
+            for edge, part in zip(node._edges, node.apply(tuple(slots)), strict=True):
+                if part is not None:
+                    self._add(edge, part)  # type: ignore[arg-type]
+            return
         self._finish_gradients(node, slots)
         if self.is_part and self._ends_at(node, slots):
             return
@@ -250,6 +262,15 @@ def accumulate(variable: TensorCore, gradient: TensorCore) -> None:
             variable.grad = ops.add(present, gradient)
         else:
             write_(present, ops.add(present, gradient))
+
+
+def _sum_of(present: TensorCore, gradient: TensorCore) -> TensorCore:
+    """Both contributions together."""
+    if is_plain(present) and is_plain(gradient):
+        array = ops.add.evaluate(present._array, gradient._array)
+        return gradient._followed_by(array, present._type)
+    both: TensorCore = ops.add(present, gradient)
+    return both
 
 
 def _is_unshared(leaf: AccumulateGrad, slots: list[TensorCore | None]) -> bool:

@@ -26,6 +26,7 @@ from lucid.autograd.returned import checked_gradients
 from lucid.autograd.saved import SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, OptionError
+from lucid.ir.location import user_spot
 from lucid.tensor.batched import BatchLevel, moved, outside
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -133,7 +134,7 @@ def _with_history(
     """Give handles that a rule made the history that forward and setup_context describe."""
     is_differentiable = _note_inputs(ctx, inputs)
     ctx.needs_input_grad = tuple(map(is_needed, inputs))
-    ctx._line = output_rules.calling_line()
+    ctx._spot = user_spot()
     with custom_forward(is_differentiable) as outer:
         if ctx._forward_cls.setup_context is Function.setup_context:
             _replace_outputs(ctx, run_forward(ctx, inputs, keywords), output)
@@ -352,7 +353,7 @@ def _inside(
     user, ctx = call.user, call.function._backward_cls()
     skipped = ("_shown_saved", "_saved", "_freed")
     ctx.__dict__.update({k: v for k, v in user.__dict__.items() if k not in skipped})
-    ctx._line = output_rules.calling_line()
+    ctx._spot = user_spot()
     if outer._saved is not None and ctx.to_save is not None:
         triples = zip(ctx.to_save, outer._saved, call.saved, strict=True)
         ctx.to_save = tuple(

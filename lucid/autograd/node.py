@@ -6,14 +6,17 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from lucid.autograd.rules import Data, Missing, looked_at_by
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.location import Location
+from lucid.ir.location import Location, Spot, line_of
 from lucid.ir.op import Attributes, Op, Operand
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore, ViewChain
 
 Edge = tuple["Node", int]
+End: TypeAlias = "Edge | TensorCore | None"
 Gradients = tuple["TensorCore | None", ...]
 
 sequence_numbers = itertools.count()
@@ -46,29 +50,6 @@ class GradientEdge(NamedTuple):
 
     node: Node
     output_nr: int
-
-
-class Missing(Operand):
-    """Stands for an operand whose data was not kept, since no gradient that is asked for needs it.
-
-    Whatever a derivative rule computes with it is missing as well, and costs nothing.
-    """
-
-    __slots__ = ("_present", "_type")
-    is_stand_in = True
-
-    def __init__(self, type: TensorType, present: Operand) -> None:
-        self._type = type
-        self._present = present  # some operand with data, which makes constants
-
-    def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
-        if not any(isinstance(operand, Missing) for operand in operands):
-            return self._present.emit(op, operands, attributes)
-        type = op.infer(*(operand._type for operand in operands), **attributes)
-        return Missing(type, self._present)
-
-    def constant(self, value: float, dtype: DType) -> Operand:
-        return self._present.constant(value, dtype)
 
 
 class Node:
@@ -102,29 +83,52 @@ class Node:
     __slots__ = (
         "__dict__",
         "__weakref__",
-        "_edges",
-        "_line",
+        "_ends",
+        "_led_to",
         "_origin",
         "_output_types",
         "_post_hooks",
         "_pre_hooks",
         "_retained",
         "_sequence",
+        "_spot",
         "_tensor_hooks",
     )
 
     def __init__(
         self, edges: tuple[Edge | None, ...], output_types: tuple[TensorType, ...]
     ) -> None:
-        self._edges = edges
+        self._ends: tuple[End, ...] = ()
+        self._led_to: tuple[Edge | None, ...] | None = edges
         self._sequence = next(sequence_numbers)
         self._output_types = output_types
         self._pre_hooks: dict[int, Callable[..., Any]] | None = None
         self._post_hooks: dict[int, Callable[..., Any]] | None = None
         self._tensor_hooks: dict[int, dict[int, Callable[..., Any]]] | None = None
         self._retained: dict[int, weakref.ref[TensorCore]] | None = None
-        self._line: tuple[str, int] | None = None
+        self._spot: Spot = None
         self._origin: Any = None  # in a trace, the value whose gradient it computes
+
+    @property
+    def _edges(self) -> tuple[Edge | None, ...]:
+        """Where the gradients go; leaves get their nodes when somebody first walks here."""
+        edges = self._led_to
+        if edges is None:
+            edges = self._led_to = tuple([_edge_to(end) for end in self._ends])
+            self._ends = ()
+        return edges
+
+    @_edges.setter
+    def _edges(self, edges: tuple[Edge | None, ...]) -> None:
+        self._led_to, self._ends = edges, ()
+
+    @property
+    def _line(self) -> tuple[str, int] | None:
+        return line_of(self._spot)
+
+    @_line.setter
+    def _line(self, line: Spot) -> None:
+        self._spot = line
 
     def name(self) -> str:
         """What messages and printed tensors call it: `SquareBackward`."""
@@ -268,14 +272,21 @@ def move_retained(tensor: TensorCore, node: Node | None, index: int) -> None:
 
 def edge_of(tensor: TensorCore) -> Edge | None:
     """Where a gradient for `tensor` goes; None when it doesn't require one."""
+    return _edge_to(end_of(tensor))
+
+
+def end_of(tensor: TensorCore) -> End:
+    """The same, but a leaf stands for the node that accumulates into it."""
     if tensor._base is not None:
         tensor._refresh()
     if not tensor._requires_grad:
         return None
     node = tensor._grad_fn if tensor._guard is None else tensor.grad_fn
-    if node is not None:
-        return node, tensor._output_nr
-    return accumulator_of(tensor), 0
+    return tensor if node is None else (node, tensor._output_nr)
+
+
+def _edge_to(end: End) -> Edge | None:
+    return end if end is None or type(end) is tuple else (accumulator_of(end), 0)  # type: ignore[arg-type]
 
 
 class OpNode(Node):
@@ -289,27 +300,47 @@ class OpNode(Node):
         operands: Sequence[TensorCore],
         attributes: Attributes,
         result: TensorCore,
-        edges: tuple[Edge | None, ...],
+        ends: tuple[End, ...],
         *,
         is_private: bool = False,
     ) -> None:
-        super().__init__(edges, (result._type,))
+        # All that `Node.__init__` sets: eager mode makes a node for each op.
+        self._ends = ends
+        self._led_to = None
+        self._sequence = next(sequence_numbers)
+        self._output_types = (result._type,)
+        self._pre_hooks = self._post_hooks = self._tensor_hooks = self._retained = None
+        self._spot = result._spot
+        self._origin = None
         self.op = op
         self.attributes = attributes
-        self.operand_types = tuple(operand._type for operand in operands)
-        self._line = result._line
+        self.operand_types = tuple([operand._type for operand in operands])
         recorder = context.recorder
         if recorder is not None:
             self._origin = recorder.origin_of(result)
-        needed: set[int] = set()
-        sources = looked_at_by(op, self.operand_types, result._type, attributes)
-        for edge, looked_at in zip(edges, sources, strict=True):
-            if edge is not None:
-                needed |= looked_at
-        self.saved: dict[int, SavedTensor] | None = {
-            i: SavedTensor(result if i < 0 else operands[i], 0 if i < 0 else -1, is_private)
-            for i in sorted(needed)
-        }
+            self._edges = tuple([_edge_to(end) for end in ends])  # before flags change
+        wanted = tuple([end is not None for end in ends])
+        needed = _needed.get((op, wanted))
+        if needed is None:
+            needed = _needed[op, wanted] = self._find_needed(wanted)
+        saved: dict[int, SavedTensor] = {}
+        for i in needed:
+            saved[i] = SavedTensor(result if i < 0 else operands[i], 0 if i < 0 else -1, is_private)
+        self.saved: dict[int, SavedTensor] | None = saved
+
+    def _find_needed(self, wanted: tuple[bool, ...]) -> tuple[int, ...]:
+        """Which operands the rule looks at for the cotangents that are wanted; -1: the result."""
+        found: set[int] = set()
+        sources = looked_at_by(self.op, self.operand_types, self._output_types[0], self.attributes)
+        for is_wanted, looked_at in zip(wanted, sources, strict=True):
+            if is_wanted:
+                found |= looked_at
+        return tuple(sorted(found))
+
+    @property
+    def _is_observed(self) -> bool:
+        """Whether a hook or somebody's `.grad` is to see a gradient here."""
+        return bool(self._pre_hooks or self._post_hooks or self._tensor_hooks or self._retained)
 
     def _name(self) -> str:
         return backward_name(self.op)
@@ -321,6 +352,11 @@ class OpNode(Node):
         saved = self.saved
         if saved is None:
             raise LucidError(FREED + origin_line(self._short_name(), self._line))
+        if self.op not in _of_tensors and is_plain(gradient):
+            found = self._from_arrays(gradient, saved)
+            if found is not None:
+                return found
+            _of_tensors.add(self.op)
         operands: list[Operand] = [
             saved[i].unpack(self) if i in saved else Missing(type, gradient)
             for i, type in enumerate(self.operand_types)
@@ -333,53 +369,60 @@ class OpNode(Node):
             for edge, part, type in zip(self._edges, parts, self.operand_types, strict=True)
         )
 
+    def _from_arrays(self, gradient: TensorCore, saved: dict[int, SavedTensor]) -> Gradients | None:
+        """`apply` without tensors between the gradient and the results.
+
+        None where a result would show the gradient's or a saved tensor's memory: a tensor says so.
+        """
+        types, root = self.operand_types, gradient._array
+        assert self.op.vjp is not None and root is not None
+        start = Data(root)
+        given: list[Operand] = [Missing(type, start) for type in types]
+        result: Operand = Missing(self._output_types[0], start)
+        seen = [root]
+        for i, tensor in saved.items():
+            array = tensor.content(self)._array
+            assert array is not None
+            seen.append(array)
+            if i < 0:
+                result = Data(array)
+            else:
+                given[i] = Data(array)
+        parts = self.op.vjp(start, result, *given, **self.attributes)
+        made: list[TensorCore | None] = []
+        for edge, part, type in zip(self._edges, parts, types, strict=True):
+            if edge is None or part is None:
+                made.append(None)
+                continue
+            array = part.array
+            if array.shape != type.shape:
+                array = ops.sum_to_shape(part, type.shape).array
+            if array is root:
+                made.append(gradient)
+            elif array.base is not None and any(np.may_share_memory(array, a) for a in seen):
+                return None
+            else:
+                made.append(gradient._followed_by(array, type))
+        return tuple(made)
+
     def _release(self) -> None:
         if self.saved:
             self.saved = None
 
 
-class _Spy(Operand):
-    """Runs through a derivative rule to see which operands each of its results depends on."""
-
-    __slots__ = ("_type", "sources")
-
-    def __init__(self, type: TensorType, sources: frozenset[int]) -> None:
-        self._type = type
-        self.sources = sources
-
-    def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> _Spy:
-        type = op.infer(*(operand._type for operand in operands), **attributes)
-        sources = frozenset[int]()
-        for operand in operands:
-            if isinstance(operand, _Spy):
-                sources |= operand.sources
-        return _Spy(type, sources)
-
-    def constant(self, value: float, dtype: DType) -> _Spy:
-        return _Spy(TensorType(dtype, ()), frozenset())
+_of_tensors: set[Op] = set()  # ops whose rules give views of the gradient
+_needed: dict[tuple[Op, tuple[bool, ...]], tuple[int, ...]] = {}  # what a rule looks at
 
 
-_looked_at: dict[tuple[Op, int], tuple[frozenset[int], ...]] = {}
-
-
-def looked_at_by(
-    op: Op, operand_types: Sequence[TensorType], result_type: TensorType, attributes: Attributes
-) -> tuple[frozenset[int], ...]:
-    """Per operand, whose data its cotangent needs: operand numbers, -1 for the result.
-
-    Found by running the rule once on operands without data; it depends on the op, not on shapes.
-    """
-    key = (op, len(operand_types))
-    found = _looked_at.get(key)
-    if found is None:
-        assert op.vjp is not None
-        spies = [_Spy(type, frozenset((i,))) for i, type in enumerate(operand_types)]
-        gradient = _Spy(result_type, frozenset())
-        result = _Spy(result_type, frozenset((-1,)))
-        parts = op.vjp(gradient, result, *spies, **attributes)
-        found = tuple(p.sources if isinstance(p, _Spy) else frozenset() for p in parts)
-        _looked_at[key] = found
-    return found
+def is_plain(gradient: TensorCore) -> bool:
+    """Whether nobody but the walk itself sees what rules do with a gradient."""
+    state = context.__dict__
+    return (
+        not state["grad_enabled"]
+        and state["recorder"] is None
+        and not state["levels"]
+        and gradient._array is not None
+    )
 
 
 class CopySlices(Node):

@@ -20,7 +20,7 @@ from lucid.autograd.private import CustomForward, note, note_written
 from lucid.autograd.returned import type_name
 from lucid.autograd.saved import FREED
 from lucid.ir.errors import ArgumentError, LucidError, TraceError
-from lucid.ir.location import user_frame, warn
+from lucid.ir.location import warn
 from lucid.ir.op import Operand
 from lucid.tensor.context import context
 from lucid.tensor.storage import ViewGuard
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
     from lucid.ir.types import TensorType
     from lucid.tensor.core import TensorCore
-
-
-def calling_line() -> tuple[str, int] | None:
-    """The user's line that is running."""
-    frame = user_frame()
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 class Finish:
@@ -150,7 +144,7 @@ class Finish:
     def _with_history(
         self, result: TensorCore, value: TensorCore, index: int, is_view: bool
     ) -> TensorCore:
-        result._line = self.ctx._line
+        result._spot = self.ctx._spot
         if self._has_history(value):
             result._requires_grad = not self.ctx._is_private
             self._set_history(result, index)
@@ -305,7 +299,7 @@ class TwiceDifferentiated(Node):
         types: Any = tuple(getattr(value, "_type", None) for value in returned)
         super().__init__(tuple(edges), types)
         self.of = ctx._short_name()
-        self._line = ctx._line
+        self._spot = ctx._spot
 
     def apply(self, gradients: Gradients) -> Gradients:
         raise LucidError(

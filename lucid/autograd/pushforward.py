@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lucid.autograd.node import Missing, looked_at_by
+from lucid.autograd.rules import Missing, looked_at_by
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.op import Attributes, Op, Operand

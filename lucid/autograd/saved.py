@@ -74,14 +74,15 @@ class SavedTensor:
         self.packed: Any = None
         self.unpack_hook: Any = None
         self.tensor: TensorCore | None = None
-        if context.saved_hooks and not is_private:
+        state = context.__dict__
+        if state["saved_hooks"] and not is_private:
             self._pack(tensor)
         else:
             self.tensor = tensor if output_nr < 0 else _without_history(tensor)
-        if context.mutation_guard is not None:
-            context.mutation_guard.watch(tensor._storage, self)
-        if context.forward is not None:
-            self._note_private(tensor, context.forward, is_private)
+        if state["mutation_guard"] is not None:
+            state["mutation_guard"].watch(tensor._storage, self)
+        if state["forward"] is not None:
+            self._note_private(tensor, state["forward"], is_private)
 
     def _note_private(self, tensor: TensorCore, forward: CustomForward, is_private: bool) -> None:
         from lucid.autograd.private import noted_edge
@@ -128,7 +129,7 @@ class SavedTensor:
 
     def unpack(self, node: Node, differentiably: bool = True) -> TensorCore:
         """The tensor as it was. Raises when it was written in place since."""
-        tensor = self._content(node)
+        tensor = self.content(node)
         if self.output_nr >= 0:
             return with_history(tensor, (node, self.output_nr))
         if self.edge is not None:
@@ -137,7 +138,8 @@ class SavedTensor:
             return with_history(tensor, self.private_edge)
         return tensor
 
-    def _content(self, node: Node) -> TensorCore:
+    def content(self, node: Node) -> TensorCore:
+        """The tensor without history. Raises when it was written in place since."""
         tensor = self.tensor
         if tensor is None:
             from lucid.autograd.hooks import checked_unpack

@@ -23,7 +23,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DivisionByZeroError, DTypeError, OptionError
 from lucid.ir.op import Op
 from lucid.ir.types import DType
-from lucid.tensor.core import constant, emit
+from lucid.tensor.core import apply_op, constant, emit
 
 Operand = Tensor | Number
 
@@ -101,8 +101,8 @@ def _sum(op: Op, input: Operand, other: Operand, alpha: Number) -> Tensor:
             )
         y = mul(y, alpha)
     if dtype.kind == "bool":
-        return emit(ops.logical_or, (x, y))
-    return emit(op, (x, y))
+        op = ops.logical_or
+    return apply_op(op, (x, y), {})  # type: ignore[return-value]
 
 
 def mul(input: Operand, other: Operand) -> Tensor:
@@ -119,7 +119,8 @@ def mul(input: Operand, other: Operand) -> Tensor:
                 [6., 8.]])
     """
     x, y = promoted(input, other, "mul")
-    return emit(ops.logical_and if x._type.dtype.kind == "bool" else ops.mul, (x, y))
+    op = ops.logical_and if x._type.dtype.kind == "bool" else ops.mul
+    return apply_op(op, (x, y), {})  # type: ignore[return-value]
 
 
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:

@@ -6,14 +6,15 @@ runs, of a derivative rule for what it looks at, ask the rules themselves: nothi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
 
 from lucid.ir.errors import LucidError, SizeError, TooLargeError
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import failure
 from lucid.ir.strides import Strides, view_strides
-from lucid.ir.types import TensorType
+from lucid.ir.types import DType, Shape, TensorType, shared_type
 
 MOST_ELEMENTS = 2**40 - 1
 """What one op that is no view may read or compute.
@@ -46,6 +47,27 @@ def result_type(op: Op, types: Sequence[TensorType], attributes: Attributes) -> 
         if result.size > MOST_ELEMENTS:
             raise too_many(op.name, "compute", result, types)
     return result
+
+
+@lru_cache(maxsize=8192)
+def known_result_type(
+    op: Op, attributes: tuple[tuple[str, Any], ...], *parts: DType | Shape
+) -> TensorType:
+    """As `result_type`, looked up: what calls with the same op, attributes and operands have asked.
+
+    Args:
+        op: one with operands: equal attributes then mean equal types.
+        attributes: its attributes' items.
+        parts: of each operand its dtype and its shape, of plain ints.
+    """
+    types = [shared_type(*operand) for operand in _pairs(parts)]
+    result = result_type(op, types, dict(attributes))
+    return shared_type(result.dtype, result.shape)
+
+
+def _pairs(parts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Neighbours in pairs."""
+    return zip(parts[::2], parts[1::2], strict=True)
 
 
 def too_many(name: str, verb: str, type: TensorType, types: Sequence[TensorType]) -> LucidError:

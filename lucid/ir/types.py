@@ -184,10 +184,10 @@ _set_size = vars(TensorType)["size"].__set__
 
 def type_of_array(array: np.ndarray) -> TensorType:
     """The type of an array's elements and shape. Raises `DTypeError`."""
-    return _shared_type(dtype_of_numpy(array.dtype), array.shape)
+    return shared_type(dtype_of_numpy(array.dtype), array.shape)
 
 
 @lru_cache(maxsize=4096)
-def _shared_type(dtype: DType, shape: Shape) -> TensorType:
+def shared_type(dtype: DType, shape: Shape) -> TensorType:
     """One object for equal types, so that most comparisons end at once."""
     return TensorType(dtype, tuple(map(int, shape)))

@@ -7,7 +7,8 @@ from typing import Any, Self
 import lucid
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
-from lucid.tensor.core import alias, user_line
+from lucid.ir.location import user_spot
+from lucid.tensor.core import alias
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
 
@@ -46,8 +47,8 @@ class Parameter(Tensor):
         parameter: Any = alias(data)
         parameter.__class__ = cls
         parameter._counter = VersionCounter()
-        if parameter._line is None:
-            parameter._line = user_line()
+        if parameter._spot is None:
+            parameter._spot = user_spot()
         parameter._set_requires_grad(requires_grad)
         return parameter  # type: ignore[no-any-return]
 

@@ -138,7 +138,7 @@ class BatchLevel(Level):
         handle._value = inner._value
         handle._strides = inner.element_strides()[1:]
         handle._counter = inner._counter
-        handle._line = inner._line
+        handle._spot = inner._spot
         return handle
 
     def owns(self, tensor: Any) -> bool:

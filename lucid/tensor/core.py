@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lucid.autograd.node import Node, OpNode, edge_of
+from lucid.autograd.node import Node, OpNode, end_of
 from lucid.autograd.private import Note, note_op
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
-from lucid.ir.inference import MOST_ELEMENTS, no_memory, result_type, strides_of_view
-from lucid.ir.location import LIBRARY, Location, at_line, here, user_frame, warn
+from lucid.ir.inference import (
+    MOST_ELEMENTS,
+    known_result_type,
+    no_memory,
+    result_type,
+    strides_of_view,
+)
+from lucid.ir.location import LIBRARY, Location, Spot, at_line, here, line_of, user_spot, warn
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
@@ -58,11 +64,11 @@ class TensorCore(WithGradient):
         "_grad_fn",
         "_guard",
         "_hooks",
-        "_line",
         "_output_nr",
         "_private",
         "_requires_grad",
         "_retains_grad",
+        "_spot",
         "_storage",
         "_strides",
         "_type",
@@ -88,7 +94,7 @@ class TensorCore(WithGradient):
     _hooks: dict[int, Callable[..., Any]] | None
     _retains_grad: bool
     _accumulator: Any
-    _line: tuple[str, int] | None
+    _spot: Spot  # where the user's code made it
     _guard: ViewGuard | None  # of a view whose history a write would not reach
 
     # ------------------------------------------------------------------ what it is
@@ -116,7 +122,16 @@ class TensorCore(WithGradient):
     @property
     def location(self) -> Location | None:
         """The file and line of the user's code that made it, as errors show it; or None."""
-        return None if self._line is None else Location(*self._line)
+        line = line_of(self._spot)
+        return None if line is None else Location(*line)
+
+    @property
+    def _line(self) -> tuple[str, int] | None:
+        return line_of(self._spot)
+
+    @_line.setter
+    def _line(self, line: Spot) -> None:
+        self._spot = line
 
     def element_strides(self) -> Strides:
         """Return the distances in memory of neighbours along each axis, in elements.
@@ -294,7 +309,7 @@ class TensorCore(WithGradient):
         result._strides = self._strides
         result._value = self._value
         result._counter = self._counter
-        result._line = self._line
+        result._spot = self._spot
         if context.recorder is not None:
             context.recorder.aliases.add(id(result))
         return result
@@ -305,6 +320,14 @@ class TensorCore(WithGradient):
             return of_value(context.recorder.value_of(self))
         assert self._array is not None
         return of_array(np.array(self._array, order="C"))
+
+    def _followed_by(self, array: np.ndarray, type: TensorType) -> Tensor:
+        """A tensor of what was computed from this one, made at the same line of the user's."""
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        result = _new(Storage(type, array), type, array, ())
+        result._spot = self._spot
+        return result
 
     def _is_recorded(self) -> bool:
         """Whether ops on the tensor are recorded for a gradient, here or outside of a vmap."""
@@ -608,7 +631,7 @@ def _new(
     tensor._hooks = None
     tensor._retains_grad = False
     tensor._accumulator = None
-    tensor._line = None
+    tensor._spot = None
     tensor._guard = None
     return tensor
 
@@ -632,7 +655,7 @@ def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     tensor = of_array(array)
     if context.recorder is not None:
         context.recorder.adopt_constant(tensor)
-    tensor._line = user_line()
+    tensor._spot = user_spot()
     if requires_grad:
         tensor._set_requires_grad(True)
     return tensor
@@ -645,7 +668,7 @@ def of_users_array(
     tensor = of_array(array, what)
     if context.recorder is not None:
         context.recorder.adopt_array(tensor, is_copied)
-    tensor._line = user_line()
+    tensor._spot = user_spot()
     return tensor
 
 
@@ -667,18 +690,12 @@ def alias(tensor: TensorCore) -> Tensor:
     return result
 
 
-def user_line() -> tuple[str, int] | None:
-    """File and line of the user's code that runs now."""
-    frame = user_frame()
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-
-
 # ---------------------------------------------------------------------- emission
 
 
 def emit(op: Op, operands: Sequence[Operand], **attributes: Any) -> Tensor:
     """Apply an op: evaluate it, or record it in the running trace; and keep its history."""
-    return cast("Tensor", apply_op(op, operands, attributes))
+    return apply_op(op, operands, attributes)  # type: ignore[return-value]
 
 
 def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
@@ -686,13 +703,16 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
     for operand in operands:
         if operand.is_stand_in:
             return operand.emit(op, operands, attributes)
-    tensors = cast("Sequence[TensorCore]", operands)
-    if context.levels:
+    tensors: Sequence[TensorCore] = operands  # type: ignore[assignment]
+    state: dict[str, Any] = context.__dict__  # one look-up of what belongs to the thread
+    if state["levels"]:
         acting = acting_level(op, tensors)
         if acting is not None:
             level, position = acting
-            return level.apply(op, tensors, attributes, position)
-    recorder = context.recorder
+            found: Operand = level.apply(op, tensors, attributes, position)
+            return found
+    recorder = state["recorder"]
+    result: Tensor
     try:
         if recorder is not None:
             result = recorder.record(op, tensors, attributes)
@@ -704,7 +724,11 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         raise with_origins(error, tensors) from None
     except MemoryError as error:
         raise with_origins(no_memory(op, tensors, error), tensors) from error
-    keep_history(op, tensors, attributes, result)
+    if op.vjp is not None:
+        if state["grad_enabled"]:
+            _record_history(op, tensors, attributes, result)
+        elif state["forward"] is not None:
+            note_op(op, tensors, attributes, result)
     return result
 
 
@@ -718,19 +742,33 @@ def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) ->
             operand._concrete(op.name)
     if op.is_view:
         return _evaluate_view(op, operands[0], attributes)
-    type = result_type(op, [operand._type for operand in operands], attributes)
-    array = op.evaluate(*[operand._array for operand in operands], **attributes)
+    type = _result_type(op, operands, attributes)
+    if len(operands) == 2 and not attributes:
+        array = op.evaluate(operands[0]._array, operands[1]._array)
+    else:
+        array = op.evaluate(*[operand._array for operand in operands], **attributes)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    storage = Storage(type)
-    storage.array = array
-    result = _new(storage, type, array, ())
-    result._line = user_line()
+    result = _new(Storage(type, array), type, array, ())
+    result._spot = user_spot()
     return result
 
 
+def _result_type(op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> TensorType:
+    if len(operands) == 2 and not attributes:
+        x, y = operands[0]._type, operands[1]._type
+        return known_result_type(op, (), x.dtype, x.shape, y.dtype, y.shape)
+    parts: list[Any] = []
+    for operand in operands:
+        parts += operand._type.dtype, operand._type.shape
+    try:
+        return known_result_type(op, tuple(attributes.items()), *parts)
+    except TypeError:  # what can't be hashed
+        return result_type(op, [operand._type for operand in operands], attributes)
+
+
 def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes) -> Tensor:
-    type = result_type(op, (operand._type,), attributes)
+    type = _result_type(op, (operand,), attributes)
     assert operand._array is not None
     if type.size > MOST_ELEMENTS:
         strides_of_view(op, attributes, operand, type)
@@ -741,7 +779,7 @@ def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes) -> Tenso
         result = _new(operand._storage, type, array, (*operand._chain, (op, attributes)))
         result._counter = operand._counter
         link_view(result, operand, op, attributes)
-    result._line = user_line()
+    result._spot = user_spot()
     return result
 
 
@@ -791,8 +829,7 @@ def _record_history(
         return
     if result._type.dtype.kind == "float":
         result._requires_grad = True  # before the node saves it
-        edges = tuple(map(edge_of, operands))
-        result._grad_fn = OpNode(op, operands, attributes, result, edges)
+        result._grad_fn = OpNode(op, operands, attributes, result, tuple(map(end_of, operands)))
 
 
 def with_origins(error: LucidError, operands: Sequence[TensorCore]) -> LucidError:

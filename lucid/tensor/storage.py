@@ -69,8 +69,8 @@ class Storage:
 
     __slots__ = ("__weakref__", "array", "generation", "recorder", "root_type", "value")
 
-    def __init__(self, root_type: TensorType) -> None:
-        self.array: np.ndarray | None = None
+    def __init__(self, root_type: TensorType, array: np.ndarray | None = None) -> None:
+        self.array = array
         self.root_type = root_type
         self.value: Value | None = None
         self.recorder: object = None
@@ -78,9 +78,7 @@ class Storage:
 
     @staticmethod
     def of_array(array: np.ndarray) -> Storage:
-        storage = Storage(type_of_array(array))
-        storage.array = array
-        return storage
+        return Storage(type_of_array(array), array)
 
     @staticmethod
     def of_value(value: Value, recorder: object) -> Storage:

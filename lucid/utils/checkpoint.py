@@ -17,12 +17,12 @@ import numpy as np
 from lucid.autograd.hooks import SavedTensorHooks, saving_with
 from lucid.autograd.host_world import EagerThread
 from lucid.autograd.node import Edge, Node, sequence_numbers
-from lucid.autograd.outputs import calling_line
 from lucid.autograd.saved import Place, SavedTensor, copy_of, with_history
 from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.ir.frames import edge
+from lucid.ir.location import user_spot
 from lucid.nn.modules.module import Module
 from lucid.tensor import claims
 from lucid.tensor.context import Lending, context
@@ -217,7 +217,7 @@ class _Caller(Node):
     def __init__(self, name: str) -> None:
         super().__init__((), ())
         self._called = name
-        self._line = calling_line()
+        self._spot = user_spot()
 
     def _name(self) -> str:
         return f"checkpoint({self._called})"

@@ -42,7 +42,7 @@ from lucid.compiler.results.histories import (
 from lucid.compiler.results.tape import Tape, is_read
 from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
-from lucid.ir.location import user_frame
+from lucid.ir.location import user_spot
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import LONG_WAY
 from lucid.tensor.batched import Batched, BatchLevel
@@ -271,7 +271,7 @@ class Record:
 
     Attributes:
         freed: those of the nodes whose saved values a backward has released.
-        line: the user's line that called the step.
+        spot: where the user's code called the step.
         behind: of a backward's results, that of the results which it differentiates.
         contexts: what host calls of the call have left for those of the backward.
     """
@@ -289,8 +289,8 @@ class Record:
         "behind",
         "contexts",
         "freed",
-        "line",
         "rule",
+        "spot",
     )
 
     def __init__(
@@ -298,8 +298,7 @@ class Record:
     ) -> None:
         """Note what there is before the step runs, if that changes any of it."""
         self.rule = rule
-        frame = user_frame()
-        self.line = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        self.spot = user_spot()
         self.behind = running.record if rule.tape.goes_on else None
         self.freed: set[Node] = set() if self.behind is None else self.behind.freed
         self.contexts: dict[Any, Any] = {} if self.behind is None else {**self.behind.contexts}
@@ -503,7 +502,7 @@ class CompiledBackward(CustomNode):
     ) -> None:
         layer = record.rule.layers[number]
         super().__init__(edges, layer.types)
-        self._line = record.line
+        self._spot = record.spot
         self._record = record
         self._number = number
         self._layer = layer

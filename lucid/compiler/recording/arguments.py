@@ -195,7 +195,7 @@ class StandIns:
             cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
         self._recorder.argument_storages.add(tensor._storage)
         handle = _new(storage, tensor._type, array, ())
-        handle._line = tensor._line
+        handle._spot = tensor._spot
         handle._counter.now = tensor._counter.now
         handle._requires_grad = tensor.requires_grad
         if tensor._requires_grad and tensor._grad_fn is not None:

@@ -496,7 +496,7 @@ class Holdings:
             self._counters[counter] = VersionCounter()
             self._counters[counter].now = counter.value
         made._counter = self._counters[counter]
-        made._line = tensor._line
+        made._spot = tensor._spot
         self._stand_ins[id(tensor)] = tensor, made
         return made
 
