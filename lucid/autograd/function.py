@@ -22,7 +22,7 @@ from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir.errors import ArgumentError, ExampleDataError, LucidError, MissingRuleError
 from lucid.ir.frames import edge
-from lucid.ir.location import warn
+from lucid.ir.location import user_spot, warn
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 
@@ -257,6 +257,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     _forward_cls: type[Function]
     _own_names: frozenset[str]  # of the attributes that are lucid's
     _host_forward: Any = None  # in a trace, the host call that made the ctx for the other methods
+    _native: Any = None  # what has run the call as a native program, and may run its backward
 
     def __init__(self) -> None:
         Node.__init__(self, (), ())
@@ -398,6 +399,10 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         """Gradients of the outputs to one per tensor argument, checked."""
         name = self._forward_cls.__name__
         given = tuple(self._materialized(i, gradient) for i, gradient in enumerate(gradients))
+        if self._native is not None:
+            parts = self._native.differentiate(self, given)
+            if parts is not NotImplemented:
+                return parts  # type: ignore[no-any-return]
         backward, recorder = backward_of(self._forward_cls), context.recorder
         self._has_read = bool(self._has_read)
         if recorder is not None and recorder.hosts.takes_on(self, backward):
@@ -537,6 +542,7 @@ class Function(metaclass=FunctionMeta):
     surrogate_gradient = False  # backward isn't meant to be the derivative: nobody verifies it
     clear_saved_tensors_on_access = False  # they are read once, and dropped then
     boxed_grads_call = False  # backward gets one list that it may empty
+    _call_natively: Any = None  # of the library's: runs calls outside of traces as native programs
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warn(
@@ -762,6 +768,10 @@ class Function(metaclass=FunctionMeta):
             >>> Square.apply(lucid.tensor(3.0))
             tensor(9.)
         """
+        if cls._call_natively is not None:
+            output = cls._call_natively(args)
+            if output is not NotImplemented:
+                return output
         two_methods = cls.setup_context is not Function.setup_context
         inputs, keyword_only = bind_arguments(cls, two_methods, args, kwargs)
         if context.levels:
@@ -798,7 +808,7 @@ def call_function(
         (tensor(6.), (False,))
     """
     ctx = cls._backward_cls()
-    ctx._line = output_rules.calling_line()
+    ctx._spot = user_spot()
     is_differentiable = _note_inputs(ctx, inputs)
     if needed is not None:
         flags = zip(inputs, ctx.needs_input_grad, strict=True)

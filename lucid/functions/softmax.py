@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from lucid.autograd.function import Function
+from lucid.autograd.native import runs_natively
 from lucid.functions.elementwise import where
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, IndexOutOfRangeError
@@ -13,6 +14,7 @@ from lucid.ir.location import warn
 from lucid.ir.types import DType
 
 
+@runs_natively
 class Softmax(Function):
     """exp(x) over its sum along an axis. A row of -inf gives NaN."""
 
@@ -30,6 +32,7 @@ class Softmax(Function):
         return y * (g - (g * y).sum(ctx.dim, keepdim=True)), None
 
 
+@runs_natively
 class MaskedSoftmax(Function):
     """Softmax in which -inf means "not there": a row of -inf gives zeros, not NaN."""
 
@@ -49,6 +52,7 @@ class MaskedSoftmax(Function):
         return y * (g - (g * y).sum(ctx.dim, keepdim=True)), None
 
 
+@runs_natively
 class LogSoftmax(Function):
     """x - log(sum(exp(x))) along an axis."""
 

@@ -151,6 +151,12 @@ LOG: Variable[tuple[str, ...]] = Variable(
 )
 EAGER = _switch("LUCID_EAGER", "run compiled functions op by op, for a debugger", False)
 NATIVE_CALLS = _switch("LUCID_NATIVE_CALLS", "let machine code check and pass arguments", True)
+NATIVE_FUNCTIONS = _switch(
+    "LUCID_NATIVE_FUNCTIONS",
+    "run the library's Functions, such as convolutions, as native programs outside of steps; "
+    "off: op by op with NumPy",
+    True,
+)
 VERIFY = _switch(
     "LUCID_VERIFY",
     "check the graph after each pass, and the kernels, to find a fault of lucid",
@@ -189,6 +195,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     LOG,
     EAGER,
     NATIVE_CALLS,
+    NATIVE_FUNCTIONS,
     VERIFY,
     PRINT_AFTER,
     TRACEBACK,

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from lucid.autograd import Function
+from lucid.autograd.native import runs_natively
 from lucid.ir.errors import OptionError
 from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
@@ -16,6 +17,7 @@ _DENSITY_AT_0 = 1.0 / math.sqrt(2.0 * math.pi)
 _CUBIC = 0.044715
 
 
+@runs_natively
 class ReLU(Function):
     """max(x, 0); the derivative at 0 is 0, and a NaN stays a NaN."""
 
@@ -31,6 +33,7 @@ class ReLU(Function):
         return where(y <= 0, 0.0, g)
 
 
+@runs_natively
 class LeakyReLU(Function):
     """x where x > 0, else `slope * x`; the derivative at 0 is the slope."""
 
@@ -46,6 +49,7 @@ class LeakyReLU(Function):
         return where(x > 0, g, g * ctx.slope), None
 
 
+@runs_natively
 class ELU(Function):
     """x where x > 0, else `alpha * (exp(x) - 1)`."""
 
@@ -61,6 +65,7 @@ class ELU(Function):
         return where(x <= 0, g * (x.clamp(max=0).exp() * ctx.alpha), g), None
 
 
+@runs_natively
 class GELU(Function):
     """x times the normal distribution's CDF at x.
 
@@ -81,6 +86,7 @@ class GELU(Function):
         return g * slope
 
 
+@runs_natively
 class GELUTanh(Function):
     """GELU with the CDF approximated by `(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`."""
 
@@ -98,6 +104,7 @@ class GELUTanh(Function):
         return g * total
 
 
+@runs_natively
 class SiLU(Function):
     """x times sigmoid(x)."""
 
@@ -114,6 +121,7 @@ class SiLU(Function):
         return g * slope
 
 
+@runs_natively
 class Softplus(Function):
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
 
@@ -132,6 +140,7 @@ class Softplus(Function):
         return where(scaled > ctx.threshold, g, g * scaled.sigmoid()), None, None
 
 
+@runs_natively
 class LogSigmoid(Function):
     """log(sigmoid(x)) without overflow: min(x, 0) - log1p(exp(-|x|))."""
 

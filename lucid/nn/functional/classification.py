@@ -7,6 +7,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.autograd.native import composite, runs_natively
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.softmax import log_softmax
@@ -34,6 +35,7 @@ def _weights(
     return where(target != ignore, ops.take(weight, index, axis=0), 0.0)
 
 
+@runs_natively
 class NLLLoss(Function):
     """-log_probs[n, target[n]] per target, times the target's weight."""
 
@@ -52,6 +54,7 @@ class NLLLoss(Function):
         return where(_is_target(ctx.classes, index), share.unsqueeze(1), 0.0), None, None, None
 
 
+@runs_natively
 class CrossEntropy(Function):
     """log(sum(exp(x[n]))) - x[n, target[n]] per target, times the target's weight.
 
@@ -180,8 +183,19 @@ def nll_loss(
         loss = nll_loss(input.unsqueeze(0), target.unsqueeze(0), weight, ignore_index, reduction)
         return loss.squeeze(0) if reduction == "none" else loss
     _check_weight("nll_loss", weight, input, input.shape[1])
-    index, weights = _index_and_weights("nll_loss", input, target, weight, ignore_index)
-    loss = apply(NLLLoss, input, target, index, weights)
+    return _nll_loss(input, target, weight, ignore_index, reduction)
+
+
+@composite
+def _nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None, ignore: int, reduction: str
+) -> Tensor:
+    index, weights = _index_and_weights("nll_loss", input, target, weight, ignore)
+    return _reduced(apply(NLLLoss, input, target, index, weights), weights, reduction)
+
+
+def _reduced(loss: Tensor, weights: Tensor, reduction: str) -> Tensor:
+    """The mean over the weights, the sum, or each target's loss."""
     if reduction == "mean":
         return loss.sum() / weights.sum()
     return loss.sum() if reduction == "sum" else loss
@@ -238,21 +252,32 @@ def cross_entropy(
         loss = cross_entropy(*row, weight, ignore_index, reduction, label_smoothing)
         return loss.squeeze(0) if reduction == "none" else loss
     _check_weight("cross_entropy", weight, input, input.shape[1])
-    if label_smoothing > 0.0 or not input.numel() or not input.dtype.is_floating_point:
+    return _cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+@composite
+def _cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore: int,
+    reduction: str,
+    smoothing: float,
+) -> Tensor:
+    """Cross entropy with classes."""
+    if smoothing > 0.0 or not input.numel() or not input.dtype.is_floating_point:
         log_probs = log_softmax(input, 1)
-        index, weights = _index_and_weights("cross_entropy", input, target, weight, ignore_index)
+        index, weights = _index_and_weights("cross_entropy", input, target, weight, ignore)
         loss = apply(NLLLoss, log_probs, target, index, weights)
     else:
-        index, weights = _index_and_weights("cross_entropy", input, target, weight, ignore_index)
+        index, weights = _index_and_weights("cross_entropy", input, target, weight, ignore)
         loss = apply(CrossEntropy, input, index, weights)
-    if label_smoothing > 0.0:
-        share = label_smoothing / input.shape[1]
+    if smoothing > 0.0:
+        share = smoothing / input.shape[1]
         scored = log_probs if weight is None else log_probs * _per_class(weight, input)
-        smooth = where(target == ignore_index, 0.0, -scored.sum(1))
-        loss = loss * (1.0 - label_smoothing) + smooth * share
-    if reduction == "mean":
-        return loss.sum() / weights.sum()
-    return loss.sum() if reduction == "sum" else loss
+        smooth = where(target == ignore, 0.0, -scored.sum(1))
+        loss = loss * (1.0 - smoothing) + smooth * share
+    return _reduced(loss, weights, reduction)
 
 
 def _per_class(weight: Tensor, input: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from math import gcd, prod
 from typing import Any
 
 from lucid.autograd import Function
+from lucid.autograd.native import runs_natively
 from lucid.functions.creation import zeros
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -73,6 +74,7 @@ def _letters(rank: int) -> tuple[str, str]:
     return "xyz"[:rank], "ijk"[:rank]
 
 
+@runs_natively
 class Convolution(Function):
     """The result at each position: the product of a window with the weights, summed."""
 
@@ -97,6 +99,7 @@ class Convolution(Function):
         )
 
 
+@runs_natively
 class ConvolutionInputGradient(Function):
     """The transpose of a convolution with respect to its input; a transposed convolution."""
 
@@ -209,6 +212,7 @@ def _phase(
     return part, place
 
 
+@runs_natively
 class ConvolutionWeightGradient(Function):
     """The transpose of a convolution with respect to its weights."""
 

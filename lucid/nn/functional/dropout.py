@@ -6,12 +6,14 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.autograd.native import runs_natively
 from lucid.ir.errors import OptionError
 from lucid.ir.types import f32
 from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 
+@runs_natively
 class Dropout(Function):
     """x where a uniform number falls below `keep`, scaled by 1 / keep, else 0 * x."""
 

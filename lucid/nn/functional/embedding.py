@@ -6,6 +6,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.autograd.native import runs_natively
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.finding import extent, found
@@ -16,6 +17,7 @@ from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
 
 
+@runs_natively
 class Embedding(Function):
     """Rows of the weight; the gradient of row `padding` is left out (-1: of none)."""
 

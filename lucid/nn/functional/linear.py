@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from lucid.autograd.native import composite
 from lucid.ir.errors import DTypeError, ShapeError
 from lucid.ir.types import f32
 from lucid.tensor.tensor import Tensor
@@ -42,6 +43,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             "don't fit: their last axes must be equal\n"
             f"  input:  {input._type}\n  weight: {weight._type}{_remedy(input, weight)}"
         )
+    return _linear(input, weight, bias)
+
+
+@composite
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if weight.ndim == 1 or input.ndim == 1:
         y = weight @ input if weight.ndim == 2 else input @ weight
     elif input.ndim == 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid.autograd import Function
+from lucid.autograd.native import composite, runs_natively
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
@@ -35,6 +36,11 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         tensor(5.)
     """
     warn_if_broadcast("mse_loss", input, target)
+    return _mse_loss(input, target, reduction)
+
+
+@composite
+def _mse_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
     difference = input - target
     return reduce_loss(difference * difference, reduction)
 
@@ -57,6 +63,11 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         tensor(2.)
     """
     warn_if_broadcast("l1_loss", input, target)
+    return _l1_loss(input, target, reduction)
+
+
+@composite
+def _l1_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
     return reduce_loss((input - target).abs(), reduction)
 
 
@@ -87,6 +98,11 @@ def smooth_l1_loss(
         raise OptionError("smooth_l1_loss does not support negative values for beta.")
     if beta == 0.0:
         return l1_loss(input, target, reduction)
+    return _smooth_l1_loss(input, target, reduction, beta)
+
+
+@composite
+def _smooth_l1_loss(input: Tensor, target: Tensor, reduction: str, beta: float) -> Tensor:
     distance = (input - target).abs()
     near = distance * distance * (0.5 / beta)
     return reduce_loss(where(distance < beta, near, distance - 0.5 * beta), reduction)
@@ -122,12 +138,20 @@ def huber_loss(
     warn_if_broadcast("huber_loss", input, target)
     if delta <= 0.0:
         raise OptionError("huber_loss does not support non-positive values for delta.")
+    return _huber_loss(input, target, reduction, delta, weight)
+
+
+@composite
+def _huber_loss(
+    input: Tensor, target: Tensor, reduction: str, delta: float, weight: Tensor | None
+) -> Tensor:
     distance = (input - target).abs()
     far = (distance - 0.5 * delta) * delta
     loss = where(distance <= delta, distance * distance * 0.5, far)
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
+@runs_natively
 class BCELoss(Function):
     """-(t log p + (1 - t) log(1 - p)), each logarithm at least -100."""
 
@@ -216,6 +240,17 @@ def binary_cross_entropy_with_logits(
     check_reduction(reduction)
     _same_shape("binary_cross_entropy_with_logits", input, target)
     _require_float("binary_cross_entropy_with_logits", input, target)
+    return _binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
+
+
+@composite
+def _binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    pos_weight: Tensor | None,
+) -> Tensor:
     log_on = logsigmoid(input)
     if pos_weight is not None:
         log_on = log_on * ((pos_weight - 1.0) * target + 1.0)

@@ -13,6 +13,7 @@ from typing import Any
 import lucid
 from lucid.autograd import Function
 from lucid.autograd.modes import no_grad
+from lucid.autograd.native import composite, runs_natively
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
@@ -34,6 +35,7 @@ def _standardized_vjp(g: Tensor, xhat: Tensor, rstd: Tensor, axes: Axes) -> Tens
     return rstd * (g - g.mean(axes, keepdim=True) - xhat * along)
 
 
+@runs_natively
 class LayerNorm(Function):
     """Standardize over the last axes, then scale and shift.
 
@@ -70,6 +72,7 @@ class LayerNorm(Function):
         )
 
 
+@runs_natively
 class BatchNorm(Function):
     """Standardize each channel (axis 1) over the batch; also returns the batch's mean and variance.
 
@@ -232,11 +235,7 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise OptionError("batch_norm: outside of training running statistics are needed")
-        scale = (running_var + eps).rsqrt()
-        if weight is not None:
-            scale = scale * weight
-        shift = -running_mean * scale if bias is None else bias - running_mean * scale
-        return input * _channels(scale, input) + _channels(shift, input)
+        return _with_statistics(input, running_mean, running_var, weight, bias, eps)
     if input.ndim < 2:
         raise ShapeError(f"batch_norm: expected at least 2 axes, got {list(input.shape)}")
     count = input.shape[0] * prod(input.shape[2:])
@@ -253,6 +252,23 @@ def batch_norm(
             _move(running_var, variance * (count / (count - 1)), momentum)
     result: Tensor = y
     return result
+
+
+@composite
+def _with_statistics(
+    input: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """Standardize each channel by statistics that are known."""
+    scale = (variance + eps).rsqrt()
+    if weight is not None:
+        scale = scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    return input * _channels(scale, input) + _channels(shift, input)
 
 
 def _move(running: Tensor, batch: Tensor, momentum: float | Tensor) -> None:

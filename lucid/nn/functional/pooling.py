@@ -13,6 +13,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd import Function
+from lucid.autograd.native import runs_natively
 from lucid.functions.arguments import require_computable
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -29,7 +30,7 @@ from lucid.nn.functional.sliding import (
     times,
     windows_of,
 )
-from lucid.tensor.core import from_array
+from lucid.tensor.core import alias, from_array
 from lucid.tensor.tensor import Tensor
 
 
@@ -42,6 +43,7 @@ def _lowest(x: Tensor) -> float:
     return -float("inf") if x.dtype.is_floating_point else float(lucid.iinfo(x.dtype).min)
 
 
+@runs_natively
 class MaxPool(Function):
     """The greatest element of each window; a NaN wins."""
 
@@ -49,7 +51,7 @@ class MaxPool(Function):
     def forward(ctx: Any, x: Tensor, windows: Windows) -> Tensor:
         view = windows_of(x, windows, _lowest(x))
         y: Tensor = ops.amax(view, axes=last_axes(view, windows.rank))
-        ctx.save_for_backward(x, y.clone())  # activations are written into the result
+        ctx.save_for_backward(x, alias(y).clone())  # activations are written into the result
         ctx.windows = windows
         return y
 
@@ -74,6 +76,7 @@ def _first_greatest(view: Tensor, y: Tensor, windows: Windows) -> Tensor:
     return found
 
 
+@runs_natively
 class AvgPool(Function):
     """The sum of each window, divided by a number or by one per window."""
 

@@ -1,0 +1,549 @@
+"""Calls of the library's Functions outside of traces: forward and backward as native programs.
+
+What most of them do with their tensors follows from dtypes, shapes and the other arguments alone.
+So the first call with such arguments is run op by op and noted, as a graph; it is compiled, and
+from then on serves all calls with arguments of these types, the first one included: a value never
+depends on how often it was computed. The backward is noted and compiled likewise when it first
+runs. A graph that comes back with other sizes shares plan and code (`runtime/open_programs.py`).
+
+Where anything is to be seen of what happens inside – in a trace, a transformation, a custom
+forward, with hooks on saved tensors, for gradients of gradients – calls run op by op.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from lucid.autograd.function import Function, FunctionMeta, call_function
+from lucid.autograd.node import Gradients, Node, edge_of, end_of, sequence_numbers
+from lucid.autograd.saved import SavedTensor, with_history
+from lucid.dtypes import get_default_dtype
+from lucid.ir.environment import NATIVE_FUNCTIONS
+from lucid.ir.errors import LucidError
+from lucid.ir.graph import Graph, Value
+from lucid.ir.location import user_spot
+from lucid.ir.op import Attributes, Op
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore, _new, apply_op
+from lucid.tensor.levels import Level, Result
+from lucid.tensor.storage import Storage
+
+if TYPE_CHECKING:
+    from lucid.autograd.function import BackwardCFunction
+    from lucid.runtime.executable import Executable
+    from lucid.runtime.open_programs import Families
+
+_MOST = 128  # programs of one Function; calls with further types and other arguments go op by op
+_PLAIN = ("recorder", "forward", "mutation_guard", "lent", "anomaly", "saving")  # all None
+
+
+class NotStraightError(Exception):
+    """A call does what a graph can't hold: it runs op by op."""
+
+
+class Notes(Level):
+    """Notes the ops of a call as a graph of its tensors, while they run one by one.
+
+    Attributes:
+        graph: its inputs are the tensors, in order, and then `constants`.
+        constants: arrays that the call has made without any tensor.
+    """
+
+    def __init__(self, name: str, tensors: Sequence[TensorCore]) -> None:
+        self.graph = Graph(name)
+        self.constants: list[np.ndarray] = []
+        self._known: dict[int, Value] = {}
+        self._kept: list[TensorCore] = []  # so that no other tensor gets the identity of one
+        for tensor in tensors:
+            self._note(tensor, self.graph.add_input(tensor._type))
+        if len(self._known) < len(tensors):
+            raise NotStraightError("one tensor is there twice")
+
+    def _note(self, tensor: TensorCore, value: Value) -> None:
+        self._known[id(tensor)] = value
+        self._kept.append(tensor)
+
+    def value_of(self, tensor: TensorCore) -> Value:
+        """The value that a tensor of the call is, or a constant."""
+        value = self._known.get(id(tensor))
+        if value is None:
+            array = tensor._array
+            if array is None or any(self._shares(array, other) for other in self._kept):
+                raise NotStraightError("a tensor is reached around the call's ops")
+            if array.ndim:
+                self.constants.append(array)
+                value = self.graph.add_input(tensor._type, "state")
+            else:
+                value = self.graph.constant(array.item(), tensor.dtype)
+            self._note(tensor, value)
+        return value
+
+    @staticmethod
+    def _shares(array: np.ndarray, other: TensorCore) -> bool:
+        return other._array is not None and np.may_share_memory(array, other._array)
+
+    def acts_on(self, op: Op | None, tensors: Sequence[Any], position: int) -> bool:
+        return True
+
+    def apply(
+        self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, position: int
+    ) -> TensorCore:
+        values = [self.value_of(operand) for operand in operands]
+        levels = context.levels
+        context.levels = levels[:position]
+        try:
+            result = apply_op(op, operands, attributes)
+        finally:
+            context.levels = levels
+        assert isinstance(result, TensorCore)
+        self._note(result, self.graph.append(op, values, attributes).result)
+        return result
+
+    def write(self, target: TensorCore, value: TensorCore, position: int) -> None:
+        raise NotStraightError("it writes in place")
+
+    def call(
+        self,
+        function: type[Function],
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        position: int,
+    ) -> Result:
+        return call_function(function, inputs, keywords)
+
+    def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
+        value = self._known.get(id(tensor))
+        if value is not None:
+            self._note(alias, value)
+
+
+def noted(
+    name: str,
+    tensors: Sequence[TensorCore],
+    call: Callable[[], Any],
+    outputs: Callable[[Any], Sequence[TensorCore]],
+) -> tuple[Any, Notes]:
+    """What a call returns, and its graph, whose outputs are those tensors of what it returned."""
+    notes = Notes(name, tensors)
+    context.levels = [*context.levels, notes]
+    try:
+        returned = call()
+    finally:
+        context.levels = context.levels[:-1]
+    notes.graph.outputs = [notes.value_of(tensor) for tensor in outputs(returned)]
+    return returned, notes
+
+
+class Code:
+    """The native code of a graph.
+
+    Attributes:
+        types: of its outputs.
+        reads: of each input, whether the code reads it: others may have been written since.
+
+    Args:
+        families: of the Function, whose code with open sizes this may be.
+
+    Raises:
+        NotStraightError: an op of it can't be compiled.
+    """
+
+    __slots__ = ("_constants", "_executable", "reads", "types")
+
+    def __init__(self, notes: Notes, families: Families) -> None:
+        from lucid.ir.passes.pipeline import PassLog, simplify
+        from lucid.runtime.executable import compile_graph
+
+        graph = notes.graph
+        self.types = [value.type for value in graph.outputs]
+        self._constants = [np.ascontiguousarray(array) for array in notes.constants]
+        if any(value.producer is None for value in graph.outputs) or graph.functions:
+            raise NotStraightError("a result is an argument")
+        graph.drop_dead_nodes()
+        read = {operand for node in graph.nodes for operand in node.operands}
+        self.reads = [entry.value in read for entry in graph.inputs]
+        try:
+            family, skeleton, strides = families.of(graph, [None] * len(graph.inputs))
+            found = None
+            if family is not None:
+                found = family.executable(graph, strides, skeleton, simplify, PassLog())
+            if found is None:
+                simplify(graph)
+                self._executable: Executable = compile_graph(graph)
+            else:
+                self._executable = found[0]
+        except LucidError as error:
+            raise NotStraightError(str(error)) from error
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """The outputs for arrays of the noted types, in memory of their own.
+
+        Raises what a check of the graph says.
+        """
+        given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+        return self._executable.call_known(given + self._constants)
+
+
+class Forward:
+    """How calls of a Function with arguments of some types run.
+
+    Attributes:
+        code: gives the outputs, and behind them what else is saved.
+        is_tuple: whether forward returned a tuple.
+        saved: what is saved, each by the number of a tensor argument, of an output or of what lies
+            behind those; None: nothing is.
+        attributes: what forward has set on its ctx.
+        marked: the outputs without a gradient.
+        backwards: by the inputs whose gradient is asked for.
+    """
+
+    __slots__ = (
+        "attributes",
+        "backwards",
+        "code",
+        "count",
+        "families",
+        "is_tuple",
+        "marked",
+        "output_types",
+        "saved",
+    )
+
+    def __init__(self, cls: type[Function], inputs: tuple[Any, ...], families: _Families) -> None:
+        tensors = [x for x in inputs if isinstance(x, TensorCore)]
+        copies = {id(x): _leaf_like(x) for x in tensors}
+        given = tuple([copies[id(x)] if isinstance(x, TensorCore) else x for x in inputs])
+        leaves = [x for x in given if isinstance(x, TensorCore)]
+        extra: list[TensorCore] = []
+        sources: list[tuple[str, int] | None] = []
+
+        def results(found: Result) -> list[TensorCore]:
+            returned, ctx = found
+            raw = list(returned) if isinstance(returned, tuple) else [returned]
+            if not all(isinstance(x, TensorCore) for x in raw):
+                raise NotStraightError("it returns more than tensors")
+            numbers = {id(x): i for i, x in enumerate(leaves)}
+            for saved in ctx._saved or ():
+                sources.append(_source(saved, numbers, extra))
+            return [*raw, *extra]
+
+        found, notes = noted(cls.__name__, leaves, lambda: call_function(cls, given, {}), results)
+        returned, ctx = found
+        self.is_tuple = isinstance(returned, tuple)
+        self.code = Code(notes, families.forward)
+        self.count = len(self.code.types) - len(extra)
+        self.output_types = tuple(self.code.types[: self.count])
+        self.saved = None if ctx._saved is None else sources
+        self.marked = ctx._marked_outputs
+        own = ctx._own_names
+        self.attributes = {k: v for k, v in vars(ctx).items() if k not in own}
+        if any(isinstance(value, TensorCore) for value in self.attributes.values()):
+            raise NotStraightError("ctx has a tensor")
+        self.families = families
+        self.backwards: dict[tuple[bool, ...], Code | None] = {}
+
+    def differentiate(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> Any:
+        """The gradients of a call's tensors; `NotImplemented` where its backward runs op by op."""
+        state: dict[str, Any] = context.__dict__
+        if state["grad_enabled"] or state["levels"] or state["saved_hooks"]:
+            return NotImplemented
+        for name in _PLAIN:
+            if state[name] is not None:
+                return NotImplemented
+        if ctx._freed is not None or not all(map(_is_at_hand, gradients)):
+            return NotImplemented
+        needs, given = ctx.needs_input_grad, list(gradients)
+        if needs not in self.backwards:
+            given += [saved.tensor for saved in _dense(ctx)]
+            self.backwards[needs] = _noted_backward(ctx, given, len(gradients))
+            del given[len(gradients) :]
+        code = self.backwards[needs]
+        if code is None:
+            return NotImplemented
+        for saved in _dense(ctx):
+            given.append(saved.content(ctx) if code.reads[len(given)] else saved.tensor)
+        arrays = code.run(_arrays(given))
+        made = iter(
+            [given[0]._followed_by(a, type) for a, type in zip(arrays, code.types, strict=True)]
+        )
+        pairs = zip(ctx._input_types, needs, strict=True)
+        return tuple([next(made) if need else None for type, need in pairs if type is not None])
+
+
+def _leaf_like(tensor: TensorCore) -> TensorCore:
+    """A leaf on the tensor's memory that requires grad if that does."""
+    leaf = tensor.detach()
+    return leaf.requires_grad_() if tensor.requires_grad else leaf
+
+
+def _source(saved: Any, numbers: dict[int, int], extra: list[TensorCore]) -> tuple[str, int] | None:
+    """Where a saved tensor comes from."""
+    if saved is None:
+        return None
+    if type(saved) is not SavedTensor or saved.tensor is None:
+        raise NotStraightError("it saves what is no tensor")
+    if saved.output_nr >= 0:
+        return "output", saved.output_nr
+    number = numbers.get(id(saved.tensor))
+    if number is not None:
+        return "input", number
+    if saved.private_edge is not None:
+        raise NotStraightError("it saves what has a history")
+    extra.append(saved.tensor)
+    return "extra", len(extra) - 1
+
+
+class _Families(NamedTuple):
+    """The code of a Function with open sizes."""
+
+    forward: Families
+    backward: Families
+
+
+_off = [0]  # blocks of `op_by_op` that are open
+_forwards: dict[type[Function], dict[tuple[Any, ...], Forward | None]] = {}
+_families: dict[type[Function], _Families] = {}
+
+
+def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
+    """What `cls.apply` returns for these arguments; `NotImplemented` where they go op by op."""
+    state: dict[str, Any] = context.__dict__
+    if _off[0] or state["levels"] or state["saved_hooks"]:
+        return NotImplemented
+    for name in _PLAIN:
+        if state[name] is not None:
+            return NotImplemented
+    key: list[Any] = [get_default_dtype()]
+    tensors: list[TensorCore] = []
+    ends: list[Any] = []
+    for x in inputs:
+        if isinstance(x, TensorCore):
+            if x._array is None:
+                return NotImplemented
+            end = end_of(x) if state["grad_enabled"] else None
+            tensors.append(x)
+            ends.append(end)
+            key += x._type.dtype, x._type.shape, end is None
+        else:
+            key += type(x), x.hex() if type(x) is float else x
+    known = _forwards.setdefault(cls, {})
+    try:
+        forward = known[tuple(key)]
+    except KeyError:
+        forward = _enter(cls, inputs, known, tuple(key))
+    except TypeError:  # an argument that can't be hashed
+        return NotImplemented
+    if forward is None:
+        return NotImplemented
+    try:
+        arrays = forward.code.run(_arrays(tensors))
+    except LucidError:  # op by op it is raised again, with operands and line
+        return NotImplemented
+    spot = user_spot()
+    made = []
+    for type_, array in zip(forward.code.types, arrays, strict=True):
+        tensor = _new(Storage(type_, array), type_, array, ())
+        tensor._spot = spot
+        made.append(tensor)
+    outputs = made[: forward.count]
+    if any(end is not None for end in ends):
+        _give_history(cls, forward, inputs, tensors, ends, outputs, made, spot)
+    return tuple(outputs) if forward.is_tuple else outputs[0]
+
+
+@contextmanager
+def op_by_op() -> Iterator[None]:
+    """In the block calls of Functions run op by op, to be compared with."""
+    _off[0] += 1
+    try:
+        yield
+    finally:
+        _off[0] -= 1
+
+
+def _enter(
+    cls: type[Function],
+    inputs: tuple[Any, ...],
+    known: dict[tuple[Any, ...], Forward | None],
+    key: tuple[Any, ...],
+) -> Forward | None:
+    if len(known) >= _MOST or not NATIVE_FUNCTIONS.read():
+        return None
+    families = _families.get(cls)
+    if families is None:
+        from lucid.runtime.open_programs import Families
+
+        families = _families[cls] = _Families(Families(), Families())
+    try:
+        forward = Forward(cls, inputs, families)
+    except NotStraightError:
+        forward = None
+    except LucidError:  # op by op it is raised again, with the user's operands
+        return None
+    known[key] = forward
+    return forward
+
+
+def _give_history(
+    cls: type[Function],
+    forward: Forward,
+    inputs: tuple[Any, ...],
+    tensors: list[TensorCore],
+    ends: list[Any],
+    outputs: list[Any],
+    made: list[Any],
+    spot: Any,
+) -> None:
+    """Let the outputs have a ctx as their node, as after a call op by op."""
+    ctx: BackwardCFunction = cls._backward_cls()
+    ctx._spot = spot
+    ctx.__dict__.update(forward.attributes)
+    ctx._native = forward
+    ctx._input_types = tuple([x._type if isinstance(x, TensorCore) else None for x in inputs])
+    ctx._ends, ctx._led_to = tuple(ends), None
+    rest = iter(ends)
+    ctx.needs_input_grad = tuple(
+        [isinstance(x, TensorCore) and next(rest) is not None for x in inputs]
+    )
+    ctx._sequence = next(sequence_numbers)
+    ctx._output_types = forward.output_types
+    ctx._marked_outputs = forward.marked
+    for number, tensor in enumerate(outputs):
+        if number not in forward.marked and tensor._type.dtype.is_floating_point:
+            tensor._requires_grad = True
+            tensor._grad_fn, tensor._output_nr = ctx, number
+    if forward.saved is not None:
+        saved: list[Any] = []
+        for source in forward.saved:
+            if source is None:
+                saved.append(None)
+                continue
+            kind, number = source
+            if kind == "input":
+                saved.append(SavedTensor(tensors[number], -1))
+            elif kind == "output":
+                saved.append(SavedTensor(outputs[number], number))
+            else:
+                saved.append(SavedTensor(made[forward.count + number], -1))
+        ctx._saved = saved
+
+
+def _dense(ctx: BackwardCFunction) -> list[SavedTensor]:
+    """What a call has saved; `_source` has seen that all of it is dense."""
+    return [saved for saved in ctx._saved or () if saved is not None]  # type: ignore[misc]
+
+
+def _arrays(tensors: Sequence[TensorCore]) -> list[np.ndarray]:
+    return [tensor._array for tensor in tensors]  # type: ignore[misc]
+
+
+def _is_at_hand(tensor: TensorCore | None) -> bool:
+    return tensor is not None and tensor._array is not None
+
+
+def _noted_backward(ctx: BackwardCFunction, given: list[TensorCore], count: int) -> Code | None:
+    """The code of a backward, noted on these gradients and saved tensors; None: it has none."""
+
+    def call() -> tuple[TensorCore | None, ...]:
+        rest = iter(given[count:])  # whether they were written matters where they are read
+        kept = ctx._saved or ()
+        ctx._shown_saved = tuple([None if saved is None else next(rest) for saved in kept])
+        try:
+            return ctx._differentiate(tuple(given[:count]))
+        finally:
+            ctx._shown_saved = None
+
+    def outputs(parts: tuple[TensorCore | None, ...]) -> list[TensorCore]:
+        return [part for part in parts if part is not None]
+
+    pairs = zip(ctx._input_types, ctx.needs_input_grad, strict=True)
+    expected = [need for type, need in pairs if type is not None]
+    try:
+        parts, notes = noted(f"{ctx._forward_cls.__name__}.backward", given, call, outputs)
+        if [part is not None for part in parts] != expected:
+            raise NotStraightError("a gradient is undefined")
+        return Code(notes, ctx._native.families.backward)
+    except NotStraightError:
+        return None
+
+
+F = TypeVar("F", bound="type[Function]")
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def runs_natively(cls: F) -> F:
+    """Say of a Function of the library that what it does follows from its arguments' types."""
+    cls._call_natively = functools.partial(call_natively, cls)
+    return cls
+
+
+def composite(function: C) -> C:
+    """Say the same of a function made of ops and Functions; its arguments come by position.
+
+    Outside of traces it is then one program with one node, named after it. Where calls go op by op
+    it is as if this weren't there.
+    """
+    name = "".join(part.capitalize() for part in function.__name__.split("_"))
+    cls: Any = FunctionMeta(name, (_Composite,), {"_function": staticmethod(function)})
+
+    @functools.wraps(function)
+    def called(*args: Any) -> Any:
+        output = call_natively(cls, args)
+        return function(*args) if output is NotImplemented else output
+
+    return called  # type: ignore[return-value]
+
+
+class _Entrance(Node):
+    """Where an argument enters a composite: its gradient is asked for here.
+
+    What one argument may owe to another one lies behind it, and is none of the composite's.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, tensor: TensorCore) -> None:
+        super().__init__((edge_of(tensor),), (tensor._type,))
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        return gradients
+
+
+class _Composite(Function):
+    """A function as a Function: its backward runs the function again and differentiates that."""
+
+    _function: Callable[..., Any]
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        ctx.save_for_backward(*[x for x in inputs if isinstance(x, TensorCore)])
+        ctx.others = tuple([None if isinstance(x, TensorCore) else x for x in inputs])
+        return ctx._forward_cls._function(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: TensorCore) -> tuple[TensorCore | None, ...]:
+        from lucid.autograd.entry_points import grad
+
+        saved, create_graph = iter(ctx.saved_tensors), context.grad_enabled
+        inputs: list[Any] = []
+        for type, other, need in zip(
+            ctx._input_types, ctx.others, ctx.needs_input_grad, strict=True
+        ):
+            given = other if type is None else next(saved)
+            inputs.append(with_history(given, (_Entrance(given), 0)) if need else given)
+        context.grad_enabled = True
+        try:
+            outputs = ctx._forward_cls._function(*inputs)
+            several = outputs if isinstance(outputs, tuple) else (outputs,)
+            wanted = [x for x, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
+            found = iter(
+                grad(several, wanted, gradients, create_graph=create_graph, allow_unused=True)
+            )
+        finally:
+            context.grad_enabled = create_graph
+        return tuple([next(found) if need else None for need in ctx.needs_input_grad])
