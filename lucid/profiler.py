@@ -21,11 +21,16 @@ from contextlib import ContextDecorator, ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+
+from lucid.autograd.native import Code
+from lucid.autograd.node import OpNode
 from lucid.compiler.compiled import Compiled
 from lucid.compiler.reports.events import event, write_events
 from lucid.compiler.reports.kernels import describe
 from lucid.compiler.reports.tables import table
 from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.location import line_of, user_spot
 from lucid.ir.op import Op
 from lucid.runtime.executable import Executable
 from lucid.runtime.timed import TimedStep
@@ -225,10 +230,16 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         _active.append(self)
         self._thread = threading.get_ident()
         self._open.callback(_active.remove, self)
-        self._open.callback(setattr, Compiled, "__call__", Compiled.__call__)
-        self._open.callback(setattr, core, "_evaluate", core._evaluate)
-        setattr(Compiled, "__call__", self._noting_calls(Compiled.__call__))  # noqa: B010
-        core._evaluate = self._noting_ops(core._evaluate)
+        self._replace(Compiled, "__call__", self._noting_calls)
+        self._replace(core, "_evaluate", self._noting_ops)
+        self._replace(Code, "run", self._noting_programs)
+        self._replace(OpNode, "_from_arrays", self._noting_rules)
+
+    def _replace(self, owner: Any, name: str, noting: Callable[[Any], Any]) -> None:
+        """Let a function note its calls until the block ends."""
+        function = getattr(owner, name)
+        self._open.callback(setattr, owner, name, function)
+        setattr(owner, name, noting(function))
 
     def stop(self) -> None:
         """End; `on_trace_ready` is called if there is anything to be told."""
@@ -293,13 +304,40 @@ class profile:  # noqa: N801 - the name PyTorch gives it
                 return evaluate(op, operands, attributes)
             begin = time.perf_counter()
             result = evaluate(op, operands, attributes)
-            seconds = time.perf_counter() - begin
-            shapes = tuple(x.shape for x in operands) if self._record_shapes else ()
-            place = "" if result._line is None else _place(result._line)
-            self._events.append(Event(op.name, "op", begin, seconds, place, shapes))
+            self._note_op(op.name, begin, result._line, [x.shape for x in operands])
             return result
 
         return noting
+
+    def _noting_programs(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)
+        def noting(code: Code, arrays: list[np.ndarray]) -> Any:
+            if not self._is_recording:
+                return run(code, arrays)
+            begin = time.perf_counter()
+            result = run(code, arrays)
+            self._note_op(code.name, begin, line_of(user_spot()), [x.shape for x in arrays])
+            return result
+
+        return noting
+
+    def _noting_rules(self, apply: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(apply)
+        def noting(node: OpNode, gradient: Any, saved: Any) -> Any:
+            if not self._is_recording:
+                return apply(node, gradient, saved)
+            begin = time.perf_counter()
+            result = apply(node, gradient, saved)
+            if result is not None:  # else its ops follow, one by one
+                self._note_op(node.name(), begin, node._line, [gradient.shape])
+            return result
+
+        return noting
+
+    def _note_op(self, name: str, begin: float, line: Any, shapes: Iterable[Any]) -> None:
+        seconds = time.perf_counter() - begin
+        kept = tuple(map(tuple, shapes)) if self._record_shapes else ()
+        self._events.append(Event(name, "op", begin, seconds, _place(line) if line else "", kept))
 
     def _settle(self) -> None:
         """Make events of kernels of the ticks so far."""

@@ -160,3 +160,16 @@ def test_names_and_ops_in_a_trace_and_other_threads_disturb_nothing() -> None:
     names = [event.name for event in prof.events()]
     assert names.count("step") == 2 and "named" in names and "inside" not in names
     assert step.stats.traces == 1 and not step.stats.eager_reasons
+
+
+def test_functions_and_rules_are_ops() -> None:
+    x = lucid.randn(3, 5, requires_grad=True)
+    (lucid.nn.functional.softmax(x, 1) * 2.0).sum().backward()
+    x.grad = None
+    with profile(record_shapes=True) as prof:
+        (lucid.nn.functional.softmax(x, 1) * 2.0).sum().backward()
+    names = [event.name for event in prof.events()]
+    assert names[:3] == ["Softmax", "mul", "sum"]
+    assert names[-2:] == ["MulBackward", "Softmax.backward"]
+    (first,) = [event for event in prof.events() if event.name == "Softmax"]
+    assert first.shapes == ((3, 5),) and first.place.startswith("test_profiler.py")

@@ -143,6 +143,7 @@ class Code:
     """The native code of a graph.
 
     Attributes:
+        name: the Function's; of a backward with `.backward`.
         types: of its outputs.
         reads: of each input, whether the code reads it: others may have been written since.
 
@@ -153,13 +154,14 @@ class Code:
         NotStraightError: an op of it can't be compiled.
     """
 
-    __slots__ = ("_constants", "_executable", "reads", "types")
+    __slots__ = ("_constants", "_executable", "name", "reads", "types")
 
     def __init__(self, notes: Notes, families: Families) -> None:
         from lucid.ir.passes.pipeline import PassLog, simplify
         from lucid.runtime.executable import compile_graph
 
         graph = notes.graph
+        self.name = graph.name
         self.types = [value.type for value in graph.outputs]
         self._constants = [np.ascontiguousarray(array) for array in notes.constants]
         if any(value.producer is None for value in graph.outputs) or graph.functions:
