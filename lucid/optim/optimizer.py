@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.modes import enable_grad, no_grad
+from lucid.choices import check_flags, refuse
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
@@ -28,6 +29,9 @@ from lucid.tensor.writing import write_
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Closure = Callable[[], Any]
 Maker = Callable[[Tensor], Tensor]
+
+
+_FLAGS = ("foreach", "fused", "capturable", "differentiable")  # see `check_implementation`
 
 
 class Optimizer(Hooked):
@@ -112,7 +116,8 @@ class Optimizer(Hooked):
 
         Raises:
             ArgumentError: it is no dict, or a parameter no tensor.
-            OptionError: a parameter is no leaf, or another group has it.
+            OptionError: a parameter is no leaf, or another group has it; an implementation that
+                there isn't.
 
         Example:
             >>> import lucid
@@ -127,6 +132,8 @@ class Optimizer(Hooked):
         _spread(values)
         for parameter in values["params"]:
             _check_parameter(parameter)
+        flags = {key for key in _FLAGS if key in values and key not in self.defaults}
+        check_implementation(type(self).__name__, **{key: values[key] for key in flags})
         for key, default in self.defaults.items():
             values.setdefault(key, default)
         known = {id(p) for group in self.param_groups for p in group.raw("params")}
@@ -476,6 +483,19 @@ def check_betas(betas: Any) -> None:
             raise OptionError(f"Invalid beta parameter at index {position}: {beta}")
     if len(betas) != 2:
         raise OptionError(f"betas must be two numbers, not {tuple(betas)}")
+
+
+def check_implementation(name: str, differentiable: bool = False, **flags: bool | None) -> None:
+    """Check the flags that choose an implementation in PyTorch: here all make the same update.
+
+    Raises `ArgumentError` for what is no bool, `OptionError` for what is a choice of two, and for
+    an update that has a history.
+    """
+    check_flags(name, **flags)
+    because = "an update has no history\nhint: write the update with lucid.func.grad"
+    refuse(differentiable, "differentiable", name, because)
+    if flags.get("fused") and flags.get("foreach"):
+        raise OptionError(f"{name}: `fused` and `foreach` cannot be `True` together.")
 
 
 def check_nonnegative(name: str, value: Any) -> None:
