@@ -352,7 +352,7 @@ def lstsq(
     rank = from_numpy(np.empty(0, np.int64))
     if driver != "gels":
         rank = matrix_rank(a, rtol=rcond)
-    values = svdvals(a) if driver in ("gelsd", "gelss") else empty
+    values = svdvals(a.detach()) if driver in ("gelsd", "gelss") else empty
     return linalg_lstsq(x.squeeze(-1) if is_vector else x, residuals, rank, values)
 
 

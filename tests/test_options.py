@@ -362,3 +362,144 @@ def test_a_value_without_a_meaning_is_refused(call: Callable[[lucid.Tensor], Any
     with pytest.raises((ValueError, TypeError)) as caught:
         call(x)
     assert isinstance(caught.value, lucid.LucidError)
+
+
+# -------------------------------------------------------------------- shapes, orders, weights
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss])
+def test_a_weighted_mean_divides_by_the_weights(mode: Mode, loss: Any) -> None:
+    x, y = lucid.tensor([1.0, 3.0, -2.0]), lucid.zeros(3)
+    weight = lucid.tensor([1.0, 0.5, 2.0])
+    apart = loss(x, y, reduction="none").numpy() * weight.numpy()
+    weighted = mode(lambda x, kind: loss(x, y, reduction=kind, weight=weight))
+    np.testing.assert_allclose(weighted(x, "none").numpy(), apart)
+    assert weighted(x, "sum").item() == apart.sum()
+    assert weighted(x, "mean").item() == pytest.approx(apart.sum() / 3.5)
+    refused(lambda: loss(x, y, weight=weight[:1]), ValueError, "must have the same size")
+
+
+def test_distances_count_what_differs_and_broadcast(mode: Mode) -> None:
+    x, y = lucid.tensor([[1.0, 2.0, 3.0]]), lucid.tensor([[1.0, 0.0, 0.0]])
+    count = mode(lambda x, y: F.pairwise_distance(x, y, p=0.0, eps=0.0))
+    assert count(x, y).tolist() == [2.0]
+    rows = lucid.eye(3)
+    cosines = mode(lambda a, b: F.cosine_similarity(a[:, None], b, dim=2))(rows, rows)
+    lucid.testing.assert_close(cosines, rows)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_transposed_convolution_grows_by_as_much_as_its_dilation(
+    mode: Mode, padding: int
+) -> None:
+    x = lucid.randn(1, 1, 4, requires_grad=True)
+    weight = lucid.tensor([[[1.0, 10.0, 100.0]]])
+
+    @mode
+    def spread(x: lucid.Tensor) -> lucid.Tensor:
+        y = F.conv_transpose1d(x, weight, padding=padding, output_padding=1, dilation=2)
+        (y * lucid.arange(float(y.shape[-1]))).sum().backward()
+        return y
+
+    whole, places = np.zeros(9), np.arange(9.0)
+    for i, value in enumerate(x.detach().numpy()[0, 0]):
+        whole[i : i + 5 : 2] += value * np.array([1.0, 10.0, 100.0])
+    inside = slice(padding, 9 - padding)
+    np.testing.assert_allclose(spread(x).detach().numpy()[0, 0], whole[inside], rtol=1e-5)
+    slopes = np.where((places >= padding) & (places < 9 - padding), places - padding, 0)
+    expected = [slopes[i : i + 5 : 2] @ [1.0, 10.0, 100.0] for i in range(4)]
+    np.testing.assert_allclose(x.grad.numpy()[0, 0], expected, rtol=1e-5)
+
+
+def test_a_transposed_convolution_makes_the_size_that_is_asked_for(mode: Mode) -> None:
+    layer = nn.ConvTranspose2d(1, 1, 3, stride=2, padding=1)
+    called = mode(lambda x, size: layer(x, output_size=size))
+    x = lucid.ones(1, 1, 4, 5)
+    assert called(x, (8, 9)).shape == called(x, [1, 1, 8, 9]).shape == (1, 1, 8, 9)
+    np.testing.assert_allclose(
+        called(x, (8, 9)).detach().numpy()[..., :7, :], layer(x).detach().numpy(), rtol=1e-5
+    )
+    refused(lambda: called(x, (9, 9)), ValueError, r"from \[7, 9\] to \[8, 10\], not \[9, 9\]")
+    refused(lambda: called(x, (9,)), ValueError, "must be 2 sizes")
+
+
+def test_rows_in_any_order_are_searched_through_their_sorter(mode: Mode) -> None:
+    rows, values = np.array([[3.0, 1.0, 2.0], [5.0, 9.0, 7.0]]), np.array([[1.5], [9.0]])
+    order = rows.argsort(1)
+    found = mode(lambda r, v, s: lucid.searchsorted(r, v, sorter=s))(
+        *map(lucid.tensor, (rows, values, order))
+    )
+    expected = [
+        np.searchsorted(r, v, sorter=s) for r, v, s in zip(rows, values, order, strict=True)
+    ]
+    assert found.tolist() == np.array(expected).tolist()
+    refused(
+        lambda: lucid.searchsorted(lucid.ones(3), lucid.ones(1), sorter=lucid.tensor([0])),
+        ValueError,
+        "sorter must have the shape",
+    )
+
+
+def test_diagonals_are_embedded_along_any_two_axes(mode: Mode) -> None:
+    x = lucid.arange(1.0, 7.0).reshape(2, 3)
+    for first, second in ((0, 2), (2, 0), (-2, -1), (1, 0)):
+        made = mode(lambda x, a=first, b=second: lucid.diag_embed(x, 1, a, b))(x)
+        back = np.diagonal(made.numpy(), 1, first, second)
+        np.testing.assert_array_equal(back, x.numpy())
+        assert made.numpy().sum() == 21 and sorted(made.shape) == [2, 4, 4]
+    refused(lambda: lucid.diag_embed(x, 0, 1, 1), ValueError, "multiple times")
+
+
+def test_the_length_of_a_repetition_may_be_told() -> None:
+    counts = lucid.tensor([1, 2])
+    assert lucid.repeat_interleave(lucid.eye(2), counts, dim=0, output_size=3).shape == (3, 2)
+    for call in (
+        lambda: lucid.repeat_interleave(lucid.eye(2), counts, dim=0, output_size=4),
+        lambda: lucid.eye(2).repeat_interleave(2, dim=0, output_size=3),
+    ):
+        refused(call, ValueError, "output_size is")
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_an_lstm_projects_its_output_at_each_step(mode: Mode, bidirectional: bool) -> None:
+    layer = nn.LSTM(3, 4, proj_size=2, bidirectional=bidirectional)
+    x = lucid.randn(5, 2, 3)
+    y, (h, c) = mode(lambda x: layer(x))(x)
+    directions = 1 + bidirectional
+    assert y.shape == (5, 2, 2 * directions)
+    assert h.shape == (directions, 2, 2) and c.shape == (directions, 2, 4)
+    weights = {name: p.detach().numpy() for name, p in layer.named_parameters()}
+    state, cell = np.zeros((2, 2)), np.zeros((2, 4))
+    for row in x.numpy():
+        gates = row @ weights["weight_ih_l0"].T + state @ weights["weight_hh_l0"].T
+        i, f, g, o = np.split(gates + weights["bias_ih_l0"] + weights["bias_hh_l0"], 4, -1)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        cell = f * cell + i * np.tanh(g)
+        state = (o * np.tanh(cell)) @ weights["weight_hr_l0"].T
+    np.testing.assert_allclose(h.detach().numpy()[0], state, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(c.detach().numpy()[0], cell, rtol=1e-4, atol=1e-5)
+    refused(lambda: nn.LSTM(3, 4, proj_size=4), ValueError, "proj_size must be from 0 to 3")
+    refused(lambda: nn.GRU(3, 4, proj_size=2), ValueError, "proj_size is only for LSTM")
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_attention_adds_a_trained_key_and_one_of_zeros(mode: Mode, need_weights: bool) -> None:
+    attention = nn.MultiheadAttention(2, 1, add_bias_kv=True, add_zero_attn=True)
+    x = lucid.randn(3, 1, 2)
+    causal = nn.Transformer.generate_square_subsequent_mask(3)
+
+    @mode
+    def attended(x: lucid.Tensor) -> Any:
+        return attention(x, x, x, attn_mask=causal, is_causal=True, need_weights=need_weights)
+
+    result, weights = attended(x)
+    named = {name: p.detach().numpy() for name, p in attention.named_parameters()}
+    q, k, v = np.split(x.numpy()[:, 0] @ named["in_proj_weight"].T + named["in_proj_bias"], 3, -1)
+    k = np.concatenate([k, named["bias_k"][0], np.zeros((1, 2))])
+    v = np.concatenate([v, named["bias_v"][0], np.zeros((1, 2))])
+    scores = q @ k.T / np.sqrt(2) + np.pad(causal.numpy(), ((0, 0), (0, 2)))
+    expected = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    if need_weights:
+        np.testing.assert_allclose(weights.detach().numpy()[0], expected, rtol=1e-4, atol=1e-6)
+    joined = expected @ v @ named["out_proj.weight"].T + named["out_proj.bias"]
+    np.testing.assert_allclose(result.detach().numpy()[:, 0], joined, rtol=1e-4, atol=1e-5)

@@ -17,7 +17,9 @@ _SMALLEST_LOG = -100.0  # a loss stays finite for a probability of 0
 _SMALLEST_VARIANCE = 1e-12
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mse_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
     """(input - target)^2, reduced.
 
     Shapes broadcast, with a warning where they differ. The result is a number, but for reduction
@@ -27,6 +29,10 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         input: the tensor, of a float dtype.
         target: what `input` is compared with.
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        weight: factors of the losses, of input's shape, by whose sum a mean divides; None for 1.
+
+    Raises:
+        ShapeError: `weight` has another shape.
 
     Example:
         >>> import lucid
@@ -36,10 +42,12 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """
     warn_if_broadcast("mse_loss", input, target)
     difference = input - target
-    return reduce_loss(difference * difference, reduction)
+    return _weighted("mse_loss", difference * difference, weight, input, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
     """|input - target|, reduced.
 
     Shapes broadcast, with a warning where they differ. The result is a number, but for reduction
@@ -49,6 +57,10 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         input: the tensor, of a float dtype.
         target: what `input` is compared with.
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        weight: factors of the losses, of input's shape, by whose sum a mean divides; None for 1.
+
+    Raises:
+        ShapeError: `weight` has another shape.
 
     Example:
         >>> import lucid
@@ -57,7 +69,20 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         tensor(2.)
     """
     warn_if_broadcast("l1_loss", input, target)
-    return reduce_loss((input - target).abs(), reduction)
+    return _weighted("l1_loss", (input - target).abs(), weight, input, reduction)
+
+
+def _weighted(
+    name: str, loss: Tensor, weight: Tensor | None, input: Tensor, reduction: str
+) -> Tensor:
+    if weight is None:
+        return reduce_loss(loss, reduction)
+    if weight.shape != input.shape:
+        raise ShapeError(
+            f"{name}: weight and input must have the same size{typed(input=input, weight=weight)}"
+        )
+    total = reduce_loss(loss * weight, "sum" if reduction == "mean" else reduction)
+    return total / weight.sum() if reduction == "mean" else total
 
 
 def smooth_l1_loss(
