@@ -308,6 +308,27 @@ def test_a_cache_outlives_neither_its_trace_nor_a_copy() -> None:
 # -------------------------------------------------------------------- what changes nothing
 
 
+def test_inference_mode_can_be_switched_off() -> None:
+    with lucid.inference_mode():
+        assert not lucid.is_grad_enabled()
+        with lucid.inference_mode(False):
+            assert lucid.is_grad_enabled()
+    assert lucid.inference_mode(lambda: lucid.is_grad_enabled())() is False
+    assert lucid.inference_mode(mode=False)(lambda: lucid.is_grad_enabled())() is True
+
+
+def test_a_name_of_a_group_is_nobodys_but_the_programs() -> None:
+    w = lucid.ones(1, requires_grad=True)
+    group = {"params": [w], "name": "head", "lr_scale": 0.5}
+    opt = optim.AdamW([group], lr=0.1)
+    assert opt.param_groups[0]["lr_scale"] == 0.5
+    refused(
+        lambda: opt.add_param_group({"params": [lucid.ones(1)], "beta": 0.9}),
+        TypeError,
+        "a group has no 'beta'\nhint: did you mean betas",
+    )
+
+
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop"])
 def test_an_optimizer_updates_the_same_by_each_implementation(name: str) -> None:
     def updated(**options: Any) -> list[float]:
@@ -351,6 +372,12 @@ def test_a_group_chooses_no_implementation_that_there_isnt() -> None:
         lambda x: lucid.jit.script(lambda: x, optimise=True),
         lambda x: lucid.compile(lambda: x, backend="tvm"),
         lambda x: lucid.amp.autocast("cuda", dtype="half"),
+        lambda x: lucid.no_grad(3),
+        lambda x: lucid.inference_mode("off"),
+        lambda x: lucid.set_printoptions(precision="two"),
+        lambda x: lucid.is_nonzero("no"),
+        lambda x: F.cross_entropy(x.reshape(1, 2), lucid.tensor([0]), None, True),
+        lambda x: optim.SGD([{"params": [x], "weight_deacy": 0.1}], lr=0.1),
         lambda x: lucid.cuda.manual_seed("zero"),
         lambda x: nn.Transformer.generate_square_subsequent_mask(2, device="cuda"),
         lambda x: nn.DataParallel(nn.Identity(), device_ids=0),

@@ -381,6 +381,7 @@ def get_device(input: Tensor) -> int:
         >>> lucid.ones(2).get_device()
         -1
     """
+    tensor_of(input, "get_device")
     return -1
 
 
@@ -477,7 +478,7 @@ def is_nonzero(input: Tensor) -> bool:
         >>> lucid.is_nonzero(lucid.tensor([0.5]))
         True
     """
-    return bool(input)
+    return bool(tensor_of(input, "is_nonzero"))
 
 
 def is_tensor(obj: Any) -> bool:

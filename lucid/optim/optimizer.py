@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ Closure = Callable[[], Any]
 Maker = Callable[[Tensor], Tensor]
 
 
+_ALIKE = 0.85  # from here on two names are one and a slip of it, by difflib's ratio
 _FLAGS = ("foreach", "fused", "capturable", "differentiable")  # see `check_implementation`
 
 
@@ -115,7 +117,8 @@ class Optimizer(Hooked):
             param_group: a dict with "params", and what differs from the defaults.
 
         Raises:
-            ArgumentError: it is no dict, or a parameter no tensor.
+            ArgumentError: it is no dict, a parameter no tensor, or a name nearly that of a
+                hyper-parameter; other names are the program's own.
             OptionError: a parameter is no leaf, or another group has it; an implementation that
                 there isn't.
 
@@ -134,6 +137,11 @@ class Optimizer(Hooked):
             _check_parameter(parameter)
         flags = {key for key in _FLAGS if key in values and key not in self.defaults}
         check_implementation(type(self).__name__, **{key: values[key] for key in flags})
+        for key in values.keys() - self.defaults.keys() - flags:
+            if meant := difflib.get_close_matches(key, self.defaults, 1, _ALIKE):
+                raise ArgumentError(
+                    f"{type(self).__name__}: a group has no {key!r}\nhint: did you mean {meant[0]}?"
+                )
         for key, default in self.defaults.items():
             values.setdefault(key, default)
         known = {id(p) for group in self.param_groups for p in group.raw("params")}
