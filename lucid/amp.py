@@ -6,13 +6,20 @@ import functools
 from collections.abc import Callable
 from typing import Any, Self
 
+from lucid.choices import check_flag, check_flags, check_kind
+from lucid.dtypes import as_dtype
 from lucid.ir import frames
-from lucid.ir.errors import OptionError
+from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.location import warn
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_enabled"]
 
 Function = Callable[..., Any]
+
+
+def _check_device_type(device_type: Any, op: str) -> None:
+    if not isinstance(device_type, str):
+        raise ArgumentError(f"{op}: device_type must be a string, not {device_type!r}")
 
 
 class autocast:  # noqa: N801 - PyTorch's name
@@ -22,12 +29,13 @@ class autocast:  # noqa: N801 - PyTorch's name
 
     Args:
         device_type: of which device; the CPU is the only one. Default: 'cpu'.
-        dtype: not looked at while it is off.
+        dtype: a dtype or None; nothing is computed in it, for this is off.
         enabled: must be False for the CPU. Default: True.
-        cache_enabled: accepted for PyTorch's sake.
+        cache_enabled: True, False or None; nothing is cast, and nothing kept.
 
     Raises:
         OptionError: it is enabled for the CPU.
+        ArgumentError: an argument of another type.
 
     Example:
         >>> import lucid
@@ -43,7 +51,11 @@ class autocast:  # noqa: N801 - PyTorch's name
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        if enabled and str(device_type).partition(":")[0] != "cpu":
+        _check_device_type(device_type, "autocast")
+        check_flags("autocast", cache_enabled=cache_enabled)
+        if dtype is not None:
+            as_dtype(dtype, "autocast")
+        if enabled and device_type.partition(":")[0] != "cpu":
             warn(f"autocast: device_type of {device_type!r} is not available. Disabling")
         elif enabled:
             raise OptionError(
@@ -68,11 +80,15 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
     Args:
         device_type: of which device; the CPU is the only one.
 
+    Raises:
+        ArgumentError: `device_type` is no string.
+
     Example:
         >>> import lucid
         >>> lucid.amp.is_autocast_enabled()
         False
     """
+    check_kind(device_type, str, "device_type", "is_autocast_enabled")
     return False
 
 
@@ -84,7 +100,10 @@ def custom_fwd(
     Args:
         fwd: the forward; None gives a decorator.
         device_type: of which device; the CPU is the only one. Default: 'cuda'.
-        cast_inputs: not looked at, for autocast is off.
+        cast_inputs: a dtype or None; nothing is cast to it, for autocast is off.
+
+    Raises:
+        ArgumentError: an argument of another type.
 
     Example:
         >>> import lucid
@@ -96,6 +115,9 @@ def custom_fwd(
         >>> Exp.apply(lucid.zeros(2))
         tensor([1., 1.])
     """
+    _check_device_type(device_type, "custom_fwd")
+    if cast_inputs is not None:
+        as_dtype(cast_inputs, "custom_fwd")
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
     return fwd
@@ -109,6 +131,9 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
     Args:
         bwd: the backward; None gives a decorator.
         device_type: of which device; the CPU is the only one. Default: 'cuda'.
+
+    Raises:
+        ArgumentError: `device_type` is no string.
 
     Example:
         >>> import lucid
@@ -125,6 +150,7 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
         >>> x.grad
         tensor([0.5000, 0.5000])
     """
+    _check_device_type(device_type, "custom_bwd")
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
     return bwd
@@ -133,12 +159,20 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
 class GradScaler:
     """A scaler of losses that is off, as PyTorch's is without a GPU.
 
-    `scale` gives the loss as it is, and `step(optimizer)` steps.
+    `scale` gives the loss as it is, and `step(optimizer)` steps. For a GPU `enabled=True` warns, as
+    PyTorch does where there is none.
 
     Args:
-        device: accepted for PyTorch's sake. Default: 'cuda'.
-        enabled: accepted for PyTorch's sake. Default: True.
-        **options: accepted for PyTorch's sake.
+        device: of which device; the CPU is the only one. Default: 'cuda'.
+        init_scale: the first scale, above 0; there is none while it is off. Default: 65536.0.
+        growth_factor: what the scale would be multiplied by, above 1. Default: 2.0.
+        backoff_factor: and after gradients that aren't finite, below 1. Default: 0.5.
+        growth_interval: after how many steps it would grow. Default: 2000.
+        enabled: must be False for the CPU. Default: True.
+
+    Raises:
+        OptionError: it is enabled for the CPU, or a number isn't in its range.
+        ArgumentError: an argument of another type.
 
     Example:
         >>> import lucid
@@ -147,8 +181,36 @@ class GradScaler:
         (tensor(2.), 1.0)
     """
 
-    def __init__(self, device: str = "cuda", enabled: bool = True, **options: Any) -> None:
-        pass
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        _check_device_type(device, "GradScaler")
+        check_flag(enabled, "enabled", "GradScaler")
+        for name, value in (
+            ("init_scale", init_scale),
+            ("growth_factor", growth_factor),
+            ("backoff_factor", backoff_factor),
+            ("growth_interval", growth_interval),
+        ):
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ArgumentError(f"GradScaler: {name} must be a number, not {value!r}")
+        if init_scale <= 0 or growth_factor <= 1 or backoff_factor >= 1 or growth_interval < 1:
+            raise OptionError(
+                "GradScaler: init_scale must be above 0, growth_factor above 1, backoff_factor "
+                "below 1, and growth_interval at least 1"
+            )
+        if enabled and device.partition(":")[0] != "cpu":
+            warn(f"GradScaler: device of {device!r} is not available. Disabling")
+        elif enabled:
+            raise OptionError(
+                "GradScaler: there are no shorter floats than float32\nhint: pass enabled=False"
+            )
 
     def is_enabled(self) -> bool:
         """Return False."""

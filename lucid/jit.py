@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from lucid.choices import check_flag, check_flags, check_kind
 from lucid.ir import frames
+from lucid.ir.errors import ArgumentError
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 
 
-def script(obj: Code, *args: Any, **kwargs: Any) -> Code:
+def script(obj: Code, optimize: bool | None = None, *, example_inputs: Any = None) -> Code:
     """Return a function or module as it is; `lucid.compile` compiles what calls it.
 
     Args:
         obj: the function, class or module.
-        *args, **kwargs: TorchScript's options, without a meaning here.
+        optimize: True, False or None; nothing is turned into TorchScript. Default: None.
+        example_inputs: arguments, as a list or a dict, whose types TorchScript would take over;
+            here any call may have others. Default: None.
+
+    Raises:
+        ArgumentError: an argument of another type.
 
     Example:
         >>> import lucid
@@ -23,6 +30,10 @@ def script(obj: Code, *args: Any, **kwargs: Any) -> Code:
         >>> double(lucid.ones(2))
         tensor([2., 2.])
     """
+    if not callable(obj):
+        raise ArgumentError(f"jit.script: a function, class or module is needed, not {obj!r}")
+    check_flags("jit.script", optimize=optimize)
+    check_kind(example_inputs, (list, tuple, dict), "example_inputs", "jit.script")
     return obj
 
 
@@ -41,12 +52,15 @@ def export(fn: Code) -> Code:
     return fn
 
 
-def ignore(drop: Any = False, **kwargs: Any) -> Any:
+def ignore(drop: Any = False, *, drop_on_export: bool | None = None) -> Any:
     """Return the function as it is, or a decorator that does: TorchScript would leave it to Python.
 
     Args:
-        drop: the function; anything else for a decorator. Default: False.
-        **kwargs: TorchScript's options, without a meaning here.
+        drop: the function, or True or False for a decorator. Default: False.
+        drop_on_export: True, False or None; there is no export. Default: None.
+
+    Raises:
+        ArgumentError: an argument of another type.
 
     Example:
         >>> import lucid
@@ -56,7 +70,11 @@ def ignore(drop: Any = False, **kwargs: Any) -> Any:
         >>> double(lucid.ones(2))
         tensor([2., 2.])
     """
-    return drop if callable(drop) else export
+    check_flags("jit.ignore", drop_on_export=drop_on_export)
+    if callable(drop):
+        return drop
+    check_flag(drop, "drop", "jit.ignore")
+    return export
 
 
 def unused(fn: Code) -> Code:

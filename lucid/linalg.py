@@ -7,11 +7,14 @@ calls, and what is around them stays native. Gradients of every order are made o
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
 
+from lucid.choices import check_choice
 from lucid.functions.arguments import describe, typed
+from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange
 from lucid.functions.factorizations import (
     Cholesky,
@@ -40,7 +43,6 @@ from lucid.functions.solving import (
     SolveTriangular,
 )
 from lucid.functions.tensors import Tensor
-from lucid.ir import frames
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import i32
 from lucid.return_types import (
@@ -275,7 +277,7 @@ def pinv(
         A: floats (..., m, n).
         atol: PyTorch's; None alone is supported. Default: None.
         rtol: Default: None, max(m, n) times the dtype's eps.
-        hermitian: PyTorch's; whether A is symmetric, which changes nothing here. Default: False.
+        hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
 
     Raises:
         OptionError: an `atol`.
@@ -290,6 +292,14 @@ def pinv(
     a = matrices(A, "linalg.pinv")
     if atol is not None:
         raise OptionError("linalg.pinv: atol is not supported\nhint: use rtol")
+    if hermitian:
+        values, vectors = eigh(a)
+        size = values.abs()
+        kept = size > _cutoff(a, rtol) * size.amax(-1, keepdim=True)
+        inverse: Tensor = (
+            vectors * (kept / values.masked_fill(~kept, 1.0)).unsqueeze(-2)
+        ) @ vectors.mT
+        return inverse
     result: Tensor = PseudoInverse.apply(a, _cutoff(a, rtol))
     return result
 
@@ -307,15 +317,18 @@ def lstsq(
     """Return, as `solution`, the X of least norm that makes the norm of A X - B least.
 
     `residuals` are the sums of squared errors of each column where A has more rows than columns,
-    else empty; `rank` and `singular_values` are empty.
+    else empty. `rank` is that of each matrix, and empty for "gels"; `singular_values` are A's for
+    "gelsd" and "gelss", else empty.
 
     Args:
         A: floats (..., m, n).
         B: floats of the same dtype, (..., m, k) or (..., m).
         rcond: what part of the largest singular value counts as 0. Default: None, as in `pinv`.
-        driver: LAPACK's routine in PyTorch; the SVD is used here. Default: None.
+        driver: "gelsy", "gels" (for matrices of full rank), "gelsd" or "gelss": what is returned
+            beside the solution, which always comes from the SVD. Default: None, "gelsy".
 
     Raises:
+        OptionError: another `driver`.
         ShapeError: shapes that don't fit.
         DTypeError: A and B have different dtypes, or no floats.
 
@@ -326,6 +339,7 @@ def lstsq(
         tensor([1., 2.])
     """
     a = matrices(A, "linalg.lstsq")
+    check_choice(driver, "driver", "linalg.lstsq", (None, "gels", "gelsy", "gelsd", "gelss"))
     is_vector = B.ndim == 1 or B._type.shape == a._type.shape[:-1]
     b = B[..., None] if is_vector else B
     _check_pair(a, b, "linalg.lstsq", a._type.shape[-2])
@@ -336,7 +350,10 @@ def lstsq(
     if rows > columns:
         residuals = ((matmul(a, x) - b) ** 2).sum(-2)
     rank = from_numpy(np.empty(0, np.int64))
-    return linalg_lstsq(x.squeeze(-1) if is_vector else x, residuals, rank, empty)
+    if driver != "gels":
+        rank = matrix_rank(a, rtol=rcond)
+    values = svdvals(a.detach()) if driver in ("gelsd", "gelss") else empty
+    return linalg_lstsq(x.squeeze(-1) if is_vector else x, residuals, rank, values)
 
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
@@ -441,9 +458,10 @@ def cholesky_ex(
     Args:
         A: symmetric matrices of floats (..., n, n).
         upper: whether to return L^T. Default: False.
-        check_errors: PyTorch's; nothing is raised all the same. Default: False.
+        check_errors: raise for a matrix that has none, after all. Default: False.
 
     Raises:
+        LinAlgError: with `check_errors`, a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
         DTypeError: A holds no floats.
 
@@ -453,6 +471,10 @@ def cholesky_ex(
         tensor([0, 1], dtype=lucid.int32)
     """
     a = matrices(A, "linalg.cholesky_ex", square=True)
+    if check_errors:
+        return linalg_cholesky_ex(
+            cholesky(a, upper=upper), from_numpy(np.zeros(a._type.shape[:-2], np.int32))
+        )
     found = _checked("cholesky_ex", a, np.linalg.cholesky, lambda x: cholesky(x, upper=upper))
     return linalg_cholesky_ex(*found)
 
@@ -464,9 +486,10 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
 
     Args:
         A: floats (..., n, n).
-        check_errors: PyTorch's; nothing is raised all the same. Default: False.
+        check_errors: raise for a matrix that has none, after all. Default: False.
 
     Raises:
+        LinAlgError: with `check_errors`, a matrix is singular.
         ShapeError: A holds no square matrices.
         DTypeError: A holds no floats.
 
@@ -476,6 +499,8 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
         tensor([0, 1], dtype=lucid.int32)
     """
     a = matrices(A, "linalg.inv_ex", square=True)
+    if check_errors:
+        return linalg_inv_ex(inv(a), from_numpy(np.zeros(a._type.shape[:-2], np.int32)))
     return linalg_inv_ex(*_checked("inv_ex", a, np.linalg.inv, inv))
 
 
@@ -498,15 +523,16 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
         UPLO: which triangle is read: "L" or "U". Default: "L".
 
     Raises:
+        OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
         DTypeError: A holds no floats.
-        ValueError: another `UPLO`.
 
     Example:
         >>> import lucid
         >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
         tensor([1., 3.])
     """
+    check_choice(UPLO, "UPLO", "linalg.eigh", ("L", "U", "l", "u"))
     return linalg_eigh(*SymmetricEigen.apply(matrices(A, "linalg.eigh", square=True), UPLO))
 
 
@@ -518,9 +544,9 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
         UPLO: which triangle is read: "L" or "U". Default: "L".
 
     Raises:
+        OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
         DTypeError: A holds no floats.
-        ValueError: another `UPLO`.
 
     Example:
         >>> import lucid
@@ -539,10 +565,11 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     Args:
         A: floats (..., m, n).
         full_matrices: whether U and Vh are square. Default: True.
-        driver: PyTorch's choice of a routine, without a meaning here. Default: None.
+        driver: None; a routine can be chosen on GPUs alone. Default: None.
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
+        OptionError: a `driver`.
         ShapeError: A holds no matrices.
         DTypeError: A holds no floats.
 
@@ -552,6 +579,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
         >>> u.shape, s, vh.shape
         (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
     """
+    _refuse_driver(driver, "linalg.svd")
     return linalg_svd(*SingularValues.apply(matrices(A, "linalg.svd"), bool(full_matrices)))
 
 
@@ -560,10 +588,11 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
     Args:
         A: floats (..., m, n).
-        driver: PyTorch's choice of a routine, without a meaning here. Default: None.
+        driver: None; a routine can be chosen on GPUs alone. Default: None.
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
+        OptionError: a `driver`.
         ShapeError: A holds no matrices.
         DTypeError: A holds no floats.
 
@@ -572,7 +601,13 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
         >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
         tensor([3., 2.])
     """
+    _refuse_driver(driver, "linalg.svdvals")
     return svd(A, False).S
+
+
+def _refuse_driver(driver: Any, op: str) -> None:
+    if driver is not None:
+        raise OptionError(f"{op}: driver={driver!r} is for matrices on a GPU\nhint: leave it out")
 
 
 def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
@@ -807,7 +842,7 @@ def matrix_rank(
         atol: an absolute bound. Default: None, 0.
         rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
             `atol`.
-        hermitian: PyTorch's; whether A is symmetric, which changes nothing here. Default: False.
+        hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
 
     Raises:
         ShapeError: A holds no matrices.
@@ -819,7 +854,7 @@ def matrix_rank(
         tensor(1)
     """
     a = matrices(A, "linalg.matrix_rank").detach()
-    values = svdvals(a)
+    values = eigvalsh(a).abs() if hermitian else svdvals(a)
     limit = values.amax(-1, keepdim=True) * (0.0 if rtol is None and atol else _cutoff(a, rtol))
     if atol is not None:
         limit = limit.clamp(min=atol)
@@ -852,4 +887,8 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     return matrix_norm(a, p) * matrix_norm(inv(a), p)
 
 
-frames.edge_of_module(__name__)
+explain_calls(
+    sys.modules[__name__],
+    {name: globals()[name] for name in __all__},
+    (__name__, "lucid.functions."),
+)

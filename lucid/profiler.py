@@ -25,6 +25,7 @@ import numpy as np
 
 from lucid.autograd.native import Code
 from lucid.autograd.node import OpNode
+from lucid.choices import check_flags, check_kind
 from lucid.compiler.compiled import Compiled
 from lucid.compiler.reports.events import event, write_events
 from lucid.compiler.reports.kernels import describe
@@ -63,7 +64,7 @@ class Event:
         category: "step", "kernel", "op" or "user".
         start, seconds: by `time.perf_counter`. Of a kernel the latter is measured, and `start`
             follows from what came before it in its step.
-        place: the user's lines.
+        place: the user's lines; of a block with a name what it was given as `args`.
         shapes: of an op's operands.
         bytes, flops: what a kernel reads and writes, and its operations.
 
@@ -173,15 +174,15 @@ class profile:  # noqa: N801 - the name PyTorch gives it
     outside of compiled steps each op is one. Steps run as in `step.profile`, a little slower.
 
     Args:
-        activities: `[ProfilerActivity.CPU]`, or None.
+        activities: `[ProfilerActivity.CPU]`, or None: the processor is looked at anyway.
         schedule: what to do at which step, as `schedule` makes it; `step()` goes on to the next.
         on_trace_ready: called with the profiler when a cycle of the schedule is over, and at the
             end of the block without one.
         record_shapes: whether events of ops have the shapes of their operands.
-        profile_memory, with_stack, with_flops, with_modules: PyTorch's. Events have lines, bytes
-            and operations anyway.
+        profile_memory, with_stack, with_flops, with_modules: True or False: events have lines,
+            bytes and operations anyway.
 
-    Raises: `ArgumentError` in a block of another profiler.
+    Raises: `ArgumentError` in a block of another profiler, and for an argument of another type.
 
     Example:
         >>> import lucid
@@ -203,6 +204,16 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         with_flops: bool = False,
         with_modules: bool = False,
     ) -> None:
+        check_flags(
+            "profile",
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
+            with_modules=with_modules,
+        )
+        for activity in activities or ():
+            if not isinstance(activity, ProfilerActivity):
+                raise ArgumentError(f"profile: no activity {activity!r}")
         self._schedule = schedule
         self._on_trace_ready = on_trace_ready
         self._record_shapes = record_shapes
@@ -439,7 +450,7 @@ class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives 
 
     Args:
         name: what the event is called.
-        args: PyTorch's; it makes no difference.
+        args: a text about the block, the event's `place`. Default: None.
 
     Example:
         >>> import lucid
@@ -451,7 +462,9 @@ class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives 
     """
 
     def __init__(self, name: str, args: str | None = None) -> None:
+        check_kind(args, str, "args", "record_function")
         self.name = name
+        self.args = args or ""
         self._begins: list[float] = []
 
     def __enter__(self) -> Self:
@@ -465,7 +478,7 @@ class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives 
             for profiler in _active:
                 if profiler._is_recording:
                     seconds = time.perf_counter() - begin
-                    profiler._events.append(Event(self.name, "user", begin, seconds))
+                    profiler._events.append(Event(self.name, "user", begin, seconds, self.args))
 
 
 def schedule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid.choices import check_kind
 from lucid.device import CPU, check_device, device
 from lucid.dtypes import of_tensor_class, set_default_dtype
 from lucid.ir import frames
@@ -171,7 +172,11 @@ def set_num_interop_threads(num: int) -> None:
     """Do nothing, for programs that set it: operations run one after the other.
 
     Args:
-        num: any number, without effect.
+        num: a positive number, without effect.
+
+    Raises:
+        ArgumentError: it is no int.
+        OptionError: it isn't positive.
 
     Example:
         >>> import lucid
@@ -179,6 +184,9 @@ def set_num_interop_threads(num: int) -> None:
         >>> lucid.get_num_interop_threads()
         1
     """
+    check_kind(num, int, "num", "set_num_interop_threads")
+    if num < 1:
+        raise OptionError(f"set_num_interop_threads: there is at least 1 thread, not {num}")
 
 
 def get_default_device() -> device:

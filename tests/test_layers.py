@@ -29,6 +29,7 @@ ORDER = (
     "codegen.lower",
     "runtime",
     "dtypes",
+    "choices",
     "device",
     "layouts",
     "tensor autograd functions linalg random return_types sparse",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lucid.autograd.engine import BackwardRun, accumulate, filled
 from lucid.autograd.node import AccumulateGrad, Edge, GradientEdge, edge_of
+from lucid.choices import check_flag
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.types import TensorType
@@ -112,7 +113,7 @@ def grad(
         retain_graph: keep what was saved, for another backward. Default: None, as `create_graph`.
         create_graph: record the backward itself, so that gradients can be differentiated again.
             Default: False.
-        only_inputs: ignored, as no other leaf's `.grad` is ever touched. Default: True.
+        only_inputs: True: no other leaf's `.grad` is ever touched. Default: True.
         allow_unused: None instead of an error for an input that the outputs don't depend on.
             Default: None, an error unless zeros are asked for.
         is_grads_batched: `grad_outputs` have another axis in front, and so have the results: one
@@ -123,7 +124,7 @@ def grad(
     Raises:
         LucidError: there are no inputs, an input or output has no history, an input isn't used, or
             a graph was freed by an earlier backward.
-        OptionError: `materialize_grads` with `allow_unused=False`.
+        OptionError: `materialize_grads` with `allow_unused=False`; `only_inputs=False`.
         ShapeError: weights of another shape than their output's.
 
     Example:
@@ -137,6 +138,9 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
         )
+    if only_inputs is not True:
+        check_flag(only_inputs, "only_inputs", "grad")
+        raise OptionError("grad: only_inputs=False is not supported\nhint: call backward()")
     if is_grads_batched:
         return _batched(
             outputs,

@@ -142,6 +142,11 @@ class dual_level:  # noqa: N801 - the name PyTorch gives it
         return in_level
 
 
+def _check_level(level: Any, op: str) -> None:
+    if level is not None and (type(level) is not int or level != 0):
+        raise OptionError(f"{op}: there is no level {level!r}; dual levels aren't nested: 0")
+
+
 def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = None) -> Any:
     """Return another handle of `tensor` that has a tangent; gradients flow through it.
 
@@ -151,12 +156,12 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
     Args:
         tensor: the primal, of a float dtype.
         tangent: the direction of the derivative, of a float dtype.
-        level: ignored, as there is only one. Default: None.
+        level: 0, the only one, or None. Default: None.
 
     Raises:
         LucidError: outside of a level, or for a tensor that has a tangent.
         ArgumentError: one of them is no tensor.
-        OptionError: one of them isn't floating point.
+        OptionError: one of them isn't floating point, or there is no such level.
         ShapeError: their shapes differ.
 
     Example:
@@ -170,6 +175,7 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
     from lucid.autograd.dual import linked_alias
     from lucid.tensor.core import TensorCore as Tensor
 
+    _check_level(level, "make_dual")
     current = _current()
     if current is None:
         raise LucidError(
@@ -198,10 +204,11 @@ def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDual
 
     Args:
         tensor: a tensor, dual or not.
-        level: ignored, as there is only one. Default: None.
+        level: 0, the only one, or None. Default: None.
 
     Raises:
         ArgumentError: it is no tensor.
+        OptionError: there is no such level.
 
     Example:
         >>> import lucid
@@ -216,6 +223,7 @@ def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDual
 
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"unpack_dual: tensor must be a Tensor, not {type(tensor).__name__}")
+    _check_level(level, "unpack_dual")
     current = _current()
     if current is None:
         return UnpackedDualTensor(tensor, None)

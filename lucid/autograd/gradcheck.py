@@ -12,6 +12,7 @@ from lucid.autograd.entry_points import grad
 from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.node import CustomNode
 from lucid.autograd.undefined_gradients import check_undefined_gradients
+from lucid.choices import check_flags
 from lucid.ir.errors import (
     ArgumentError,
     EagerOnlyError,
@@ -69,7 +70,7 @@ def gradcheck(
         check_forward_ad: compare the Jacobian by tangents as well. Default: False.
         check_backward_ad: compare the one by backward. Default: True.
         fast_mode: compare one random projection of the Jacobians. Default: False.
-        masked: PyTorch's, for sparse inputs; ignored. Default: None.
+        masked: True, False or None; of dense inputs all elements are checked. Default: None.
 
     Raises:
         GradcheckError: they differ; it shows both Jacobians.
@@ -87,6 +88,7 @@ def gradcheck(
         raise OptionError(
             "Expected at least one of check_forward_ad or check_backward_ad to be True"
         )
+    check_flags("gradcheck", masked=masked)
     if check_batched_forward_grad and not check_forward_ad:
         raise OptionError(
             "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
@@ -447,14 +449,14 @@ def gradgradcheck(
         eps: the step of the differences. Default: 1e-6.
         atol: by how much elements may differ. Default: 1e-5.
         rtol: by how much more in proportion to the numerical one. Default: 1e-3.
-        gen_non_contig_grad_outputs: PyTorch's; ignored. Default: False.
+        gen_non_contig_grad_outputs: draw cotangents that aren't contiguous. Default: False.
         raise_exception: False returns False where they differ. Default: True.
         nondet_tol: by how much two backwards may differ. Default: 0.
         check_undefined_grad, check_grad_dtypes, check_batched_grad: as of `gradcheck`.
         check_fwd_over_rev: push tangents through the backward as well. Default: False.
         check_rev_over_rev: differentiate the backward by another one. Default: True.
         fast_mode: compare one random projection of the Jacobians. Default: False.
-        masked: PyTorch's, for sparse inputs; ignored. Default: False.
+        masked: True or False; of dense inputs all elements are checked. Default: False.
 
     Example:
         >>> import lucid
@@ -465,7 +467,7 @@ def gradgradcheck(
     arguments = _arguments(inputs)
     wanted = [i for i, x in enumerate(arguments) if getattr(x, "requires_grad", False)]
     outputs = _outputs(func, arguments)
-    seeds = _cotangents(outputs, grad_outputs)
+    seeds = _cotangents(outputs, grad_outputs, gen_non_contig_grad_outputs)
 
     def gradients(*all_arguments: Any) -> tuple[Any, ...]:
         own, cotangents = all_arguments[: len(arguments)], all_arguments[len(arguments) :]
@@ -495,16 +497,18 @@ def gradgradcheck(
         check_forward_ad=check_fwd_over_rev,
         check_backward_ad=check_rev_over_rev,
         fast_mode=fast_mode,
+        masked=masked,
     )
 
 
-def _cotangents(outputs: Sequence[TensorCore], given: Any) -> list[TensorCore]:
+def _cotangents(outputs: Sequence[TensorCore], given: Any, is_spread: bool) -> list[TensorCore]:
     from lucid.tensor.core import of_array
 
     if given is not None:
         return [seed.detach().requires_grad_() for seed in _arguments(given)]
     rng = np.random.default_rng(0)
-    return [
-        of_array(rng.standard_normal(y._type.shape).astype(y.dtype.numpy)).requires_grad_()
-        for y in outputs
-    ]
+    drawn = [rng.standard_normal(y._type.shape).astype(y.dtype.numpy) for y in outputs]
+    if is_spread:  # each second element of their memory
+        pairs = [of_array(np.stack([array, array], -1)) for array in drawn]
+        return [pair[..., 0].requires_grad_() for pair in pairs]
+    return [of_array(array).requires_grad_() for array in drawn]

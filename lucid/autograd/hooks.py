@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from lucid.autograd.node import Edge, Node, accumulator_of, edge_of
 from lucid.autograd.saved import MutationGuard, copy_of
+from lucid.choices import check_flag
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import attributes_of
@@ -311,8 +312,11 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
     What is saved is copied, so that later writes to the originals do no harm.
 
     Args:
-        pin_memory: ignored, as no GPU reads the memory. Default: False.
-        device_type: ignored. Default: "cuda".
+        pin_memory: True or False; no GPU reads the memory. Default: False.
+        device_type: a string; of which device, whose memory would be freed. Default: "cuda".
+
+    Raises:
+        ArgumentError: an argument of another type.
 
     Example:
         >>> import lucid
@@ -325,6 +329,9 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        check_flag(pin_memory, "pin_memory", "save_on_cpu")
+        if not isinstance(device_type, str):
+            raise ArgumentError(f"save_on_cpu: device_type must be a string, not {device_type!r}")
         self._hooks = saved_tensors_hooks(copy_of, lambda packed: packed)
 
     def __enter__(self) -> None:

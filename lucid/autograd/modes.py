@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar
 
+from lucid.ir.errors import ArgumentError
 from lucid.tensor.context import context
 
 P = ParamSpec("P")
@@ -79,6 +80,8 @@ class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it
         mode = super().__new__(cls)
         if function is None:
             return mode
+        if not callable(function):
+            raise ArgumentError(f"{cls.__name__}: a function is needed, not {function!r}")
         mode.__init__()  # type: ignore[misc]
         return mode(function)
 
@@ -107,7 +110,11 @@ class inference_mode(no_grad):  # noqa: N801 - the name PyTorch gives it
     """Record no gradients; the same as `no_grad`, under the name of PyTorch's stricter mode.
 
     Args:
-        function: what to decorate, where it is used as `@lucid.inference_mode`. Default: None.
+        mode: False records gradients again, as `enable_grad` does; or what to decorate, where it
+            is used as `@lucid.inference_mode`. Default: True.
+
+    Raises:
+        ArgumentError: it is neither a bool nor a function.
 
     Example:
         >>> import lucid
@@ -116,6 +123,15 @@ class inference_mode(no_grad):  # noqa: N801 - the name PyTorch gives it
         ...     print((x * 2).requires_grad)
         False
     """
+
+    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
+        if isinstance(mode, bool):
+            return _GradMode.__new__(cls)
+        return super().__new__(cls, mode)
+
+    def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
+        super().__init__()
+        self.mode = mode is False
 
 
 class set_grad_enabled(_GradMode):  # noqa: N801 - the name PyTorch gives it

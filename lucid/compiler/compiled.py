@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.host_replay import Differs, replaying, undo_draws
+from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
@@ -76,7 +77,7 @@ MODES = ("native", "eager", "interpret")
 NANS = ("allow", "raise", "skip")
 VERIFIED = ("never", "first")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_ELSEWHERE = ("dynamic", "options")
+_BACKENDS = ("native", "eager", "inductor", "cudagraphs", "aot_eager")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
 SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
@@ -1125,8 +1126,9 @@ def compile(
     passes: Sequence[Pass] = (),
     nan: str = "allow",
     verify: str = "never",
-    backend: Any = "native",
-    **unknown: Any,
+    backend: str = "native",
+    dynamic: bool | None = None,
+    options: dict[str, Any] | None = None,
 ) -> Any:
     """Compile a function or Module: its first call per signature is traced, then it runs natively.
 
@@ -1158,14 +1160,17 @@ def compile(
             of the backwards of its custom Functions, one call of each and signature, which run
             again op by op in float64. Python that the step calls is called again for it. Default:
             "never".
-        backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
-            Default: "native".
-        **unknown: PyTorch's `dynamic` and `options`, without a meaning here: sizes are static, a
-            new one is a trace, and there is nothing to be tuned. Others are errors.
+        backend: "eager" as the mode; "inductor", "cudagraphs" and "aot_eager", PyTorch's, are the
+            default. Default: "native".
+        dynamic: True, False or None; which sizes code is compiled for follows from the calls.
+            Default: None.
+        options: what PyTorch's compiler is tuned with, by name; there is nothing to be tuned here.
+            Default: None.
 
     Raises:
-        OptionError: an unknown mode, `nan` or `verify`.
-        ArgumentError: other options, what can't be called, or `passes` that aren't functions.
+        OptionError: an unknown mode, `backend`, `nan` or `verify`.
+        ArgumentError: an option of another type, what can't be called, or `passes` that aren't
+            functions.
         NonFiniteError: at the call, as `nan` says.
         TraceError: at the call, where `fullgraph` or `nan` refuses it. What tracing raises comes at
             the call as well.
@@ -1181,11 +1186,12 @@ def compile(
         >>> double(lucid.tensor([1.0, 2.0]))
         tensor([2., 4.])
     """
-    unknown = {key: value for key, value in unknown.items() if key not in _ELSEWHERE}
+    check_choice(backend, "backend", "compile", _BACKENDS)
+    check_flags("compile", audit=audit, fullgraph=fullgraph, dynamic=dynamic)
+    check_kind(options, dict, "options", "compile")
+    check_kind(max_paths, int, "max_paths", "compile")
     mode = "native" if mode in _MODES_ELSEWHERE else mode
     mode = "eager" if backend == "eager" else mode
-    if unknown:
-        raise ArgumentError(f"compile: unknown option(s) {', '.join(sorted(unknown))}")
     if mode not in MODES:
         raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
     if nan not in NANS:
@@ -1210,8 +1216,8 @@ def compile(
             "hint: compile the function, then call it: lucid.compile(f)(x)"
         )
     _refuse_late(function)
-    options = Options(mode, audit, max_paths, fullgraph, passes, nan, verify)
-    return _compiled_again(function, options)
+    chosen = Options(mode, audit, max_paths, fullgraph, passes, nan, verify)
+    return _compiled_again(function, chosen)
 
 
 def _passes(given: Any) -> tuple[Pass, ...]:

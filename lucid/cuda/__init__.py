@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from lucid.choices import check_kind
 from lucid.cuda import amp as amp
+from lucid.device import device as _device
+from lucid.functions.arguments import integer
 from lucid.ir import frames
 
 
@@ -32,39 +35,51 @@ def manual_seed(seed: int) -> None:
     """Do nothing: there is no generator on a GPU; `lucid.manual_seed` seeds the CPU's.
 
     Args:
-        seed: ignored, whatever it is.
+        seed: an int; nothing is seeded with it.
+
+    Raises:
+        ArgumentError: it is no int.
 
     Example:
         >>> import lucid
         >>> print(lucid.cuda.manual_seed(0))
         None
     """
+    integer(seed, "cuda.manual_seed", "seed")
 
 
 def manual_seed_all(seed: int) -> None:
     """Do nothing: there is no generator on any GPU; `lucid.manual_seed` seeds the CPU's.
 
     Args:
-        seed: ignored, whatever it is.
+        seed: an int; nothing is seeded with it.
+
+    Raises:
+        ArgumentError: it is no int.
 
     Example:
         >>> import lucid
         >>> print(lucid.cuda.manual_seed_all(0))
         None
     """
+    integer(seed, "cuda.manual_seed_all", "seed")
 
 
 def synchronize(device: object = None) -> None:
     """Do nothing: no call returns before its results are there, so nothing runs in the background.
 
     Args:
-        device: ignored, whatever it is. Default: None.
+        device: a number or a name; there is none to wait for. Default: None.
+
+    Raises:
+        ArgumentError: it is something else.
 
     Example:
         >>> import lucid
         >>> print(lucid.cuda.synchronize())
         None
     """
+    check_kind(device, (int, str, _device), "device", "cuda.synchronize")
 
 
 def empty_cache() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import lucid
+from lucid.choices import check_choice
+from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
 from lucid.ir.errors import MissingRuleError
 from lucid.nn import functional as F
@@ -16,8 +19,14 @@ from lucid.tensor.tensor import Tensor
 class Transform:
     """An invertible function. Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.
 
+    With `cache_size=1` the inverse of a result is the very value that it came from, not one that is
+    rounded again, or infinite where the result is at the edge: `tanh` of 20 is 1.
+
     Args:
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+
+    Raises:
+        OptionError: another `cache_size` than 0 and 1.
 
     Attributes:
         event_dim: how many axes at the end are transformed together.
@@ -37,12 +46,51 @@ class Transform:
     domain: Any = None
     codomain: Any = None
     bijective = True
+    _cache_size = 0
 
     def __init__(self, cache_size: int = 0) -> None:
-        pass
+        check_choice(cache_size, "cache_size", type(self).__name__, (0, 1))
+        self._cache_size = cache_size
+        self._pairs: dict[Any, tuple[Tensor, Tensor]] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._call(x)
+        if not self._cache_size:
+            return self._call(x)
+        pairs = self._cache()
+        if self in pairs and pairs[self][0] is x:
+            return pairs[self][1]
+        y = self._call(x)
+        pairs[self] = x, y
+        return y
+
+    def _cache(self) -> dict[Any, tuple[Tensor, Tensor]]:
+        """Where the last pair is: with a running trace, which ends before its values may leave."""
+        of_trace = hooks.remembered()
+        return self._pairs if of_trace is None else of_trace
+
+    def _inverted(self, y: Tensor) -> Tensor:
+        """The inverse, of the last result the value that it came from, with a cache."""
+        if not self._cache_size:
+            return self._inverse(y)
+        pairs = self._cache()
+        if self in pairs and pairs[self][1] is y:
+            return pairs[self][0]
+        x = self._inverse(y)
+        pairs[self] = x, y
+        return x
+
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        """Return the same function with another `cache_size`; itself if it has that already."""
+        if cache_size == self._cache_size:
+            return self
+        check_choice(cache_size, "cache_size", type(self).__name__, (0, 1))
+        other = copy.copy(self)
+        other._cache_size, other._pairs = cache_size, {}
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the last pair."""
+        return {**vars(self), "_pairs": {}}
 
     @property
     def inv(self) -> Transform:
@@ -85,8 +133,11 @@ class _Inverse(Transform):
     def inv(self) -> Transform:
         return self._transform
 
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        return _Inverse(self._transform.with_cache(cache_size))
+
     def _call(self, x: Tensor) -> Tensor:
-        return self._transform._inverse(x)
+        return self._transform._inverted(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         return self._transform(y)
@@ -100,7 +151,7 @@ class ComposeTransform(Transform):
 
     Args:
         parts: the transforms.
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -113,7 +164,8 @@ class ComposeTransform(Transform):
     """
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
-        self.parts = list(parts)
+        super().__init__(cache_size)
+        self.parts = [part.with_cache(cache_size) if cache_size else part for part in parts]
         self.event_dim = max((part.event_dim for part in self.parts), default=0)
         if self.parts:
             self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
@@ -160,7 +212,7 @@ class AffineTransform(Transform):
         loc: what is added, a number or a tensor.
         scale: the factor, not 0.
         event_dim: how many axes at the end are transformed together. Default: 0.
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -175,6 +227,7 @@ class AffineTransform(Transform):
     codomain = constraints.real
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
         self.loc = loc
         self.scale = scale
         self.event_dim = event_dim
@@ -199,7 +252,7 @@ class ExpTransform(Transform):
     """The function exp(x), whose inverse is the logarithm: numbers to positive ones.
 
     Args:
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -227,7 +280,7 @@ class SigmoidTransform(Transform):
     """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches.
 
     Args:
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -258,7 +311,7 @@ class TanhTransform(Transform):
     """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1.
 
     Args:
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -287,7 +340,7 @@ class PowerTransform(Transform):
 
     Args:
         exponent: a number or a tensor, not 0.
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -302,6 +355,7 @@ class PowerTransform(Transform):
     codomain = constraints.positive
 
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
         self.exponent = exponent
 
     def _call(self, x: Tensor) -> Tensor:
@@ -321,7 +375,7 @@ class SoftplusTransform(Transform):
     """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves.
 
     Args:
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -351,7 +405,7 @@ class AbsTransform(Transform):
     The inverse is the positive one of the two; `log_abs_det_jacobian` raises `MissingRuleError`.
 
     Args:
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -379,7 +433,7 @@ class SoftmaxTransform(Transform):
     The inverse is the logarithm; `log_abs_det_jacobian` raises `MissingRuleError`.
 
     Args:
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -408,7 +462,7 @@ class StickBreakingTransform(Transform):
     Zeros make equal parts. Shapes: (…, n) to (…, n + 1), whose sum is 1.
 
     Args:
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -461,7 +515,7 @@ class IndependentTransform(Transform):
     Args:
         base_transform: of the elements.
         reinterpreted_batch_ndims: how many axes.
-        cache_size: PyTorch's; nothing is cached. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> import lucid
@@ -475,6 +529,9 @@ class IndependentTransform(Transform):
     def __init__(
         self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
     ) -> None:
+        super().__init__(cache_size)
+        if cache_size:
+            base_transform = base_transform.with_cache(cache_size)
         self.base_transform = base_transform
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         self.event_dim = base_transform.event_dim + reinterpreted_batch_ndims

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.device import check_device
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import (
     axis_of,
@@ -38,6 +39,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import i64
+from lucid.layouts import check_layout
 from lucid.tensor.core import emit, from_array
 
 # ---------------------------------------------------------------------- ranks
@@ -479,11 +481,12 @@ def tril_indices(
         col: the number of columns.
         offset: the last diagonal that belongs to it; above 0 right of the main one. Default: 0.
         dtype: of the indices. Default: int64.
-        device: without effect. Default: None.
-        layout: without effect. Default: None.
+        device: the CPU or None. Default: None.
+        layout: `lucid.strided` or None. Default: None.
 
     Raises:
         ShapeError: a size is negative.
+        OptionError: another device or layout.
 
     Example:
         >>> import lucid
@@ -492,6 +495,8 @@ def tril_indices(
                 [0, 0, 1]])
     """
     shape_of((row, col), "tril_indices")
+    check_device(device, "tril_indices")
+    check_layout(layout, "tril_indices")
     return _indices(np.tril_indices(row, offset, col), dtype)
 
 
@@ -509,11 +514,12 @@ def triu_indices(
         col: the number of columns.
         offset: the first diagonal that belongs to it; above 0 right of the main one. Default: 0.
         dtype: of the indices. Default: int64.
-        device: without effect. Default: None.
-        layout: without effect. Default: None.
+        device: the CPU or None. Default: None.
+        layout: `lucid.strided` or None. Default: None.
 
     Raises:
         ShapeError: a size is negative.
+        OptionError: another device or layout.
 
     Example:
         >>> import lucid
@@ -522,6 +528,8 @@ def triu_indices(
                 [1, 2, 2]])
     """
     shape_of((row, col), "triu_indices")
+    check_device(device, "triu_indices")
+    check_layout(layout, "triu_indices")
     return _indices(np.triu_indices(row, offset, col), dtype)
 
 

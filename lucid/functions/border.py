@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import difflib
 import inspect
 import os
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from lucid.ir.errors import (
 )
 from lucid.ir.frames import cause, edge, leave
 from lucid.ir.location import LIBRARY
+from lucid.ir.misfits import misfit
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
@@ -116,8 +116,8 @@ def _constructing(construct: FunctionType) -> Callable[..., None]:
                 if isinstance(error, LucidError) or not _is_librarys(error):
                     raise
                 name = type(self).__name__
-                if misfit := _misfit(construct, (self, *args), kwargs, name):
-                    raise ArgumentError(misfit) from None
+                if wrong := misfit(construct, (self, *args), kwargs, name):
+                    raise ArgumentError(wrong) from None
                 kinds = [kind_of(value) for value in args]
                 kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
                 text = f"{name}: can't be made of ({', '.join(kinds)}): {error}"
@@ -262,8 +262,8 @@ def _explain(
 ) -> NoReturn:
     """Raise `ArgumentError` that says which argument it was, as far as that can be said."""
     name, signature = function.__name__, inspect.signature(function)
-    if misfit := _misfit(function, args, kwargs, name):
-        raise ArgumentError(misfit) from None
+    if wrong := misfit(function, args, kwargs, name):
+        raise ArgumentError(wrong) from None
     bound = signature.bind(*args, **kwargs)
     is_method = "self" in bound.arguments
     if is_method:
@@ -282,44 +282,6 @@ def _explain(
     raise _kind_for(error)(text) from cause(error)
 
 
-# What other libraries call the same.
-_SYNONYMS = {
-    "learning_rate": "lr",
-    "use_bias": "bias",
-    "epsilon": "eps",
-    "axis": "dim",
-    "keepdims": "keepdim",
-    "kernel": "kernel_size",
-    "strides": "stride",
-    "filters": "out_channels",
-    "units": "out_features",
-    "rate": "p",
-    "decay": "weight_decay",
-    "l2": "weight_decay",
-    "name": "names",
-}
-
-
-def _misfit(
-    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
-) -> str | None:
-    """What is wrong with a call that doesn't fit a function's parameters, and what would fit."""
-    signature = inspect.signature(function)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as mismatch:
-        known = [key for key in signature.parameters if key != "self"]
-        for key in kwargs:
-            if key in known:
-                continue
-            meant = _SYNONYMS.get(key)
-            close = [meant] if meant in known else difflib.get_close_matches(key, known, 1)
-            if close:
-                return f"{name}: {mismatch}\nhint: did you mean {close[0]}?"
-        return f"{name}: {mismatch}\nhint: it is {name}{_plain(signature)}"
-    return None
-
-
 def _kind_for(error: Exception) -> type[LucidError]:
     """Whether an argument has a wrong type, as a text for a number has, or a wrong value.
 
@@ -330,13 +292,6 @@ def _kind_for(error: Exception) -> type[LucidError]:
     says_type = str(error).startswith(("could not convert string", "invalid literal for"))
     wrong_type = says_type or isinstance(error, (AttributeError, TypeError))
     return ArgumentError if wrong_type else OptionError
-
-
-def _plain(signature: inspect.Signature) -> str:
-    """The parameters without their types."""
-    parameters = [value for key, value in signature.parameters.items() if key != "self"]
-    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
-    return str(inspect.Signature(bare))
 
 
 # ---------------------------------------------------------------------- out=

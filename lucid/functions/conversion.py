@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid import dtypes
+from lucid.choices import check_flag
 from lucid.device import CPU, check_device, device
 from lucid.functions.arguments import tensor_of
 from lucid.functions.elementwise import clone
@@ -40,12 +41,13 @@ def to(
         *args: a dtype, a device, or a tensor whose dtype is wanted, in any order.
         dtype: the dtype, also as NumPy's or Python's. Default: None, the tensor's own.
         device: the CPU, which there is alone. Default: None.
-        non_blocking: PyTorch's, without a meaning here. Default: False.
+        non_blocking: True or False; nothing is copied between devices. Default: False.
         copy: whether to copy where the dtype stays. Default: False.
         memory_format: PyTorch's; lucid chooses the order in memory itself. Default: None.
 
     Raises:
-        ArgumentError: what is no dtype; `non_blocking` or `copy` without their names.
+        ArgumentError: what is no dtype; a dtype or a device that is given twice; `non_blocking` or
+            `copy` without their names.
         DTypeError: a dtype of NumPy's that lucid hasn't got.
         OptionError: a device other than the CPU.
 
@@ -55,20 +57,27 @@ def to(
         tensor([ 1, -1], dtype=lucid.int32)
     """
     check_memory_format(memory_format, "to")
+    if non_blocking is not False:
+        check_flag(non_blocking, "non_blocking", "to")
     for arg in args:
-        if isinstance(arg, Tensor):
-            dtype = arg._type.dtype
-        elif isinstance(arg, str) or _is_device(arg):
-            device = arg
+        if isinstance(arg, str) or _is_device(arg):
+            device = _once(device, arg, "device")
         elif isinstance(arg, bool):
             raise ArgumentError("to: name non_blocking= and copy=")
         elif arg is not None:
-            dtype = arg
+            dtype = _once(dtype, arg._type.dtype if isinstance(arg, Tensor) else arg, "dtype")
     check_device(device, "to")
     wanted = input._type.dtype if dtype is None else dtypes.as_dtype(dtype, "to")
     if wanted is input._type.dtype and copy:
         return clone(input)
     return cast(input, wanted)
+
+
+def _once(before: Any, value: Any, name: str) -> Any:
+    """What is given for an argument of `to`. Raises `ArgumentError` if something was before."""
+    if before is not None:
+        raise ArgumentError(f"to: got a {name} twice, {before!r} and {value!r}")
+    return value
 
 
 def _is_device(value: Any) -> bool:
@@ -211,10 +220,10 @@ def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
     Args:
         input: a tensor.
         dtype: a dtype, or `lucid.LongTensor` and the like. Default: None, to ask for the name.
-        non_blocking: PyTorch's, without a meaning here. Default: False.
+        non_blocking: True or False; nothing is copied between devices. Default: False.
 
     Raises:
-        ArgumentError: what is neither a dtype nor a tensor class.
+        ArgumentError: what is neither a dtype nor a tensor class; a `non_blocking` that is no bool.
 
     Example:
         >>> import lucid
@@ -224,6 +233,7 @@ def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
         >>> x.type(lucid.LongTensor)
         tensor([1, 2])
     """
+    check_flag(non_blocking, "non_blocking", "type")
     if dtype is None:
         return f"torch.{dtypes.tensor_class(input._type.dtype)}"
     return cast(input, dtypes.of_tensor_class(dtype) or dtypes.as_dtype(dtype, "type"))
@@ -284,7 +294,7 @@ def cpu(input: Tensor) -> Tensor:
         >>> x.cpu() is x
         True
     """
-    return input
+    return tensor_of(input, "cpu")
 
 
 def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
@@ -292,8 +302,8 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
 
     Args:
         input: a tensor.
-        device: PyTorch's number of a device. Default: None.
-        non_blocking: PyTorch's, without a meaning here. Default: False.
+        device: the number of a device, or its name. Default: None.
+        non_blocking: True or False. Default: False.
 
     Raises:
         OptionError: always.
@@ -306,7 +316,8 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
         ...     print("no cuda")
         no cuda
     """
-    check_device("cuda", "cuda")
+    check_flag(non_blocking, "non_blocking", "cuda")
+    check_device("cuda" if device is None else f"cuda:{device}", "cuda")
     return input
 
 
@@ -315,7 +326,10 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
 
     Args:
         input: a tensor.
-        device: PyTorch's, without a meaning here. Default: None.
+        device: the CPU or None. Default: None.
+
+    Raises:
+        OptionError: another device.
 
     Example:
         >>> import lucid
@@ -323,7 +337,8 @@ def pin_memory(input: Tensor, device: Any = None) -> Tensor:
         >>> x.pin_memory() is x
         True
     """
-    return input
+    check_device(device, "pin_memory")
+    return tensor_of(input, "pin_memory")
 
 
 def share_memory_(input: Tensor) -> Tensor:
@@ -338,7 +353,7 @@ def share_memory_(input: Tensor) -> Tensor:
         >>> x.share_memory_() is x
         True
     """
-    return input
+    return tensor_of(input, "share_memory_")
 
 
 def is_shared(input: Tensor) -> bool:
@@ -366,6 +381,7 @@ def get_device(input: Tensor) -> int:
         >>> lucid.ones(2).get_device()
         -1
     """
+    tensor_of(input, "get_device")
     return -1
 
 
@@ -409,6 +425,7 @@ def is_inference(input: Tensor) -> bool:
         >>> lucid.is_inference(lucid.ones(2))
         False
     """
+    tensor_of(input, "is_inference")
     return False
 
 
@@ -461,7 +478,7 @@ def is_nonzero(input: Tensor) -> bool:
         >>> lucid.is_nonzero(lucid.tensor([0.5]))
         True
     """
-    return bool(input)
+    return bool(tensor_of(input, "is_nonzero"))
 
 
 def is_tensor(obj: Any) -> bool:

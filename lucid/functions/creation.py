@@ -252,6 +252,7 @@ def zeros_like(
         tensor([[0, 0],
                 [0, 0]])
     """
+    check_memory_format(memory_format, "zeros_like")
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -282,6 +283,7 @@ def ones_like(
         >>> lucid.ones_like(lucid.tensor([3.5, 4.5]), dtype=lucid.int32)
         tensor([1, 1], dtype=lucid.int32)
     """
+    check_memory_format(memory_format, "ones_like")
     return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -310,6 +312,7 @@ def empty_like(
         >>> out.fill_(4)
         tensor([4., 4., 4.])
     """
+    check_memory_format(memory_format, "empty_like")
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -343,6 +346,7 @@ def full_like(
         >>> lucid.full_like(lucid.tensor([1.0, 2.0]), 9)
         tensor([9., 9.])
     """
+    check_memory_format(memory_format, "full_like")
     x = tensor_of(input, "full_like")
     wanted = x._type.dtype if dtype is None else dtype
     result = _filled((x._type.shape,), fill_value, wanted, device, False, "full_like")

@@ -23,6 +23,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DivisionByZeroError, DTypeError, OptionError
 from lucid.ir.op import Op
 from lucid.ir.types import DType
+from lucid.layouts import check_memory_format
 from lucid.tensor.core import apply_op, constant, emit
 
 Operand = Tensor | Number
@@ -1051,13 +1052,18 @@ def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
 
     Args:
         input: a tensor.
-        memory_format: PyTorch's; the memory is row-major. Default: None.
+        memory_format: any memory format, without effect. Default: None.
+
+    Raises:
+        ArgumentError: what is no memory format.
 
     Example:
         >>> import lucid
         >>> lucid.clone(lucid.tensor([1.0, 2.0]))
         tensor([1., 2.])
     """
+    if memory_format is not None:
+        check_memory_format(memory_format, "clone")
     return emit(ops.cast, (input,), dtype=input._type.dtype)
 
 

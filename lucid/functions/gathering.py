@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid.choices import check_flag
 from lucid.functions.arguments import axis_of, common_shape, describe, tensor_of
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, mul
@@ -545,12 +546,13 @@ def unique(
 
     Args:
         input: the tensor.
-        sorted: False is taken too, and sorts all the same. Default: True.
+        sorted: True or False; they are in order with either. Default: True.
         return_inverse: whether to return also where each element went. Default: False.
         return_counts: whether to return also how often each came. Default: False.
         dim: the axis whose slices are compared. Default: None, single elements.
 
     Raises:
+        ArgumentError: `sorted` is no bool.
         IndexOutOfRangeError: there is no such axis.
 
     Example:
@@ -561,6 +563,7 @@ def unique(
         (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
     """
     x = tensor_of(input, "unique")
+    check_flag(sorted, "sorted", "unique")
     axis = None if dim is None else axis_of(dim, x.ndim, "unique")
     parts = found("unique", distinct, x.detach(), axis, bool(return_inverse), bool(return_counts))
     return parts[0] if len(parts) == 1 else parts

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
+from lucid.choices import check_flag
 from lucid.functions.arguments import describe, shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, masked_fill
@@ -242,9 +243,10 @@ def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     Args:
         input: the tensor.
         src: a tensor whose shape broadcasts to that of `input`, of any dtype.
-        non_blocking: without effect on the CPU. Default: False.
+        non_blocking: True or False; nothing is copied between devices. Default: False.
 
     Raises:
+        ArgumentError: `src` is no tensor, or `non_blocking` no bool.
         ShapeError: `src` doesn't broadcast.
 
     Example:
@@ -252,6 +254,8 @@ def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         >>> lucid.zeros(2, dtype=lucid.int64).copy_(lucid.tensor([1.7, -1.7]))
         tensor([ 1, -1])
     """
+    if non_blocking is not False:
+        check_flag(non_blocking, "non_blocking", "copy_")
     source = tensor_of(src, "copy_", "src")
     return write_(input, cast(source, input._type.dtype))
 

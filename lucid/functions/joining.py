@@ -11,6 +11,7 @@ import numpy as np
 from lucid.functions.arguments import (
     axis_of,
     describe,
+    distinct_axes,
     integer,
     require_listable,
     sizes_of,
@@ -19,7 +20,7 @@ from lucid.functions.arguments import (
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, common_dtype, operand
-from lucid.functions.shape import broadcast, permuted, reshaped, select, sliced, unsqueeze
+from lucid.functions.shape import broadcast, movedim, permuted, reshaped, select, sliced, unsqueeze
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
@@ -410,16 +411,23 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 _diagonal = diagonal
 
 
-def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Return square matrices with the vectors along the last axis on their diagonals.
 
     All other elements are zero.
 
-    Shapes: (..., n) to (..., m, m) with m = n + |offset|.
+    Shapes: (..., n) to (..., m, m) with m = n + |offset|; the two last axes at `dim1` and `dim2`.
 
     Args:
         input: a tensor of at least one axis.
         offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
+
+        dim1: where the matrices' rows are in the result. Default: -2.
+        dim2: where their columns are, another axis. Default: -1.
+
+    Raises:
+        IndexOutOfRangeError: there are no such axes.
+        OptionError: they are the same.
 
     Example:
         >>> import lucid
@@ -435,7 +443,9 @@ def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
     columns = pad(x, (high, low))
     mask = _band(size, size, offset)
     rows = broadcast(unsqueeze(columns, -2), (*x._type.shape[:-1], size, size))
-    return choose(mask, rows, 0)
+    places = distinct_axes((dim1, dim2), x.ndim + 1, "diag_embed")
+    result: Tensor = movedim(choose(mask, rows, 0), (-2, -1), places)
+    return result
 
 
 def _band(rows: int, columns: int, offset: int) -> Tensor:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from lucid import return_types
+from lucid.choices import check_flag
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import ceil, choose, clone, floor, round
+from lucid.functions.gathering import gather
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand, promoted
 from lucid.functions.shape import broadcast, movedim, reshaped, sliced, squeeze, unsqueeze
@@ -273,6 +275,7 @@ def searchsorted(
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
+    sorter: Tensor | None = None,
 ) -> Tensor:
     """Return where each element belongs in a sorted row, so that the row stays sorted.
 
@@ -284,11 +287,13 @@ def searchsorted(
         input: a tensor or a number.
         out_int32: whether the result is int32. Default: False.
         right: whether behind equal elements instead of before them. Default: False.
+        sorter: an index of the same shape that sorts the rows, which then are in any order.
+            Default: None.
         side: "right" for `right=True`; "left" changes nothing. Default: None.
 
     Raises:
         OptionError: another `side`.
-        ShapeError: the leading axes differ, or the row is 0-d.
+        ShapeError: the leading axes differ, the row is 0-d, or `sorter` has another shape.
 
     Example:
         >>> import lucid
@@ -300,6 +305,13 @@ def searchsorted(
     if side not in (None, "left", "right"):
         raise OptionError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
     rows = tensor_of(sorted_sequence, "searchsorted", "sorted_sequence")
+    if sorter is not None:
+        if sorter._type.shape != rows._type.shape:
+            raise ShapeError(
+                "searchsorted: sorter must have the shape of the boundaries"
+                f"{describe(rows, sorter)}"
+            )
+        rows = gather(rows, -1, sorter)
     row, wanted = promoted(rows, input, "searchsorted")
     lead = row._type.shape[:-1]
     if not row.ndim or (row.ndim > 1 and lead != wanted._type.shape[:-1]):
@@ -357,13 +369,19 @@ def bucketize(
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
-def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
     """Return whether each element is among the test elements; a NaN is not.
 
     Args:
         elements: a tensor or a number.
         test_elements: what they are compared with, of any shape, likewise.
+        assume_unique: True or False; equal elements make no difference. Default: False.
         invert: whether it tells those that aren't among them. Default: False.
+
+    Raises:
+        ArgumentError: `assume_unique` is no bool.
 
     Example:
         >>> import lucid
@@ -371,6 +389,7 @@ def isin(elements: Any, test_elements: Any, *, invert: bool = False) -> Tensor:
         tensor([[False,  True],
                 [False,  True]])
     """
+    check_flag(assume_unique, "assume_unique", "isin")
     x, among = promoted(elements, test_elements, "isin")
     flat = _vector(among)
     found: Tensor = (unsqueeze(x, -1) == flat).any(-1)

@@ -590,7 +590,9 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
 
 
 @numpy_names
-def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Return a copy with each element repeated, along `dim` or in the flattened tensor.
 
     With one count per element, the result's size depends on data: a compiled step is traced anew
@@ -601,9 +603,11 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
         repeats: an int, or an integer tensor with one count for each index along `dim`.
         dim: the axis; negative ones count from the end. Default: None, the flattened tensor.
 
+        output_size: how long the result is along `dim`, where it is known. Default: None.
+
     Raises:
         OptionError: a count is negative.
-        ShapeError: there are not as many counts as indices.
+        ShapeError: there are not as many counts as indices, or they don't add up to `output_size`.
 
     Example:
         >>> import lucid
@@ -621,14 +625,22 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
     if isinstance(repeats, Tensor) and repeats.ndim:
         from lucid.functions.gathering import index_select, repeated_positions
 
-        return index_select(x, axis, repeated_positions(repeats, shape[axis]))
+        places = repeated_positions(repeats, shape[axis])
+        _check_length(output_size, places._type.shape[0])
+        return index_select(x, axis, places)
     count = integer(repeats, "repeat_interleave", "repeats")
     if count < 0:
         raise OptionError(f"repeat_interleave: repeats can not be negative, not {count}")
+    _check_length(output_size, shape[axis] * count)
     wide = (*shape[: axis + 1], count, *shape[axis + 1 :])
     column = reshaped(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     final = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
     return reshaped(clone(emit(ops.broadcast, (column,), shape=wide)), final)
+
+
+def _check_length(wanted: int | None, length: int) -> None:
+    if wanted is not None and integer(wanted, "repeat_interleave", "output_size") != length:
+        raise ShapeError(f"repeat_interleave: output_size is {wanted}, the repeats make {length}")
 
 
 # ---------------------------------------------------------------------- parts

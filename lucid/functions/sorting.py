@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lucid import return_types
+from lucid.choices import check_flag
 from lucid.functions.arguments import axis_of, integer, tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.naming import numpy_names
@@ -24,9 +25,10 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
         input: a tensor of any dtype.
         dim: the axis to sort along. Default: -1.
         descending: whether the greatest come first. Default: False.
-        stable: PyTorch's; sorting is stable all the same. Default: False.
+        stable: True or False; sorting is stable with either. Default: False.
 
     Raises:
+        ArgumentError: `stable` is no bool.
         IndexOutOfRangeError: there is no such axis.
 
     Example:
@@ -35,6 +37,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
         tensor([1, 2, 0])
     """
     x = tensor_of(input, "argsort")
+    check_flag(stable, "stable", "argsort", or_none=True)
     axis = axis_of(dim, x.ndim, "argsort")
     if not x.ndim:
         return constant(0, i64)
@@ -53,9 +56,10 @@ def sort(
         input: a tensor of any dtype.
         dim: the axis to sort along. Default: -1.
         descending: whether the greatest come first. Default: False.
-        stable: PyTorch's; sorting is stable all the same. Default: False.
+        stable: True or False; sorting is stable with either. Default: False.
 
     Raises:
+        ArgumentError: `stable` is no bool.
         IndexOutOfRangeError: there is no such axis.
 
     Example:
@@ -102,9 +106,10 @@ def topk(
         k: how many, from 0 to the size of the axis.
         dim: the axis to look along. Default: -1.
         largest: whether the greatest are wanted, else the smallest. Default: True.
-        sorted: PyTorch's; they are in order all the same. Default: True.
+        sorted: True or False; they are in order with either. Default: True.
 
     Raises:
+        ArgumentError: `sorted` is no bool.
         OptionError: `k` is negative or more than there are.
         IndexOutOfRangeError: there is no such axis.
 
@@ -116,6 +121,7 @@ def topk(
         indices=tensor([2, 0]))
     """
     x = tensor_of(input, "topk")
+    check_flag(sorted, "sorted", "topk")
     axis = axis_of(dim, x.ndim, "topk")
     size = x._type.shape[axis] if x.ndim else 1
     count = integer(k, "topk", "k")

@@ -15,7 +15,9 @@ from types import FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
 from lucid.ir import environment
+from lucid.ir.errors import ArgumentError
 from lucid.ir.location import LIBRARY
+from lucid.ir.misfits import is_misfit, misfit
 from lucid.ir.whose_code import is_users_file
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,12 +67,20 @@ def _users(entry: TracebackType | None) -> TracebackType | None:
 
 
 def edge(function: F) -> F:
-    """The function as users call it: what leaves it has the traceback that they are to see."""
+    """The function as users call it: what leaves it has the traceback that they are to see.
+
+    Of a call that doesn't fit its parameters the error says what was meant.
+    """
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                if is_misfit(error) and (wrong := misfit(function, args, kwargs, _named(function))):
+                    raise ArgumentError(wrong) from None
+                raise
         except Exception as error:
             leave(error)
             raise
@@ -84,6 +94,12 @@ def edge(function: F) -> F:
             raise
 
     return cast(F, generated if inspect.isgeneratorfunction(function) else called)
+
+
+def _named(function: Callable[..., Any]) -> str:
+    """Its name, after its class's; of a constructor the class's alone."""
+    parts = function.__qualname__.rpartition("<locals>.")[2].split(".")
+    return ".".join(parts[-2:]).removesuffix(".__init__")
 
 
 _edge = functools.cache(edge)  # of one function, one: others compare what they find by identity

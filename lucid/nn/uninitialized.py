@@ -89,7 +89,6 @@ class UninitializedParameter(Uninitialized, Parameter):
     """A parameter whose shape the first input of its module tells; `materialize` gives it one.
 
     Args:
-        data: not looked at.
         requires_grad: whether it is trained. Default: True.
         device: the CPU; for PyTorch's sake.
         dtype: of the parameters. None is the default dtype.
@@ -107,7 +106,6 @@ class UninitializedParameter(Uninitialized, Parameter):
 
     def __new__(
         cls,
-        data: None = None,
         requires_grad: bool = True,
         *,
         device: object = None,
@@ -118,7 +116,6 @@ class UninitializedParameter(Uninitialized, Parameter):
 
     def __init__(
         self,
-        data: None = None,
         requires_grad: bool = True,
         *,
         device: object = None,

@@ -10,6 +10,7 @@ from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
+    check_implementation,
     check_nonnegative,
     step_count,
     zeros_like,
@@ -29,12 +30,10 @@ class Adadelta(Optimizer):
         rho: how much of both means stays at each step. Default: 0.9.
         eps: keeps the division finite. Default: 1e-06.
         weight_decay: param times this is added to the gradient. Default: 0.0.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
-        maximize: go up. `foreach`, `capturable`, `differentiable` choose an implementation in
-            PyTorch and nothing here. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
+        foreach: True, False or None; the update is the same.
+        capturable: True or False; the update is the same. Default: False.
+        maximize: go up. Default: False.
+        differentiable: False: an update has no history. Default: False.
 
     Raises:
         OptionError: `rho` is outside of [0, 1].
@@ -74,6 +73,12 @@ class Adadelta(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
         }
+        check_implementation(
+            type(self).__name__,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

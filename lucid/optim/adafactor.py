@@ -14,6 +14,7 @@ from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
+    check_implementation,
     check_nonnegative,
     step_count,
     zeros_like,
@@ -38,9 +39,9 @@ class Adafactor(Optimizer):
         beta2_decay: how the mean of squares forgets: 1 - step ** beta2_decay. Default: -0.8.
         eps: the least square, and the least size of a parameter. Default: (None, 0.001).
         d: steps are shortened to this root mean square. Default: 1.0.
-        weight_decay: decoupled. `foreach` chooses an implementation in PyTorch and nothing here.
+        weight_decay: decoupled.
             Default: 0.0.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the update is the same.
         maximize: go up instead of down. Default: False.
 
     Raises:
@@ -86,6 +87,7 @@ class Adafactor(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
         }
+        check_implementation(type(self).__name__, foreach=foreach)
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

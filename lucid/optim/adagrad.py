@@ -8,7 +8,14 @@ import numpy as np
 
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
-from lucid.optim.optimizer import Maker, Optimizer, Params, check_nonnegative, step_count
+from lucid.optim.optimizer import (
+    Maker,
+    Optimizer,
+    Params,
+    check_implementation,
+    check_nonnegative,
+    step_count,
+)
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -27,12 +34,10 @@ class Adagrad(Optimizer):
         weight_decay: param times this is added to the gradient. Default: 0.0.
         initial_accumulator_value: what the sum begins with. Default: 0.0.
         eps: keeps the division finite. Default: 1e-10.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
-        maximize: go up. `foreach`, `differentiable`, `fused` choose an implementation in PyTorch
-            and nothing here. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
-        fused: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the update is the same.
+        maximize: go up. Default: False.
+        differentiable: False: an update has no history. Default: False.
+        fused: True, False or None; the update is the same.
 
     Example:
         >>> import lucid
@@ -71,6 +76,9 @@ class Adagrad(Optimizer):
             "initial_accumulator_value": initial_accumulator_value,
             "maximize": maximize,
         }
+        check_implementation(
+            type(self).__name__, foreach=foreach, fused=fused, differentiable=differentiable
+        )
         super().__init__(params, defaults)
         for group in self.param_groups:
             for parameter in group["params"]:

@@ -12,6 +12,7 @@ from lucid.optim.optimizer import (
     Optimizer,
     Params,
     check_betas,
+    check_implementation,
     check_nonnegative,
     step_count,
     zeros_like,
@@ -34,13 +35,11 @@ class Adam(Optimizer):
         weight_decay: param times this is added to the gradient, or, decoupled, scales the
             parameter. Default: 0.0.
         amsgrad: v is the largest so far. Default: False.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
-        maximize: go up. `foreach`, `fused`, `capturable`, `differentiable` choose an implementation
-            in PyTorch and nothing here. Default: False.
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
-        fused: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the update is the same.
+        maximize: go up. Default: False.
+        capturable: True or False; the update is the same. Default: False.
+        differentiable: False: an update has no history. Default: False.
+        fused: True, False or None; the update is the same.
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
             False.
 
@@ -83,6 +82,13 @@ class Adam(Optimizer):
             "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
+        check_implementation(
+            type(self).__name__,
+            foreach=foreach,
+            fused=fused,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
@@ -131,11 +137,10 @@ class AdamW(Adam):
         weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.01.
         amsgrad: divide by the greatest second moment so far. Default: False.
         maximize: go up instead of down. Default: False.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
-        fused: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the update is the same.
+        capturable: True or False; the update is the same. Default: False.
+        differentiable: False: an update has no history. Default: False.
+        fused: True, False or None; the update is the same.
 
     Example:
         >>> import lucid
@@ -169,6 +174,10 @@ class AdamW(Adam):
             eps,
             weight_decay,
             amsgrad,
+            foreach=foreach,
             maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
             decoupled_weight_decay=True,
         )

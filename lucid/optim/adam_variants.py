@@ -12,6 +12,7 @@ from lucid.optim.optimizer import (
     Optimizer,
     Params,
     check_betas,
+    check_implementation,
     check_nonnegative,
     ones,
     step_count,
@@ -52,8 +53,6 @@ def _decayed(
 class Adamax(Optimizer):
     """Adam whose second moment is a decaying maximum of |gradient|.
 
-    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
-
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, section 7.
 
     Args:
@@ -62,11 +61,10 @@ class Adamax(Optimizer):
         betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
         eps: keeps the division finite. Default: 1e-08.
         weight_decay: param times this is added to the gradient. Default: 0.0.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the update is the same.
         maximize: go up instead of down. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        differentiable: False: an update has no history. Default: False.
+        capturable: True or False; the update is the same. Default: False.
 
     Example:
         >>> import lucid
@@ -91,6 +89,12 @@ class Adamax(Optimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
+        check_implementation(
+            type(self).__name__,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
         super().__init__(params, _defaults(lr, betas, eps, weight_decay, maximize))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
@@ -110,8 +114,6 @@ class Adamax(Optimizer):
 class NAdam(Optimizer):
     """Adam with Nesterov momentum, whose rate rises by the schedule of `momentum_decay`.
 
-    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
-
     Reference: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
 
     Args:
@@ -123,11 +125,10 @@ class NAdam(Optimizer):
         momentum_decay: how its schedule rises. Default: 0.004.
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
             False.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the update is the same.
         maximize: go up instead of down. Default: False.
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
+        capturable: True or False; the update is the same. Default: False.
+        differentiable: False: an update has no history. Default: False.
 
     Example:
         >>> import lucid
@@ -158,6 +159,12 @@ class NAdam(Optimizer):
         defaults = _defaults(lr, betas, eps, weight_decay, maximize)
         defaults["momentum_decay"] = momentum_decay
         defaults["decoupled_weight_decay"] = decoupled_weight_decay
+        check_implementation(
+            type(self).__name__,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
@@ -191,8 +198,6 @@ class NAdam(Optimizer):
 class RAdam(Optimizer):
     """Adam that leaves its second moment out until its variance is bounded, and rectifies it then.
 
-    `foreach`, `capturable`, `differentiable` choose an implementation in PyTorch and nothing here.
-
     Reference: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2020.
 
     Args:
@@ -203,11 +208,10 @@ class RAdam(Optimizer):
         weight_decay: param times this is added to the gradient. Default: 0.0.
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
             False.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the update is the same.
         maximize: go up instead of down. Default: False.
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
+        capturable: True or False; the update is the same. Default: False.
+        differentiable: False: an update has no history. Default: False.
 
     Example:
         >>> import lucid
@@ -235,6 +239,12 @@ class RAdam(Optimizer):
     ) -> None:
         defaults = _defaults(lr, betas, eps, weight_decay, maximize)
         defaults["decoupled_weight_decay"] = decoupled_weight_decay
+        check_implementation(
+            type(self).__name__,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

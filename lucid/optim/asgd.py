@@ -13,6 +13,7 @@ from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
+    check_implementation,
     check_nonnegative,
     ones,
     step_count,
@@ -35,12 +36,10 @@ class ASGD(Optimizer):
         alpha: the power of the rate's fall. Default: 0.75.
         t0: from which step on the mean is taken. Default: 1000000.0.
         weight_decay: param times this is added to the gradient. Default: 0.0.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
-        maximize: go up. `foreach`, `capturable`, `differentiable` choose an implementation in
-            PyTorch and nothing here. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
+        foreach: True, False or None; the update is the same.
+        maximize: go up. Default: False.
+        differentiable: False: an update has no history. Default: False.
+        capturable: True or False; the update is the same. Default: False.
 
     Example:
         >>> import lucid
@@ -75,6 +74,12 @@ class ASGD(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
         }
+        check_implementation(
+            type(self).__name__,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

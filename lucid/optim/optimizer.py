@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.modes import enable_grad, no_grad
+from lucid.choices import check_flags, refuse
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
@@ -28,6 +30,10 @@ from lucid.tensor.writing import write_
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Closure = Callable[[], Any]
 Maker = Callable[[Tensor], Tensor]
+
+
+_ALIKE = 0.85  # from here on two names are one and a slip of it, by difflib's ratio
+_FLAGS = ("foreach", "fused", "capturable", "differentiable")  # see `check_implementation`
 
 
 class Optimizer(Hooked):
@@ -111,8 +117,10 @@ class Optimizer(Hooked):
             param_group: a dict with "params", and what differs from the defaults.
 
         Raises:
-            ArgumentError: it is no dict, or a parameter no tensor.
-            OptionError: a parameter is no leaf, or another group has it.
+            ArgumentError: it is no dict, a parameter no tensor, or a name nearly that of a
+                hyper-parameter; other names are the program's own.
+            OptionError: a parameter is no leaf, or another group has it; an implementation that
+                there isn't.
 
         Example:
             >>> import lucid
@@ -127,6 +135,13 @@ class Optimizer(Hooked):
         _spread(values)
         for parameter in values["params"]:
             _check_parameter(parameter)
+        flags = {key for key in _FLAGS if key in values and key not in self.defaults}
+        check_implementation(type(self).__name__, **{key: values[key] for key in flags})
+        for key in values.keys() - self.defaults.keys() - flags:
+            if meant := difflib.get_close_matches(key, self.defaults, 1, _ALIKE):
+                raise ArgumentError(
+                    f"{type(self).__name__}: a group has no {key!r}\nhint: did you mean {meant[0]}?"
+                )
         for key, default in self.defaults.items():
             values.setdefault(key, default)
         known = {id(p) for group in self.param_groups for p in group.raw("params")}
@@ -476,6 +491,19 @@ def check_betas(betas: Any) -> None:
             raise OptionError(f"Invalid beta parameter at index {position}: {beta}")
     if len(betas) != 2:
         raise OptionError(f"betas must be two numbers, not {tuple(betas)}")
+
+
+def check_implementation(name: str, differentiable: bool = False, **flags: bool | None) -> None:
+    """Check the flags that choose an implementation in PyTorch: here all make the same update.
+
+    Raises `ArgumentError` for what is no bool, `OptionError` for what is a choice of two, and for
+    an update that has a history.
+    """
+    check_flags(name, **flags)
+    because = "an update has no history\nhint: write the update with lucid.func.grad"
+    refuse(differentiable, "differentiable", name, because)
+    if flags.get("fused") and flags.get("foreach"):
+        raise OptionError(f"{name}: `fused` and `foreach` cannot be `True` together.")
 
 
 def check_nonnegative(name: str, value: Any) -> None:

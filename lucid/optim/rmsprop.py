@@ -9,6 +9,7 @@ from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
+    check_implementation,
     check_nonnegative,
     step_count,
     zeros_like,
@@ -31,12 +32,10 @@ class RMSprop(Optimizer):
         weight_decay: param times this is added to the gradient. Default: 0.0.
         momentum: the quotient is summed with this decay. Default: 0.0.
         centered: v less the square of the gradient's running mean. Default: False.
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
-        maximize: go up. `foreach`, `capturable`, `differentiable` choose an implementation in
-            PyTorch and nothing here. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
+        capturable: True or False; the update is the same. Default: False.
+        foreach: True, False or None; the update is the same.
+        maximize: go up. Default: False.
+        differentiable: False: an update has no history. Default: False.
 
     Example:
         >>> import lucid
@@ -76,6 +75,12 @@ class RMSprop(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
         }
+        check_implementation(
+            type(self).__name__,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

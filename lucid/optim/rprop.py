@@ -13,6 +13,7 @@ from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
+    check_implementation,
     check_nonnegative,
     step_count,
     zeros_like,
@@ -33,14 +34,12 @@ class Rprop(Optimizer):
         lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
         etas: what the step is multiplied with when the sign has changed, and when it hasn't; after
             a change the element waits once. Default: (0.5, 1.2).
-        step_sizes: the limits of a step, which starts as `lr`. `foreach`, `capturable`,
-            `differentiable` choose an implementation in PyTorch and nothing here. Default: (1e-06,
+        step_sizes: the limits of a step, which starts as `lr`. Default: (1e-06,
             50.0).
-        capturable: accepted for PyTorch's sake, where it chooses an implementation. Default: False.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        capturable: True or False; the update is the same. Default: False.
+        foreach: True, False or None; the update is the same.
         maximize: go up instead of down. Default: False.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
+        differentiable: False: an update has no history. Default: False.
 
     Raises:
         OptionError: `etas` aren't below and above 1.
@@ -76,6 +75,12 @@ class Rprop(Optimizer):
             "step_sizes": tuple(map(float, step_sizes)),
             "maximize": maximize,
         }
+        check_implementation(
+            type(self).__name__,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

@@ -9,7 +9,14 @@ import numpy as np
 import lucid
 from lucid.ir.errors import OptionError
 from lucid.optim.groups import ParamGroup
-from lucid.optim.optimizer import Maker, Optimizer, Params, check_nonnegative, zeros_like
+from lucid.optim.optimizer import (
+    Maker,
+    Optimizer,
+    Params,
+    check_implementation,
+    check_nonnegative,
+    zeros_like,
+)
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -29,12 +36,10 @@ class SGD(Optimizer):
             0.0.
         weight_decay: param times this is added to the gradient. Default: 0.0.
         nesterov: v is the gradient plus momentum times the sum. Default: False.
-        maximize: go up. `foreach`, `fused`, `differentiable` choose an implementation in PyTorch
-            and nothing here. Default: False.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
-        differentiable: accepted for PyTorch's sake, where it chooses an implementation. Default:
-            False.
-        fused: accepted for PyTorch's sake, where it chooses an implementation.
+        maximize: go up. Default: False.
+        foreach: True, False or None; the update is the same.
+        differentiable: False: an update has no history. Default: False.
+        fused: True, False or None; the update is the same.
 
     Raises:
         OptionError: `nesterov` without momentum, or with dampening.
@@ -76,6 +81,9 @@ class SGD(Optimizer):
             "nesterov": nesterov,
             "maximize": maximize,
         }
+        check_implementation(
+            type(self).__name__, foreach=foreach, fused=fused, differentiable=differentiable
+        )
         super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

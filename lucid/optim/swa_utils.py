@@ -13,6 +13,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.device import check_device
 from lucid.ir import frames
 from lucid.ir.errors import OptionError
 from lucid.nn.modules.batchnorm import _BatchNorm
@@ -196,7 +197,10 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
     Args:
         loader: batches; one that is a list or tuple is read for its first element.
         model: whose batch norms are meant; without any nothing happens.
-        device: ignored, as there is one only. Default: None.
+        device: the CPU or None. Default: None.
+
+    Raises:
+        OptionError: another device.
 
     Example:
         >>> import lucid
@@ -206,6 +210,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
         >>> model.running_mean
         tensor([4.])
     """
+    check_device(device, "update_bn")
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not layers:
         return

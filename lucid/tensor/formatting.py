@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.choices import check_flag, check_kind
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType, bool_, i64
@@ -74,6 +75,7 @@ def set_printoptions(
 
     Raises:
         OptionError: another `profile`.
+        ArgumentError: a value of another type.
 
     Example:
         >>> import lucid
@@ -97,6 +99,9 @@ def set_printoptions(
         "edgeitems": edgeitems,
         "linewidth": linewidth,
     }
+    for name, value in given.items():
+        check_kind(value, int, name, "set_printoptions")
+    check_flag(sci_mode, "sci_mode", "set_printoptions", or_none=True)
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _Current.options = replace(options, sci_mode=sci_mode, **changed)
 

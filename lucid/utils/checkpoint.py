@@ -18,6 +18,7 @@ from lucid.autograd.hooks import SavedTensorHooks, saving_with
 from lucid.autograd.host_world import EagerThread
 from lucid.autograd.node import Edge, Node, sequence_numbers
 from lucid.autograd.saved import Place, SavedTensor, copy_of, with_history
+from lucid.choices import check_flag
 from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
@@ -80,15 +81,15 @@ def checkpoint(
     Args:
         function: the block: a function or Module.
         *args, **kwargs: what it is called with; `kwargs` without the names below.
-        use_reentrant: makes no difference: all works as with False in PyTorch. Default: None.
+        use_reentrant: True, False or None; all works as with False in PyTorch. Default: None.
         context_fn: gives two contexts, for the call and for its repetition; a compiled step that
             has one runs op by op. Default: `noop_context_fn`.
         determinism_check: "none" to let the repetition save tensors of other shapes or dtypes.
             Default: "default".
-        preserve_rng_state: makes no difference: random numbers are always the same. Default: True.
+        preserve_rng_state: True or False; random numbers are always the same. Default: True.
 
     Raises:
-        ArgumentError: `function` can't be called.
+        ArgumentError: `function` can't be called, or a flag is no bool.
         OptionError: another `determinism_check`.
         CheckpointError: in the backward, when the repetition saves other tensors.
 
@@ -107,6 +108,8 @@ def checkpoint(
             "checkpoint: determinism_check should be one of ['default', 'none'], "
             f"but got {determinism_check}"
         )
+    check_flag(use_reentrant, "use_reentrant", "checkpoint", or_none=True)
+    check_flag(preserve_rng_state, "preserve_rng_state", "checkpoint")
     call = partial(function, *args, **kwargs)
     if not context.grad_enabled or context.levels:
         return call()
@@ -137,8 +140,8 @@ def checkpoint_sequential(
         functions: a list, or a Sequential.
         segments: how many.
         input: of the first function.
-        use_reentrant: accepted for PyTorch's sake.
-        preserve_rng_state: draw the same random numbers again. Default: True.
+        use_reentrant: as of `checkpoint`. Default: None.
+        preserve_rng_state: as of `checkpoint`. Default: True.
 
     Raises:
         OptionError: fewer functions than segments.
@@ -160,7 +163,12 @@ def checkpoint_sequential(
     size = len(layers) // segments
     last = size * (segments - 1)
     for start in range(0, last, size):
-        input = checkpoint(partial(_chain, layers[start : start + size]), input)
+        input = checkpoint(
+            partial(_chain, layers[start : start + size]),
+            input,
+            use_reentrant=use_reentrant,
+            preserve_rng_state=preserve_rng_state,
+        )
     return _chain(layers[last:], input)
 
 

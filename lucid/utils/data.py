@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import bisect
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate, islice
+from multiprocessing import get_all_start_methods
+from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy as np
 
 import lucid
+from lucid.choices import check_choice, check_flag, check_flags, check_kind
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.random import Generator
@@ -243,15 +249,64 @@ def random_split(
     return [Subset(dataset, order[i:j]) for i, j in zip(starts, ends, strict=True)]
 
 
-def get_worker_info() -> None:
-    """None: all data is loaded by the thread that asks for it, never by a worker.
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What loads samples for a `DataLoader` with workers: this process, as the only one.
+
+    Attributes:
+        id: its number, 0.
+        num_workers: how many there are, 1.
+        seed: of lucid's generator when the loader began.
+        dataset: the loader's.
+
+    Example:
+        >>> from lucid.utils import data
+        >>> data.WorkerInfo(0, 1, 5, "abc").dataset
+        'abc'
+    """
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+class _Working(threading.local):
+    """What a thread is loading for."""
+
+    info: WorkerInfo | None = None
+
+
+_working = _Working()
+
+
+@contextmanager
+def _working_as(info: WorkerInfo) -> Iterator[None]:
+    before, _working.info = _working.info, info
+    try:
+        yield
+    finally:
+        _working.info = before
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Return what loads samples now, where a `DataLoader` was asked for workers; None elsewhere.
+
+    Datasets that share their samples among workers ask it; the only worker gets all of them.
 
     Example:
         >>> import lucid
         >>> from lucid.utils import data
         >>> print(data.get_worker_info())
         None
+        >>> class Count(data.IterableDataset):
+        ...     def __iter__(self):
+        ...         info = data.get_worker_info()
+        ...         return iter(range(info.id, 4, info.num_workers))
+        >>> [batch.tolist() for batch in data.DataLoader(Count(), batch_size=2, num_workers=3)]
+        [[0, 1], [2, 3]]
     """
+    return _working.info
 
 
 def default_convert(data: Any) -> Any:
@@ -513,11 +568,60 @@ class BatchSampler(Sampler):
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
 
+_END = object()
+
+
+def _check_workers(
+    num_workers: Any, timeout: Any, context: Any, prefetch_factor: Any, is_persistent: Any
+) -> None:
+    """Raise for options that workers haven't, or of which there would have to be some."""
+    if isinstance(num_workers, bool) or not isinstance(num_workers, (int, np.integer)):
+        raise ArgumentError(f"DataLoader: num_workers must be an int, not {num_workers!r}")
+    if num_workers < 0:
+        raise OptionError("num_workers option should be non-negative")
+    if not isinstance(timeout, (int, float)):
+        raise ArgumentError(f"DataLoader: timeout must be a number, not {timeout!r}")
+    if timeout < 0:
+        raise OptionError("timeout option should be non-negative")
+    check_flag(is_persistent, "persistent_workers", "DataLoader")
+    check_kind(prefetch_factor, int, "prefetch_factor", "DataLoader")
+    check_kind(context, (str, BaseContext), "multiprocessing_context", "DataLoader")
+    if isinstance(context, str):
+        check_choice(context, "multiprocessing_context", "DataLoader", get_all_start_methods())
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise OptionError("prefetch_factor option should be non-negative")
+    asked = [
+        name
+        for name, is_asked in (
+            ("persistent_workers", is_persistent),
+            ("prefetch_factor", prefetch_factor is not None),
+            ("multiprocessing_context", context is not None),
+        )
+        if is_asked
+    ]
+    if asked and not num_workers:
+        raise OptionError(f"{asked[0]} option needs num_workers > 0")
+
+
+def _check_order(dataset: Any, sampler: Any, batch_sampler: Any, shuffle: bool) -> None:
+    """Raise where two things say the order of the samples."""
+    if isinstance(dataset, IterableDataset):
+        given = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
+        for name, value in given.items():
+            if value is not None and value is not False:
+                raise OptionError(
+                    f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
+                    f"{name}={value}"
+                )
+    if sampler is not None and shuffle:
+        raise OptionError("sampler option is mutually exclusive with shuffle")
+
+
 class DataLoader:
     """Batches of a dataset's samples.
 
-    A last batch that is shorter is a new size for a compiled step. This process loads all samples;
-    where PyTorch has workers and pinned memory the options are accepted.
+    A last batch that is shorter is a new size for a compiled step. This process loads all samples,
+    where they are asked for: it is the only worker, number 0, however many are wanted.
 
     Args:
         dataset: with length and index, or one to iterate over.
@@ -525,22 +629,26 @@ class DataLoader:
         shuffle: in a new random order each time. Default: False.
         sampler: says the order; not beside `shuffle`.
         batch_sampler: says whole batches; not beside the others.
-        num_workers: accepted for PyTorch's sake; samples are loaded where they are asked for.
-            Default: 0.
-        collate_fn: makes a batch of a list of samples. None is `default_collate`.
-        pin_memory: accepted for PyTorch's sake. Default: False.
+        num_workers: 0 or more; above 0 `worker_init_fn` is called, and `get_worker_info` tells of
+            the only worker that there is. Default: 0.
+        collate_fn: makes a batch of a list of samples, or of a single sample what is given. None is
+            `default_collate`, for single samples `default_convert`.
+        pin_memory: True or False; no GPU reads the memory. Default: False.
         drop_last: leave a last, shorter batch out. Default: False.
-        timeout: accepted for PyTorch's sake. Default: 0.
-        worker_init_fn: accepted for PyTorch's sake.
-        multiprocessing_context: accepted for PyTorch's sake.
+        timeout: seconds to wait for a worker, 0 or more; none is ever waited for. Default: 0.
+        worker_init_fn: called with 0 before the first sample of each iteration is loaded, where
+            there are workers.
+        multiprocessing_context: how processes would be started; None, or, with workers, a name or a
+            context of `multiprocessing`'s.
         generator: where random numbers come from. None is lucid's own.
-        prefetch_factor: accepted for PyTorch's sake.
-        persistent_workers: accepted for PyTorch's sake. Default: False.
-        pin_memory_device: accepted for PyTorch's sake. Default: ''.
+        prefetch_factor: how many batches workers would load ahead; None, or, with workers, an int.
+        persistent_workers: call `worker_init_fn` for the first iteration alone; only with workers.
+            Default: False.
+        pin_memory_device: a device's name; no memory is pinned. Default: ''.
 
     Raises:
-        OptionError: options that exclude each other, a `batch_size` below 1, or a negative
-            `num_workers`.
+        OptionError: options that exclude each other, or one that isn't in its range.
+        ArgumentError: an argument of another type.
 
     Example:
         >>> import lucid
@@ -555,7 +663,7 @@ class DataLoader:
         self,
         dataset: Any,
         batch_size: int | None = 1,
-        shuffle: bool = False,
+        shuffle: bool | None = None,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Sequence[int]] | None = None,
         num_workers: int = 0,
@@ -571,22 +679,44 @@ class DataLoader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
     ) -> None:
-        if num_workers < 0:
-            raise OptionError("num_workers option should be non-negative")
-        if sampler is not None and shuffle:
-            raise OptionError("sampler option is mutually exclusive with shuffle")
+        check_flags("DataLoader", shuffle=shuffle, drop_last=drop_last)
+        check_kind(generator, Generator, "generator", "DataLoader")
+        for name, function in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):
+            if function is not None and not callable(function):
+                raise ArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
+        _check_workers(
+            num_workers, timeout, multiprocessing_context, prefetch_factor, persistent_workers
+        )
+        check_flag(pin_memory, "pin_memory", "DataLoader")
+        check_kind(pin_memory_device, str, "pin_memory_device", "DataLoader")
+        _check_order(dataset, sampler, batch_sampler, bool(shuffle))
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler or drop_last):
+            raise OptionError(
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and "
+                "drop_last"
+            )
+        if batch_size is None and drop_last:
+            raise OptionError(
+                "batch_size=None option disables auto-batching and is mutually exclusive with "
+                "drop_last"
+            )
         if batch_size is not None:
             _require_batch_size(batch_size)
+        is_single = batch_size is None and batch_sampler is None
         self.dataset = dataset
         self.batch_size = batch_size
-        self.shuffle = shuffle
+        self.shuffle = bool(shuffle)
         self.sampler = sampler
         self.batch_sampler = batch_sampler
-        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        default = default_convert if is_single else default_collate
+        self.collate_fn = default if collate_fn is None else collate_fn
         self.drop_last = drop_last
         self.generator = generator
         self.num_workers = num_workers
         self.pin_memory = pin_memory
+        self.worker_init_fn = worker_init_fn
+        self.persistent_workers = persistent_workers
+        self._has_begun = False
 
     def _order(self) -> Iterable[int]:
         if self.sampler is not None:
@@ -606,14 +736,33 @@ class DataLoader:
                 yield group
 
     def __iter__(self) -> Iterator[Any]:
+        if self.num_workers:
+            yield from self._batches_of_worker()
+        else:
+            yield from self._batches()
+
+    def _batches_of_worker(self) -> Iterator[Any]:
+        info = WorkerInfo(0, 1, lucid.initial_seed(), self.dataset)
+        if self.worker_init_fn is not None and not (self.persistent_workers and self._has_begun):
+            with _working_as(info):
+                self.worker_init_fn(info.id)
+        self._has_begun = True
+        batches = self._batches()
+        while True:
+            with _working_as(info):
+                batch = next(batches, _END)
+            if batch is _END:
+                return
+            yield batch
+
+    def _batches(self) -> Iterator[Any]:
         if isinstance(self.dataset, IterableDataset):
             samples: Iterable[Any] = self.dataset
-            yield from (
-                samples if self.batch_size is None else map(self.collate_fn, self._groups(samples))
-            )
+            parts = samples if self.batch_size is None else self._groups(samples)
+            yield from map(self.collate_fn, parts)
             return
         if self.batch_sampler is None and self.batch_size is None:
-            yield from (self.dataset[index] for index in self._order())
+            yield from (self.collate_fn(self.dataset[index]) for index in self._order())
             return
         groups = self._groups(self._order()) if self.batch_sampler is None else self.batch_sampler
         whole_rows = isinstance(self.dataset, TensorDataset) and self.collate_fn is default_collate

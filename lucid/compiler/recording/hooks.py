@@ -44,6 +44,11 @@ def running_trace() -> weakref.ref[Recorder] | None:
     return None if running.recorder is None else weakref.ref(running.recorder)
 
 
+def remembered() -> dict[Any, Any] | None:
+    """Where values are kept by owner until the end of the running trace; None: none runs."""
+    return None if running.recorder is None else running.recorder.remembered
+
+
 def run_op_by_op(reason: str) -> None:
     """Give the running trace up: what the call does makes sense op by op only."""
     recorder = running.recorder

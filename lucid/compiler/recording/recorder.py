@@ -64,6 +64,7 @@ class Recorder(TracedMemory):
         bound: entries of an optimizer's dicts that the step has set.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         scopes: names of the modules and functions of the library's that run.
+        remembered: what the library keeps of values until the end of the trace, by owner.
         functions: the calls of custom Functions, where they are kept for who verifies them.
     """
 
@@ -84,6 +85,7 @@ class Recorder(TracedMemory):
         self.bound: set[tuple[int, object]] = set()
         self.ctx_change: str | None = None
         self.scopes: list[str] = []
+        self.remembered: dict[Any, Any] = {}
         self.functions: list[FunctionCall] | None = None
         self._region: Region | None = None
         self._deriving: Node | None = None

@@ -323,6 +323,7 @@ def _strides_of(cell: Cell) -> Strides | None:
 def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) -> None:
     """Raise when a traced tensor is still held by somebody."""
     recorder.forget_arguments()
+    recorder.remembered.clear()
     references = [*handles, *recorder.made]
     if _alive(references):
         gc.collect()

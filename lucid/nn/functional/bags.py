@@ -9,7 +9,12 @@ from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.quantiles import searchsorted
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
-from lucid.nn.functional.embedding import rows_of
+from lucid.nn.functional.embedding import (
+    check_rows,
+    refuse_gradients,
+    rows_of,
+    shorten_rows,
+)
 from lucid.tensor.tensor import Tensor
 
 _MODES = ("sum", "mean", "max")
@@ -34,11 +39,12 @@ def embedding_bag(
         input: (bags, n), or a vector with `offsets`.
         weight: the table of rows, (rows, size).
         offsets: where in the vector each bag begins, (bags,).
-        max_norm: rows that are looked up are shortened to this norm, in place; None for no bound.
+        max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
+            in place and without a gradient; None for no bound.
         norm_type: of which order that norm is. Default: 2.0.
-        scale_grad_by_freq: divide a row's gradient by how often it was looked up. Default: False.
+        scale_grad_by_freq: False; gradients are never divided by how often a row was looked up.
         mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
-        sparse: accepted for PyTorch's sake; gradients are dense. Default: False.
+        sparse: False; gradients are dense.
         per_sample_weights: factors of input's shape, for mode "sum".
         include_last_offset: the last offset is the end of the last bag. Default: False.
         padding_idx: the row that counts nothing; None for none.
@@ -62,12 +68,12 @@ def embedding_bag(
         raise ArgumentError(
             f"embedding_bag: takes a matrix of bags, or a vector and offsets, not {input._type}"
         )
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise OptionError(
-            "embedding_bag: max_norm, scale_grad_by_freq and sparse are not supported"
-        )
+    refuse_gradients("embedding_bag", scale_grad_by_freq, sparse)
     if offsets is not None:
         _check_offsets(input, offsets)
+    if max_norm is not None:
+        check_rows("embedding_bag", input, weight)
+        shorten_rows(weight, input, max_norm, norm_type)
     rows = rows_of("embedding_bag", input, weight, padding_idx)
     counts = lucid.ones_like(rows.detach()[..., :1])
     if padding_idx is not None:

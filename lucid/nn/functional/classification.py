@@ -12,7 +12,7 @@ from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.softmax import log_softmax
 from lucid.ir import ops
-from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import i64, u8
 from lucid.nn.functional.calls import apply, where
 from lucid.nn.functional.reduction import check_reduction
@@ -120,8 +120,13 @@ def _index_and_weights(
 ) -> tuple[Tensor, Tensor]:
     """The class of each target, 0 where it is ignored, and its weight.
 
-    Raises `IndexOutOfRangeError`.
+    Raises `IndexOutOfRangeError`, and `ArgumentError` for a bool as `ignore`.
     """
+    if isinstance(ignore, bool):
+        raise ArgumentError(
+            f"{name}: ignore_index must be an int, not {ignore}\n"
+            "hint: name reduction=; size_average and reduce aren't there"
+        )
     classes = input.shape[1]
     index = where(target == ignore, 0, target)
     in_range(

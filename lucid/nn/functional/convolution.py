@@ -21,6 +21,7 @@ from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import Shape
 from lucid.nn.functional.calls import apply
+from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import (
     Ints,
     Size,
@@ -359,6 +360,9 @@ def _convolve_transposed(
             f"{name}: Given input size per channel: ({times(x.shape[2:])}). Calculated output size "
             f"per channel: ({times(lengths)}). Output size is too small"
         )
+    late = [more // step for more, step in zip(extra, steps, strict=True)]
+    if any(late):  # further windows, of which the input says nothing
+        x = pad(x, [width for more in reversed(late) for width in (0, more)])
     y = apply(ConvolutionInputGradient, x, weight, Geometry(windows, groups, lengths))
     y = _with_bias(name, y, weight, bias)
     return y if had_batch else y.squeeze(0)

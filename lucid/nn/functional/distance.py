@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from lucid.functions.joining import broadcast_tensors
 from lucid.nn.functional.calls import where
 from lucid.tensor.tensor import Tensor
 
@@ -21,6 +22,9 @@ def _norm(x: Tensor, p: float, dim: int) -> Tensor:
     size = x.abs()
     if p == math.inf:
         return size.amax(dim, keepdim=True)
+    if p == 0.0:
+        count: Tensor = (size != 0.0).to(x.dtype).sum(dim, keepdim=True)
+        return count
     if p == 1.0:
         return size.sum(dim, keepdim=True)
     result: Tensor = (size**p).sum(dim, keepdim=True) ** (1.0 / p)
@@ -60,6 +64,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         >>> F.cosine_similarity(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))
         tensor([0.7071])
     """
+    x1, x2 = broadcast_tensors(x1, x2)
     first = x1 / _euclidean(x1, dim).clamp(min=eps)
     second = x2 / _euclidean(x2, dim).clamp(min=eps)
     return (first * second).sum(dim)

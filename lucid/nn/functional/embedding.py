@@ -6,7 +6,9 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.autograd.modes import no_grad
 from lucid.autograd.native import runs_natively
+from lucid.choices import refuse
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.finding import extent, found
@@ -56,20 +58,20 @@ def embedding(
 ) -> Tensor:
     """Rows of `weight` by index: shape (*input.shape, weight.shape[1]).
 
-    Raises `IndexOutOfRangeError` for an index below 0 or past the end, `OptionError` for max_norm,
-    scale_grad_by_freq and sparse, which lucid doesn't have.
+    Raises `IndexOutOfRangeError` for an index below 0 or past the end.
 
     Args:
         input: indices, of any shape.
         weight: the table of rows, (rows, size).
         padding_idx: the row that gets no gradient; negative counts from the end.
-        max_norm: rows that are looked up are shortened to this norm, in place; None for no bound.
+        max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
+            in place and without a gradient; None for no bound.
         norm_type: of which order that norm is. Default: 2.0.
-        scale_grad_by_freq: divide a row's gradient by how often it was looked up. Default: False.
-        sparse: accepted for PyTorch's sake; gradients are dense. Default: False.
+        scale_grad_by_freq: False; gradients are never divided by how often a row was looked up.
+        sparse: False; gradients are dense.
 
     Raises:
-        OptionError: `padding_idx` is outside of the table.
+        OptionError: `padding_idx` is outside of the table; `scale_grad_by_freq` or `sparse`.
 
     Example:
         >>> import lucid
@@ -78,28 +80,53 @@ def embedding(
         tensor([[0., 1.],
                 [4., 5.]])
     """
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise OptionError("embedding: max_norm, scale_grad_by_freq and sparse are not supported")
+    refuse_gradients("embedding", scale_grad_by_freq, sparse)
+    if max_norm is not None:
+        check_rows("embedding", input, weight)
+        shorten_rows(weight, input, max_norm, norm_type)
     return rows_of("embedding", input, weight, padding_idx)
+
+
+def refuse_gradients(name: str, scale_grad_by_freq: bool, sparse: bool) -> None:
+    """Raise `OptionError` for gradients of a table that lucid doesn't compute."""
+    because = "gradients are dense sums"
+    refuse(scale_grad_by_freq, "scale_grad_by_freq", name, because)
+    refuse(sparse, "sparse", name, because)
+
+
+def shorten_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:
+    """Shorten the rows that are looked up to `max_norm`, in place, where they are longer."""
+    with no_grad():
+        is_used = lucid.zeros(weight.shape[0], dtype=lucid.bool)
+        is_used[index.reshape(-1)] = True
+        norms = weight.norm(norm_type, 1, keepdim=True)
+        is_long = is_used.unsqueeze(1) & (norms > max_norm)
+        weight.mul_(where(is_long, max_norm / (norms + 1e-7), 1.0))
+
+
+def check_rows(name: str, index: Tensor, weight: Tensor) -> None:
+    """Raise unless the table has rows of all those numbers."""
+    check_index(name, index)
+    if weight.ndim != 2:
+        raise ShapeError(f"{name}: 'weight' must be 2-D{typed(weight=weight)}")
+    rows = weight.shape[0]
+    in_range(
+        index,
+        0,
+        rows,
+        lambda: (
+            f"{name}: index {{}} is out of range for {rows} rows{typed(input=index, weight=weight)}"
+        ),
+    )
 
 
 def rows_of(name: str, input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
     """As `embedding`, which messages call by another name."""
-    check_index(name, input)
-    if weight.ndim != 2:
-        raise ShapeError(f"{name}: 'weight' must be 2-D{typed(weight=weight)}")
+    check_rows(name, input, weight)
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise OptionError(f"{name}: Padding_idx must be within num_embeddings")
     padding = -1 if padding_idx is None else padding_idx % rows
-    in_range(
-        input,
-        0,
-        rows,
-        lambda: (
-            f"{name}: index {{}} is out of range for {rows} rows{typed(input=input, weight=weight)}"
-        ),
-    )
     return apply(Embedding, weight, input, padding)
 
 

@@ -18,7 +18,9 @@ _SMALLEST_LOG = -100.0  # a loss stays finite for a probability of 0
 _SMALLEST_VARIANCE = 1e-12
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mse_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
     """(input - target)^2, reduced.
 
     Shapes broadcast, with a warning where they differ. The result is a number, but for reduction
@@ -28,6 +30,10 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         input: the tensor, of a float dtype.
         target: what `input` is compared with.
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        weight: factors of the losses, of input's shape, by whose sum a mean divides; None for 1.
+
+    Raises:
+        ShapeError: `weight` has another shape.
 
     Example:
         >>> import lucid
@@ -36,16 +42,18 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         tensor(5.)
     """
     warn_if_broadcast("mse_loss", input, target)
-    return _mse_loss(input, target, reduction)
+    return _mse_loss(input, target, weight, reduction)
 
 
 @composite
-def _mse_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
+def _mse_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     difference = input - target
-    return reduce_loss(difference * difference, reduction)
+    return _weighted("mse_loss", difference * difference, weight, input, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
     """|input - target|, reduced.
 
     Shapes broadcast, with a warning where they differ. The result is a number, but for reduction
@@ -55,6 +63,10 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         input: the tensor, of a float dtype.
         target: what `input` is compared with.
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+        weight: factors of the losses, of input's shape, by whose sum a mean divides; None for 1.
+
+    Raises:
+        ShapeError: `weight` has another shape.
 
     Example:
         >>> import lucid
@@ -63,12 +75,25 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         tensor(2.)
     """
     warn_if_broadcast("l1_loss", input, target)
-    return _l1_loss(input, target, reduction)
+    return _l1_loss(input, target, weight, reduction)
 
 
 @composite
-def _l1_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
-    return reduce_loss((input - target).abs(), reduction)
+def _l1_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    return _weighted("l1_loss", (input - target).abs(), weight, input, reduction)
+
+
+def _weighted(
+    name: str, loss: Tensor, weight: Tensor | None, input: Tensor, reduction: str
+) -> Tensor:
+    if weight is None:
+        return reduce_loss(loss, reduction)
+    if weight.shape != input.shape:
+        raise ShapeError(
+            f"{name}: weight and input must have the same size{typed(input=input, weight=weight)}"
+        )
+    total = reduce_loss(loss * weight, "sum" if reduction == "mean" else reduction)
+    return total / weight.sum() if reduction == "mean" else total
 
 
 def smooth_l1_loss(

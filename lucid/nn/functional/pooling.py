@@ -322,10 +322,9 @@ def max_pool3d(
     return _max_pool(3, input, kernel_size, options, ceil_mode, return_indices)
 
 
-def pool_greatest(rank: int, input: Tensor, sizes: Size) -> Tensor:
+def pool_greatest(rank: int, input: Tensor, sizes: Size, return_indices: bool = False) -> Any:
     """The greatest element of each window of `sizes`, side by side over the last axes."""
-    y: Tensor = _max_pool(rank, input, sizes, (None, 0, 1), False, False)
-    return y
+    return _max_pool(rank, input, sizes, (None, 0, 1), False, return_indices)
 
 
 def avg_pool1d(

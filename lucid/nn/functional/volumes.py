@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+import lucid
 from lucid.ir import ops
 from lucid.nn.functional.pooling import (
     adaptive_sizes,
@@ -22,7 +24,7 @@ from lucid.tensor.tensor import Tensor
 Sizes = int | Sequence[int | None] | None
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor:
+def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The greatest element of each of `output_size` bins along the last axis.
 
     Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
@@ -42,10 +44,10 @@ def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool 
         >>> F.adaptive_max_pool1d(lucid.arange(6.0)[None], 3)
         tensor([[1., 3., 5.]])
     """
-    return _adaptive_max_pool(1, input, output_size)
+    return _adaptive_max_pool(1, input, output_size, return_indices)
 
 
-def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor:
+def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The greatest element of each of `output_size` bins over the last two axes.
 
     Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
@@ -66,10 +68,10 @@ def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool 
         tensor([[[ 5.,  7.],
                  [13., 15.]]])
     """
-    return _adaptive_max_pool(2, input, output_size)
+    return _adaptive_max_pool(2, input, output_size, return_indices)
 
 
-def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Tensor:
+def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The greatest element of each of `output_size` bins over the last three axes.
 
     Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
@@ -89,21 +91,32 @@ def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool 
         >>> F.adaptive_max_pool3d(lucid.arange(8.0).reshape(1, 2, 2, 2), 1)
         tensor([[[[7.]]]])
     """
-    return _adaptive_max_pool(3, input, output_size)
+    return _adaptive_max_pool(3, input, output_size, return_indices)
 
 
-def _adaptive_max_pool(rank: int, input: Tensor, output_size: Sizes) -> Tensor:
+def _adaptive_max_pool(rank: int, input: Tensor, output_size: Sizes, return_indices: bool) -> Any:
     wanted, lengths = adaptive_sizes("max", rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
         sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
-        return pool_greatest(rank, input, sizes)
-    y = input
-    for axis, size, length in zip(range(-rank, 0), wanted, lengths, strict=True):
-        places = from_array(_bins(length, size))
-        spread = ops.take(y, places.reshape(-1), axis=y.ndim + axis)
-        spread = spread.unflatten(axis, tuple(places.shape))
-        y = spread.max(axis).values
-    return y
+        return pool_greatest(rank, input, sizes, return_indices)
+    y, places = input, lucid.arange(math.prod(lengths)).reshape(lengths).expand(input.shape)
+    for axis in range(-1, -rank - 1, -1):  # ties go to the first row, and in it the first column
+        length, size = lengths[axis], wanted[axis]
+        greatest = _spread(y, axis, length, size).max(axis)
+        if return_indices:
+            chosen = _spread(places, axis, length, size).gather(
+                axis, greatest.indices.unsqueeze(axis)
+            )
+            places = chosen.squeeze(axis)
+        y = greatest.values
+    return (y, places) if return_indices else y
+
+
+def _spread(x: Tensor, axis: int, length: int, size: int) -> Tensor:
+    """The elements of each bin of an axis, along a new axis behind it, which then has its name."""
+    bins = from_array(_bins(length, size))
+    spread: Tensor = ops.take(x, bins.reshape(-1), axis=x.ndim + axis)
+    return spread.unflatten(axis, tuple(bins.shape))
 
 
 def _bins(length: int, size: int) -> np.ndarray:

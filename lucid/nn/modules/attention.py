@@ -14,6 +14,7 @@ from lucid.nn import init
 from lucid.nn.functional.attention import scaled_dot_product_attention
 from lucid.nn.functional.dropout import dropout as drop
 from lucid.nn.functional.linear import linear
+from lucid.nn.functional.padding import pad
 from lucid.nn.modules.linear import Linear
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
@@ -34,8 +35,8 @@ class MultiheadAttention(Module):
         num_heads: how many heads there are; divides `embed_dim`.
         dropout: the probability of a weight to be dropped, while training. Default: 0.0.
         bias: whether projections have one. Default: True.
-        add_bias_kv: add a trained key and value to each sequence. Default: False.
-        add_zero_attn: add a key and value of zeros. Default: False.
+        add_bias_kv: add a trained key and value behind each sequence. Default: False.
+        add_zero_attn: add a key and value of zeros behind each. Default: False.
         kdim: features of keys. None is `embed_dim`.
         vdim: features of values. None is `embed_dim`.
         batch_first: sequences are (n, t, features). Default: False.
@@ -57,6 +58,8 @@ class MultiheadAttention(Module):
 
     in_proj_weight: Parameter | None
     in_proj_bias: Parameter | None
+    bias_k: Parameter | None
+    bias_v: Parameter | None
 
     def __init__(
         self,
@@ -76,16 +79,18 @@ class MultiheadAttention(Module):
         check_device(device, type(self).__name__)
         if embed_dim % num_heads:
             raise OptionError("embed_dim must be divisible by num_heads")
-        if add_bias_kv or add_zero_attn:
-            raise OptionError("MultiheadAttention: add_bias_kv and add_zero_attn don't exist here")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.dropout = dropout
         self.batch_first = batch_first
+        self.add_zero_attn = add_zero_attn
         self.head_dim = embed_dim // num_heads
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self._add_projections(bias, dtype)
+        for name in ("bias_k", "bias_v"):
+            added = Parameter(lucid.empty(1, 1, embed_dim, dtype=dtype)) if add_bias_kv else None
+            self.register_parameter(name, added)
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
         self.reset_parameters()
 
@@ -107,6 +112,9 @@ class MultiheadAttention(Module):
             weight = getattr(self, name)
             if weight is not None:
                 init.xavier_uniform_(weight)
+        for added in (self.bias_k, self.bias_v):
+            if added is not None:
+                init.xavier_normal_(added)
         if self.in_proj_bias is not None:
             init.zeros_(self.in_proj_bias)
         if self.out_proj.bias is not None:
@@ -135,6 +143,9 @@ class MultiheadAttention(Module):
         q, k, v = (self._batched(x, single) for x in (query, key, value))
         q, k, v = self._projected(q, k, v)
         mask = self._mask(q, k, key_padding_mask, attn_mask)
+        k, v, added = self._extended(k, v)
+        if mask is not None and added:
+            mask = pad(mask, (0, added))
         p = live_attribute(self, "dropout") if self.training else 0.0
         if need_weights:
             scores = (q * (1.0 / math.sqrt(self.head_dim))) @ k.transpose(-2, -1)
@@ -142,7 +153,7 @@ class MultiheadAttention(Module):
             weights = drop(weights, p, self.training)
             heads = weights @ v
         else:
-            causal = is_causal and key_padding_mask is None
+            causal = is_causal and key_padding_mask is None and not added
             heads = scaled_dot_product_attention(
                 q, k, v, None if causal else mask, p, is_causal=causal
             )
@@ -183,6 +194,20 @@ class MultiheadAttention(Module):
             .transpose(1, 2)
             for x, weight, shift in zip((q, k, v), weights, shifts, strict=True)
         )
+
+    def _extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Keys and values with those that are added behind them, and how many these are."""
+        shape = (k.shape[0], self.num_heads, 1, self.head_dim)
+        keys, values = [k], [v]
+        if self.bias_k is not None and self.bias_v is not None:
+            for parts, added in ((keys, self.bias_k), (values, self.bias_v)):
+                parts.append(added.reshape(1, *shape[1:]).expand(*shape))
+        if self.add_zero_attn:
+            keys.append(lucid.zeros(shape, dtype=k.dtype))
+            values.append(lucid.zeros(shape, dtype=v.dtype))
+        if len(keys) == 1:
+            return k, v, 0
+        return lucid.cat(keys, 2), lucid.cat(values, 2), len(keys) - 1
 
     def _mask(
         self, q: Tensor, k: Tensor, padding: Tensor | None, attn_mask: Tensor | None

@@ -6,7 +6,9 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, SupportsIndex, overload
 
+from lucid.choices import check_kind
 from lucid.compiler.recording import hooks as trace_hooks
+from lucid.device import device
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError
 from lucid.nn import tracing
 from lucid.nn.modules.module import Module
@@ -377,8 +379,12 @@ class DataParallel(Module):
 
     Args:
         module: what is called.
-        device_ids: accepted for PyTorch's sake.
-        **options: accepted for PyTorch's sake.
+        device_ids: numbers of GPUs, of which there are none, as a list; or None.
+        output_device: the number of one, or None.
+        dim: the axis along which GPUs would share a batch. Default: 0.
+
+    Raises:
+        ArgumentError: an argument of another type.
 
     Example:
         >>> import lucid
@@ -387,8 +393,14 @@ class DataParallel(Module):
         lucid.Size([1, 2])
     """
 
-    def __init__(self, module: Module, device_ids: Any = None, **options: Any) -> None:
+    def __init__(
+        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
+    ) -> None:
         super().__init__()
+        check_kind(module, Module, "module", "DataParallel")
+        check_kind(device_ids, (list, tuple), "device_ids", "DataParallel")
+        check_kind(output_device, (int, str, device), "output_device", "DataParallel")
+        check_kind(dim, int, "dim", "DataParallel")
         self.module = module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

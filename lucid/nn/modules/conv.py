@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import lucid
 from lucid.device import check_device
+from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn import init
@@ -288,7 +289,8 @@ class _ConvTransposeNd(_ConvNd):
         self.output_padding = entries(name, "output_padding", output_padding, self.rank, 0)
         self._add_parameters((in_channels, out_channels // groups, *self.kernel_size), bias, dtype)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """The result; with `output_size` its axes get these sizes, by another output padding."""
         assert not isinstance(self.padding, str)
         function = (conv_transpose1d, conv_transpose2d, conv_transpose3d)[self.rank - 1]
         return function(
@@ -297,10 +299,40 @@ class _ConvTransposeNd(_ConvNd):
             self.bias,
             self.stride,
             self.padding,
-            self.output_padding,
+            self._ends(input, output_size),
             self.groups,
             self.dilation,
         )
+
+    def _ends(self, input: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
+        """How much longer each axis of the result gets at its end."""
+        if output_size is None:
+            return self.output_padding
+        name, lead = type(self).__name__, input.ndim - self.rank
+        wanted = tuple(integer(size, name, "output_size") for size in output_size)
+        if len(wanted) == input.ndim:
+            wanted = wanted[lead:]
+        if len(wanted) != self.rank:
+            raise OptionError(f"{name}: output_size must be {self.rank} sizes, not {output_size}")
+        assert not isinstance(self.padding, str)
+        least = [
+            (length - 1) * step - 2 * end + dilation * (size - 1) + 1
+            for length, step, end, dilation, size in zip(
+                input.shape[lead:],
+                self.stride,
+                self.padding,
+                self.dilation,
+                self.kernel_size,
+                strict=True,
+            )
+        ]
+        ends = tuple(size - low for size, low in zip(wanted, least, strict=True))
+        if any(not 0 <= end < step for end, step in zip(ends, self.stride, strict=True)):
+            most = [low + step - 1 for low, step in zip(least, self.stride, strict=True)]
+            raise OptionError(
+                f"{name}: output_size must be from {least} to {most}, not {list(wanted)}"
+            )
+        return ends
 
 
 class ConvTranspose1d(_ConvTransposeNd):

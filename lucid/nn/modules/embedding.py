@@ -11,18 +11,10 @@ from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
 from lucid.nn.functional.bags import embedding_bag
-from lucid.nn.functional.embedding import embedding
+from lucid.nn.functional.embedding import embedding, refuse_gradients
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
-
-
-def _refuse_options(
-    name: str, max_norm: float | None, scale_grad_by_freq: bool, sparse: bool
-) -> None:
-    """Raise `OptionError` for what PyTorch has and lucid hasn't."""
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise OptionError(f"{name}: max_norm, scale_grad_by_freq and sparse are not supported")
 
 
 class Embedding(Module):
@@ -32,10 +24,11 @@ class Embedding(Module):
         num_embeddings: how many rows there are.
         embedding_dim: how long each is.
         padding_idx: a row that starts as zeros and gets no gradient; negative counts from the end.
-        max_norm: rows that are looked up are shortened to this norm, in place. None for no bound.
+        max_norm: rows that are looked up and longer are shortened to this norm before, in place.
+            None for no bound.
         norm_type: of which order that norm is. Default: 2.0.
-        scale_grad_by_freq: divide a row's gradient by how often it was looked up. Default: False.
-        sparse: accepted for PyTorch's sake; gradients are dense. Default: False.
+        scale_grad_by_freq: False; gradients are never divided by how often a row was looked up.
+        sparse: False; gradients are dense.
         device: the CPU; for PyTorch's sake.
         dtype: of the parameters. None is the default dtype.
 
@@ -64,7 +57,7 @@ class Embedding(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        _refuse_options(type(self).__name__, max_norm, scale_grad_by_freq, sparse)
+        refuse_gradients(type(self).__name__, scale_grad_by_freq, sparse)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise OptionError("Padding_idx must be within num_embeddings")
@@ -72,6 +65,8 @@ class Embedding(Module):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = padding_idx
+        self.max_norm = max_norm
+        self.norm_type = norm_type
         self.weight = Parameter(lucid.empty(num_embeddings, embedding_dim, dtype=dtype))
         self.reset_parameters()
 
@@ -84,23 +79,32 @@ class Embedding(Module):
 
     @classmethod
     def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
     ) -> Self:
         """A module on the memory of `embeddings` (rows, size); frozen: without gradient."""
         if embeddings.ndim != 2:
             raise ShapeError(
                 f"Embeddings parameter is expected to be 2-dimensional, got {embeddings._type}"
             )
-        module = cls(embeddings.shape[0], embeddings.shape[1], padding_idx)
+        options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+        module = cls(embeddings.shape[0], embeddings.shape[1], *options)
         module.weight = Parameter(embeddings, requires_grad=not freeze)
         return module
 
     def forward(self, input: Tensor) -> Tensor:
-        return embedding(input, self.weight, self.padding_idx)
+        return embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        bound = "" if self.max_norm is None else f", max_norm={self.max_norm}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}{bound}"
 
 
 class EmbeddingBag(Module):
@@ -142,10 +146,12 @@ class EmbeddingBag(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        _refuse_options(type(self).__name__, max_norm, scale_grad_by_freq, sparse)
+        refuse_gradients(type(self).__name__, scale_grad_by_freq, sparse)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.mode = mode
+        self.max_norm = max_norm
+        self.norm_type = norm_type
         self.include_last_offset = include_last_offset
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.weight = Parameter(lucid.empty(num_embeddings, embedding_dim, dtype=dtype))
@@ -168,6 +174,8 @@ class EmbeddingBag(Module):
             input,
             self.weight,
             offsets,
+            self.max_norm,
+            self.norm_type,
             mode=self.mode,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from lucid.autograd.modes import no_grad
+from lucid.choices import check_flag, check_kind
 from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import check_device
 from lucid.dtypes import as_dtype
@@ -724,14 +725,30 @@ class Module(Hooked, StateHooked):
                 tensor.grad = fn(gradient.detach())
         return self
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
+    def to(
+        self,
+        *args: Any,
+        device: Any = None,
+        dtype: DType | None = None,
+        tensor: Tensor | None = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Self:
         """Cast floating point parameters and buffers; `to(dtype)`, `to(tensor)`, `to("cpu")`.
 
-        Raises `OptionError` for any other device, `ArgumentError` for an integer dtype.
+        In place; returns the module.
 
         Args:
-            *args: a dtype, a device, or a tensor that has them.
-            **kwargs: `dtype=`, `device=`.
+            *args: a dtype, a device, or a tensor that has them; then `non_blocking`.
+            device: the CPU or None. Default: None.
+            dtype: the dtype. Default: None, as it is.
+            tensor: one that has the dtype. Default: None.
+            non_blocking: True or False; nothing is copied between devices. Default: False.
+            memory_format: any memory format, without effect. Default: None.
+
+        Raises:
+            ArgumentError: a dtype that isn't one of floats; an argument of another type.
+            OptionError: another device than the CPU.
 
         Example:
             >>> import lucid
@@ -739,12 +756,15 @@ class Module(Hooked, StateHooked):
             >>> nn.Linear(3, 2).to(lucid.float64).weight.dtype
             lucid.float64
         """
-        check_memory_format(kwargs.get("memory_format"), "Module.to")
-        for argument in (*args, kwargs.get("device"), kwargs.get("dtype"), kwargs.get("tensor")):
-            dtype = argument.dtype if isinstance(argument, Tensor) else argument
-            if isinstance(dtype, DType):
-                self._cast(dtype)
-            elif not isinstance(argument, (Tensor, bool, type(None))):
+        check_memory_format(memory_format, "Module.to")
+        check_flag(non_blocking, "non_blocking", "Module.to")
+        check_kind(dtype, DType, "dtype", "Module.to")
+        check_kind(tensor, Tensor, "tensor", "Module.to")
+        for argument in (*args, device, dtype, tensor):
+            wanted = argument.dtype if isinstance(argument, Tensor) else argument
+            if isinstance(wanted, DType):
+                self._cast(wanted)
+            elif not isinstance(argument, (bool, type(None))):
                 check_device(argument, "Module.to")
         return self
 

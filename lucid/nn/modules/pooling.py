@@ -428,13 +428,23 @@ class AdaptiveAvgPool3d(_AdaptivePoolNd):
         return adaptive_avg_pool3d(input, self.output_size)
 
 
-class AdaptiveMaxPool1d(_AdaptivePoolNd):
+class _AdaptiveMaxPoolNd(_AdaptivePoolNd):
+    def __init__(
+        self, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+    ) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins along the last axis.
 
     Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
 
     Args:
         output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
 
     Example:
         >>> import lucid
@@ -443,17 +453,19 @@ class AdaptiveMaxPool1d(_AdaptivePoolNd):
         lucid.Size([1, 1, 2])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return adaptive_max_pool1d(input, self.output_size)
+    def forward(self, input: Tensor) -> Any:
+        return adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool2d(_AdaptivePoolNd):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins over the last two axes.
 
     Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
 
     Args:
         output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
 
     Example:
         >>> import lucid
@@ -462,17 +474,19 @@ class AdaptiveMaxPool2d(_AdaptivePoolNd):
         lucid.Size([1, 1, 2, 2])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return adaptive_max_pool2d(input, self.output_size)
+    def forward(self, input: Tensor) -> Any:
+        return adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool3d(_AdaptivePoolNd):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins over the last three axes.
 
     Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
 
     Args:
         output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
 
     Example:
         >>> import lucid
@@ -481,8 +495,8 @@ class AdaptiveMaxPool3d(_AdaptivePoolNd):
         lucid.Size([1, 1, 2, 2, 2])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return adaptive_max_pool3d(input, self.output_size)
+    def forward(self, input: Tensor) -> Any:
+        return adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
 class _LPPoolNd(Module):

@@ -72,16 +72,24 @@ class _Recurrent(Module):
 
     gates = 1
     hidden_size: int
+    proj_size = 0  # features that the output is projected to; 0: it isn't
+
+    @property
+    def _features(self) -> int:
+        """Those of the output, and of the state that goes with it."""
+        return self.proj_size or self.hidden_size
 
     def _add_weights(self, suffix: str, inputs: int, bias: bool, dtype: DType | None) -> None:
-        rows, hidden = self.gates * self.hidden_size, self.hidden_size
+        rows = self.gates * self.hidden_size
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs)}
-        shapes["weight_hh"] = (rows, hidden)
+        shapes["weight_hh"] = (rows, self._features)
         if bias:
             shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"):
             made = Parameter(lucid.empty(shapes[name], dtype=dtype)) if name in shapes else None
-            if made is not None or not suffix:
+            if made is not None or (not suffix and name != "weight_hr"):
                 self.register_parameter(name + suffix, made)
 
     def reset_parameters(self) -> None:
@@ -94,8 +102,11 @@ class _Recurrent(Module):
         return False
 
     def _zeros(self, x: Tensor, *shape: int) -> State:
-        h = lucid.zeros(shape, dtype=x.dtype)
-        return (h, lucid.zeros(shape, dtype=x.dtype)) if self._has_cell() else h
+        """A state of zeros, of this shape but for its features."""
+        h = lucid.zeros(*shape, self._features, dtype=x.dtype)
+        if not self._has_cell():
+            return h
+        return h, lucid.zeros(*shape, self.hidden_size, dtype=x.dtype)
 
 
 class _Cell(_Recurrent):
@@ -126,7 +137,7 @@ class _Cell(_Recurrent):
                 f"{type(self).__name__}: input has to be (n, {self.input_size}) or "
                 f"({self.input_size},), not {input._type}"
             )
-        state = self._zeros(input, *input.shape[:-1], self.hidden_size) if hx is None else hx
+        state = self._zeros(input, *input.shape[:-1]) if hx is None else hx
         projected = linear(input, self.weight_ih, self.bias_ih)
         return self._step()(projected, state, self.weight_hh, self.bias_hh)
 
@@ -245,6 +256,7 @@ class _Layers(_Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
         device: object = None,
         dtype: DType | None = None,
     ) -> None:
@@ -252,6 +264,13 @@ class _Layers(_Recurrent):
         check_device(device, type(self).__name__)
         if not 0.0 <= dropout <= 1.0:
             raise OptionError("dropout should be a number in range [0, 1]")
+        if proj_size and not self._has_cell():
+            raise OptionError(f"{type(self).__name__}: proj_size is only for LSTM, not RNN or GRU")
+        if not 0 <= proj_size < max(hidden_size, 1):
+            raise OptionError(
+                f"{type(self).__name__}: proj_size must be from 0 to {hidden_size - 1}, below "
+                f"hidden_size, not {proj_size}"
+            )
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -259,8 +278,10 @@ class _Layers(_Recurrent):
         self.batch_first = batch_first
         self.dropout = dropout
         self.bidirectional = bidirectional
+        if proj_size:
+            self.proj_size = proj_size
         for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size * (2 if bidirectional else 1)
+            width = input_size if layer == 0 else self._features * len(self._directions())
             for direction in self._directions():
                 self._add_weights(f"_l{layer}{direction}", width, bias, dtype)
         self.reset_parameters()
@@ -298,7 +319,7 @@ class _Layers(_Recurrent):
             x = x.transpose(0, 1)
         rows = self.num_layers * len(self._directions())
         if hx is None:
-            state = self._zeros(x, rows, x.shape[1], self.hidden_size)
+            state = self._zeros(x, rows, x.shape[1])
         else:
             state = _each(hx, lambda h: h.unsqueeze(1)) if single else hx
         x, state = self._run(x, state)
@@ -310,7 +331,7 @@ class _Layers(_Recurrent):
         """Run over sequences of different lengths: a state stays once its sequence is over."""
         x = sequence.padded
         rows = self.num_layers * len(self._directions())
-        state = self._zeros(x, rows, x.shape[1], self.hidden_size) if hx is None else hx
+        state = self._zeros(x, rows, x.shape[1]) if hx is None else hx
         reached = lucid.arange(x.shape[0]).unsqueeze(1) < sequence.lengths
         x, state = self._run(x, state, reached.unsqueeze(-1))
         return PackedSequence(x, sequence.lengths), state
@@ -342,11 +363,14 @@ class _Layers(_Recurrent):
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if self.bias else _WEIGHTS
         weights = [getattr(self, name + suffix) for name in names]
         w_x, w_h, b_x, b_h = weights if self.bias else (*weights, None, None)
+        w_p = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
         step = self._step()
 
         def recurrence(state: State, row: Any) -> tuple[State, Tensor]:
             projected, is_reached = row
             new = step(projected, state, w_h, b_h)
+            if w_p is not None:
+                new = linear(new[0], w_p), new[1]
             state = new if is_reached is None else _chosen(is_reached, new, state)
             return state, state[0] if self._has_cell() else state
 
@@ -357,7 +381,7 @@ class _Layers(_Recurrent):
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
         defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
-        for name, default in (defaults | {"bidirectional": False}).items():
+        for name, default in (defaults | {"bidirectional": False, "proj_size": 0}).items():
             value = getattr(self, name)
             if value != default:
                 parts.append(f"{name}={value}")
@@ -430,8 +454,13 @@ class LSTM(_Layers):
         dropout: the probability of dropping between layers, while training. Default: 0.0.
         bidirectional: a second network goes from the end to the start; the results stand side by
             side. Default: False.
+        proj_size: features that h is projected to, at each step, fewer than `hidden_size`; 0 for no
+            projection. The result and h have as many. Default: 0.
         device: the CPU; for PyTorch's sake.
         dtype: of the parameters. None is the default dtype.
+
+    Raises:
+        OptionError: `proj_size` is negative, or not below `hidden_size`.
 
     Example:
         >>> import lucid
@@ -468,8 +497,12 @@ class GRU(_Layers):
         dropout: the probability of dropping between layers, while training. Default: 0.0.
         bidirectional: a second network goes from the end to the start; the results stand side by
             side. Default: False.
+        proj_size: 0; only what an LSTM gives can be projected. Default: 0.
         device: the CPU; for PyTorch's sake.
         dtype: of the parameters. None is the default dtype.
+
+    Raises:
+        OptionError: a `proj_size`; a `dropout` outside of 0 to 1.
 
     Example:
         >>> import lucid

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import lucid
+from lucid.choices import check_flag
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
+from lucid.nn import init
 from lucid.nn.functional.activation import gelu, relu
 from lucid.nn.modules.attention import MultiheadAttention
 from lucid.nn.modules.container import ModuleList
@@ -194,9 +196,7 @@ class TransformerDecoderLayer(_Layer):
 class _Stack(Module):
     """Copies of a layer, one after the other, and a last normalization."""
 
-    def __init__(
-        self, layer: Module, num_layers: int, norm: Module | None = None, *ignored: Any, **more: Any
-    ) -> None:
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         super().__init__()
         self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
         self.num_layers = num_layers
@@ -214,11 +214,14 @@ class TransformerEncoder(_Stack):
     The layers are copies of one, which start with equal parameters.
 
     Args:
-        layer: what is copied.
+        encoder_layer: what is copied.
         num_layers: how many copies.
         norm: a last module, or None.
-        *ignored: accepted for PyTorch's sake.
-        **more: accepted for PyTorch's sake.
+        enable_nested_tensor: True or False; padding is masked with either. Default: True.
+        mask_check: True or False; masks are checked with either. Default: True.
+
+    Raises:
+        ArgumentError: a flag that is no bool.
 
     Example:
         >>> import lucid
@@ -227,6 +230,18 @@ class TransformerEncoder(_Stack):
         >>> nn.TransformerEncoder(layer, 2)(lucid.ones(5, 1, 8)).shape
         lucid.Size([5, 1, 8])
     """
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        check_flag(enable_nested_tensor, "enable_nested_tensor", "TransformerEncoder")
+        check_flag(mask_check, "mask_check", "TransformerEncoder")
+        super().__init__(encoder_layer, num_layers, norm)
 
     def forward(
         self,
@@ -249,11 +264,9 @@ class TransformerDecoder(_Stack):
     `forward(tgt, memory)`. The layers are copies of one, which start with equal parameters.
 
     Args:
-        layer: what is copied.
+        decoder_layer: what is copied.
         num_layers: how many copies.
         norm: a last module, or None.
-        *ignored: accepted for PyTorch's sake.
-        **more: accepted for PyTorch's sake.
 
     Example:
         >>> import lucid
@@ -263,21 +276,44 @@ class TransformerDecoder(_Stack):
         lucid.Size([5, 1, 8])
     """
 
-    def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **named: Any) -> Tensor:
-        return self._passed(tgt, memory, *masks, **named)
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__(decoder_layer, num_layers, norm)
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        return self._passed(
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=bool(tgt_is_causal),
+            memory_is_causal=memory_is_causal,
+        )
 
 
 def generate_square_subsequent_mask(
     sz: int, device: object = None, dtype: DType | None = None
 ) -> Tensor:
     """The causal mask (sz, sz): 0 on and below the diagonal, -inf above."""
-    return lucid.full((sz, sz), -math.inf, dtype=dtype).triu(1)
+    return lucid.full((sz, sz), -math.inf, dtype=dtype, device=device).triu(1)
 
 
 class Transformer(Module):
     """An encoder and a decoder that attends to its result.
 
-    `forward(src, tgt)`; sequences are (t, n, d_model), or (n, t, d_model) with `batch_first`.
+    `forward(src, tgt)`; sequences are (t, n, d_model), or (n, t, d_model) with `batch_first`. All
+    matrices start uniform, as `init.xavier_uniform_` draws them.
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
 
@@ -286,8 +322,17 @@ class Transformer(Module):
         nhead: how many heads attention has. Default: 8.
         num_encoder_layers: layers of the encoder. Default: 6.
         num_decoder_layers: layers of the decoder. Default: 6.
-        *args: the other arguments of `TransformerEncoderLayer`.
-        **kwargs: the same, by name.
+        dim_feedforward: features within the feed-forward networks. Default: 2048.
+        dropout: the probability of dropping, while training. Default: 0.1.
+        activation: between its two layers: "relu", "gelu" or a function. Default: 'relu'.
+        custom_encoder: a module instead of the encoder, or None.
+        custom_decoder: a module instead of the decoder, or None.
+        layer_norm_eps: of the layer norms. Default: 1e-05.
+        batch_first: sequences are (n, t, d_model). Default: False.
+        norm_first: standardize before each block, not after it. Default: False.
+        bias: whether layers have one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -302,17 +347,47 @@ class Transformer(Module):
         nhead: int = 8,
         num_encoder_layers: int = 6,
         num_decoder_layers: int = 6,
-        *args: Any,
-        **kwargs: Any,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = "relu",
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        encoder = TransformerEncoderLayer(d_model, nhead, *args, **kwargs)
-        decoder = TransformerDecoderLayer(d_model, nhead, *args, **kwargs)
-        eps, bias = encoder.norm1.eps, encoder.norm1.bias is not None
-        ends = [LayerNorm(d_model, eps=eps, bias=bias) for _ in range(2)]
-        self.encoder = TransformerEncoder(encoder, num_encoder_layers, ends[0])
-        self.decoder = TransformerDecoder(decoder, num_decoder_layers, ends[1])
-        self.d_model, self.nhead = d_model, nhead
+        made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        layer: dict[str, Any] = {
+            "dim_feedforward": dim_feedforward,
+            "dropout": dropout,
+            "activation": activation,
+            "layer_norm_eps": layer_norm_eps,
+            "batch_first": batch_first,
+            "norm_first": norm_first,
+            **made,
+        }
+        if custom_encoder is None:
+            custom_encoder = TransformerEncoder(
+                TransformerEncoderLayer(d_model, nhead, **layer),
+                num_encoder_layers,
+                LayerNorm(d_model, eps=layer_norm_eps, **made),
+            )
+        self.encoder = custom_encoder
+        if custom_decoder is None:
+            custom_decoder = TransformerDecoder(
+                TransformerDecoderLayer(d_model, nhead, **layer),
+                num_decoder_layers,
+                LayerNorm(d_model, eps=layer_norm_eps, **made),
+            )
+        self.decoder = custom_decoder
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     generate_square_subsequent_mask = staticmethod(generate_square_subsequent_mask)
 
@@ -326,9 +401,24 @@ class Transformer(Module):
         src_key_padding_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
     ) -> Tensor:
-        memory = self.encoder(src, src_mask, src_key_padding_mask)
+        memory = self.encoder(
+            src,
+            mask=src_mask,
+            src_key_padding_mask=src_key_padding_mask,
+            is_causal=src_is_causal,
+        )
         result: Tensor = self.decoder(
-            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
         )
         return result

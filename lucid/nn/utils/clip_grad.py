@@ -11,6 +11,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.choices import check_flags
 from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
 from lucid.functions.checks import require
@@ -29,7 +30,10 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 
 def get_total_norm(
-    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """The norm of all elements of the tensors taken as one vector; 0-d.
 
@@ -37,6 +41,7 @@ def get_total_norm(
         tensors: what is measured; one tensor, or several.
         norm_type: the order of the norm. Default: 2.0.
         error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
+        foreach: True, False or None; the result is the same. Default: None.
 
     Raises:
         OptionError: `norm_type` isn't positive.
@@ -47,6 +52,7 @@ def get_total_norm(
         >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
         tensor(5.)
     """
+    check_flags("get_total_norm", foreach=foreach)
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)
     if norm_type <= 0:
@@ -101,8 +107,7 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their common norm is at most `max_norm`, in place.
 
-    Returns the norm before, 0-d. Parameters without gradient are left out. `foreach` chooses an
-    implementation in PyTorch and nothing here.
+    Returns the norm before, 0-d. Parameters without gradient are left out.
 
     Raises: see `get_total_norm`.
 
@@ -111,7 +116,7 @@ def clip_grad_norm_(
         max_norm: the bound.
         norm_type: the order of the norm. Default: 2.0.
         error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the result is the same. Default: None.
 
     Example:
         >>> import lucid
@@ -121,6 +126,7 @@ def clip_grad_norm_(
         >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
         (tensor(5.), tensor([0.6000, 0.8000]))
     """
+    check_flags("clip_grad_norm_", foreach=foreach)
     gradients = _gradients(parameters)
     if gradients and not error_if_nonfinite and _may_be_native(max_norm):
         clipped: Tensor = _clipping(float(norm_type))(_argument(max_norm), *gradients)
@@ -154,7 +160,7 @@ def clip_grads_with_norm_(
         parameters: whose gradients are meant; one tensor, or several.
         max_norm: the bound.
         total_norm: their norm, as `get_total_norm` gives it.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the result is the same. Default: None.
 
     Example:
         >>> import lucid
@@ -165,6 +171,7 @@ def clip_grads_with_norm_(
         >>> w.grad
         tensor([0.6000, 0.8000])
     """
+    check_flags("clip_grads_with_norm_", foreach=foreach)
     _scale(_gradients(parameters), max_norm, total_norm)
 
 
@@ -185,7 +192,7 @@ def clip_grad_value_(
     Args:
         parameters: whose gradients are meant; one tensor, or several.
         clip_value: the bound of each element.
-        foreach: accepted for PyTorch's sake, where it chooses an implementation.
+        foreach: True, False or None; the result is the same. Default: None.
 
     Example:
         >>> import lucid
@@ -196,6 +203,7 @@ def clip_grad_value_(
         >>> w.grad
         tensor([3.0000, 3.5000])
     """
+    check_flags("clip_grad_value_", foreach=foreach)
     gradients = _gradients(parameters)
     if gradients and _may_be_native(clip_value):
         _limiting(_argument(clip_value), *gradients)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.functions.checks import require
 from lucid.functions.finding import found
 from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.types import i64
@@ -151,13 +152,14 @@ def pack_padded_sequence(
 
     Args:
         input: (l, n, …).
-        lengths: (n,), a list or a tensor. Those in a tensor aren't looked at here.
+        lengths: (n,), a list or a tensor. Of a tensor only the order is looked at here.
         batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
-        enforce_sorted: PyTorch's demand that the longest come first; any order is taken here.
-            Default: True.
+        enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
+            takes any order. Default: True.
 
     Raises:
-        OptionError: there isn't one length for each sequence, or a listed one isn't in 1 … l.
+        OptionError: there isn't one length for each sequence, a listed one isn't in 1 … l, or they
+            aren't sorted.
 
     Example:
         >>> import lucid
@@ -178,6 +180,14 @@ def pack_padded_sequence(
                 f"pack_padded_sequence: lengths are 1 to {padded.shape[0]}, which is how long the "
                 f"padded sequences are; got {wrong[0]}"
             )
+    if enforce_sorted:
+        require(
+            (counts[1:] <= counts[:-1]).all(),
+            lambda: (
+                "pack_padded_sequence: lengths must be sorted in decreasing order\n"
+                "hint: enforce_sorted=False takes any order"
+            ),
+        )
     return PackedSequence(padded, counts)
 
 
@@ -225,7 +235,11 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
     Args:
         sequences: tensors that differ in their first axis only.
-        enforce_sorted: accepted for PyTorch's sake; any order is taken. Default: True.
+        enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
+            takes any order. Default: True.
+
+    Raises:
+        OptionError: they aren't sorted.
 
     Example:
         >>> import lucid
@@ -233,4 +247,5 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
         >>> rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
         tensor([3, 2])
     """
-    return pack_padded_sequence(pad_sequence(sequences), [len(part) for part in sequences])
+    lengths = [len(part) for part in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
