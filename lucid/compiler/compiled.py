@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.host_replay import Differs, replaying, undo_draws
+from lucid.compiler.guards.events import Before
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
@@ -55,7 +56,6 @@ from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context, epoch
-from lucid.tensor.interrupts import Before
 
 if TYPE_CHECKING:
     import networkx
@@ -78,7 +78,8 @@ VERIFIED = ("never", "first")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
-FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
+FREE_SECONDS = 10.0  # that traces of paths may take, as long as calls come back to them
+CALLS_PER_PATH = 1.2  # each its first one: one call in six took a path that there was
 SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
@@ -814,12 +815,15 @@ class Compiled:
         """Raise where the function was traced so often that running it op by op costs less.
 
         reason: of this trace.
-        is_path: whether it is one of another path, of which `max_paths` are free if they are short.
+        is_path: whether it is one of another path, of which `max_paths` are free if they are short
+            and calls come back to them.
         """
         stats = self.stats
-        traces, calls = stats.paths if is_path else stats.traces - stats.paths, stats.calls
+        traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
+        calls = stats.calls
         weight = traces if is_path else traces - SAVED * self._resized
-        is_short = is_path and stats.compile_seconds < FREE_SECONDS
+        come_back = is_path and calls >= CALLS_PER_PATH * traces
+        is_short = come_back and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:
             place = None if self._latest is None else self._latest.guards.place_of_failure()

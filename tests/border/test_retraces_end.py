@@ -421,6 +421,28 @@ def test_layers_that_are_dropped_at_random(compile):
     return results
 
 
+@settles
+def test_an_epoch_in_the_order_that_a_loader_draws(compile):
+    """Each order is another path, and none comes back."""
+    data = lucid.utils.data.TensorDataset(lucid.randn(12, 3), lucid.randn(12, 1))
+    loader = lucid.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+    net = nn.Linear(3, 1)
+    optimizer = lucid.optim.SGD(net.parameters(), lr=0.1)
+
+    @compile
+    def epoch():
+        total = 0.0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(net(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        return total
+
+    return [epoch() for _ in range(CALLS)]
+
+
 def test_one_warning_says_that_calls_run_op_by_op_and_why(caplog):
     """Where retraces end in calls op by op, one warning names the line, the cause and a remedy."""
     state = types.SimpleNamespace(steps=1)

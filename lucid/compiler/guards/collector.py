@@ -416,7 +416,8 @@ class Collector:
     def _opaque(self, value: Any, path: str) -> None:
         ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
         for behind in gc.get_referents(value) if isinstance(value, _VIEWS) else ():
-            if type(behind) is dict and len(behind) > AT_ONCE:  # which is looked at in turn
+            if type(behind) is dict and ("__module__" not in behind or len(behind) > AT_ONCE):
+                # none of a class; what stands in it may be read at each call, or looked at in turn
                 self.value(behind, path, value)
                 return self.contents(path, behind)
         buffer = BufferGuard(f"all of {path}", value, None, CONTENTS)
