@@ -135,9 +135,10 @@ class LRScheduler:
             )
         if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))
-            groups = [(group, key) for group in self.optimizer.param_groups for key in self._sets]
-            changes = [(self.__dict__, "_last_lr"), *groups]
-            owners = [*map(vars, self._parts()), *self.optimizer.param_groups]
+            groups, own = self.optimizer.param_groups, [*map(vars, self._parts())]
+            changes = [(attributes, key) for attributes in own for key in attributes]
+            changes += [(group, key) for group in groups for key in self._sets if key in group]
+            owners = [*own, *groups]
             effect = Effect(lambda: self._advance(epoch), f"{name}.step()", owners)
             hooks.after_call(effect, changes)
         else:
@@ -174,6 +175,7 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """All attributes but the optimizer."""
+        hooks.watch_attributes(self, lambda: trace_name(self, lambda: variable_name(self)))
         return {key: value for key, value in vars(self).items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
