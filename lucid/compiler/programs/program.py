@@ -273,8 +273,11 @@ class Program:
                 self._add_live(number, live[entry.value])
             else:
                 self._add_cell(number, cells[entry.value])
-        written = {cell for cell, _ in trace.graph.writes}
-        self.sharing = Sharing(trace.graph.inputs, self.inputs, written)
+        written, read = {cell for cell, _ in trace.graph.writes}, {*trace.graph.results()}
+        read.update(value for node in trace.graph.nodes for value in node.operands)
+        if trace.left.history is not None:  # a backward reads what its calls were given
+            read.update(entry.value for entry in trace.graph.inputs)
+        self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)
 
     def _add_live(self, number: int, source: LiveSource) -> None:
         if source.read is None:
