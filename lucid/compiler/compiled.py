@@ -79,7 +79,7 @@ _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-
 _ELSEWHERE = ("dynamic", "options")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 FREE_SECONDS = 10.0  # that traces of paths may take, as long as calls come back to them
-CALLS_PER_PATH = 1.2  # each its first one: one call in six took a path that there was
+CALLS_PER_RETURN = 1.2  # for each trace, its own included: one call in six found a program
 SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
@@ -815,15 +815,18 @@ class Compiled:
         """Raise where the function was traced so often that running it op by op costs less.
 
         reason: of this trace.
-        is_path: whether it is one of another path, of which `max_paths` are free if they are short
-            and calls come back to them.
+        is_path: whether it is one of another path.
+
+        Where calls come back to programs, `max_paths` are free if they are short, and traces for
+        other sizes cost little.
         """
         stats = self.stats
         traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
         calls = stats.calls
-        weight = traces if is_path else traces - SAVED * self._resized
-        come_back = is_path and calls >= CALLS_PER_PATH * traces
-        is_short = come_back and stats.compile_seconds < FREE_SECONDS
+        come_back = calls >= CALLS_PER_RETURN * traces
+        is_costly = is_path or not come_back
+        weight = traces if is_costly else traces - SAVED * self._resized
+        is_short = is_path and come_back and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:
             place = None if self._latest is None else self._latest.guards.place_of_failure()

@@ -410,6 +410,41 @@ def test_the_function_of_a_schedule_is_called_once_in_a_call() -> None:
     assert scenario(functools.partial(lucid.compile, audit=False)) == scenario(lambda step: step)
 
 
+@pytest.mark.parametrize("name", ["phase", "asked", "last_epoch", "_last_lr"])
+def test_what_a_schedule_of_the_users_own_has_set_is_read_op_by_op(name: str) -> None:
+    """Its code may do more than set numbers, so no trace may run it."""
+
+    class Warmup(schedules.LRScheduler):
+        def __init__(self, opt: Any) -> None:
+            self.phase, self.asked = "up", []  # type: tuple[str, list[int]]
+            super().__init__(opt)
+
+        def get_lr(self) -> list[float]:
+            self.asked.append(self.last_epoch)
+            self.phase = "up" if self.last_epoch < 2 else "down"
+            return [lr * min(1.0, self.last_epoch / 2) for lr in self.base_lrs]
+
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        p = nn.Parameter(lucid.ones(2))
+        opt = optim.SGD([p], lr=0.1)
+        schedule = Warmup(opt)
+
+        def step() -> Any:
+            opt.zero_grad()
+            p.square().sum().backward()
+            opt.step()
+            schedule.step()
+            return repr(getattr(schedule, name))
+
+        run = compile(step)
+        return run, [run() for _ in range(4)], p.tolist()
+
+    step, found, p = scenario(lucid.compile)
+    assert (found, p) == (scenario(lambda function: function)[1:])
+    reason = f"it reads {name.lstrip('_')!r} after schedule.step(), which takes place after"
+    assert step.stats.eager_reasons[0].startswith(reason)
+
+
 @pytest.mark.parametrize("name", ["best", "num_bad_epochs", "last_epoch"])
 def test_what_a_plateau_has_noted_is_read_later_in_the_step(name: str) -> None:
     """It follows from what the step computes, so such calls run op by op."""

@@ -208,7 +208,7 @@ class Collector:
         if later is not None:
             self._op_by_op(
                 f"it reads {key.lstrip('_')!r} after {later}, which takes place after the native "
-                "step and needs what that computes"
+                "step"
             )
 
     def _note_change(self, owner: Any) -> None:

@@ -68,20 +68,25 @@ class Foreseen:
         collector = self.recorder.collector
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
+            if not effect.is_foreseen:
+                if collector is not None:
+                    collector.changed_later[id(owner), key] = partial(str, effect.what)
+                continue
             if collector is not None:
                 collector.expect(f"{key!r} of {effect.what}", owner, key)
             text = f"{key.lstrip('_')} after {effect.what}"
-            standing = self._standing_for(before, text, partial(forecast.value, owner, key))
+            read, is_anew = partial(forecast.value, owner, key), key in effect.anew
+            standing = self._standing_for(before, text, read, is_anew)
             if standing is not before:
                 self._standing.append(((owner, key), standing, before))
             elif collector is not None and _is_fixed(before):
                 collector.changed_later[id(owner), key] = partial(self._read, owner, key, effect)
         self._put()
 
-    def _standing_for(self, before: Any, text: str, read: Any) -> Any:
+    def _standing_for(self, before: Any, text: str, read: Any, is_anew: bool) -> Any:
         if _is_number(before):
             return ForeseenScalar(self, text, read)
-        if type(before) in (list, tuple) and before and all(map(_is_number, before)):
+        if is_anew and type(before) in (list, tuple) and all(map(_is_number, before)):
             return type(before)(
                 ForeseenScalar(self, f"{text}[{i}]", partial(_item, read, i))
                 for i in range(len(before))

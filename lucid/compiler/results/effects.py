@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,17 @@ class Effect:
     Attributes:
         call: does it; what: its name, for messages.
         owners: the dicts whose entries it sets.
+        anew: the keys of lists that it makes anew, each as long as before.
+        is_foreseen: whether it may be asked for what it will do while a step is traced, which may
+            begin again; code of the user's may do more than set entries.
         forecast: what it and those before it leave.
     """
 
     call: Callable[[], object]
     what: str
     owners: Sequence[dict[str, Any]]
+    anew: Collection[str] = ()
+    is_foreseen: bool = True
     forecast: Forecast = field(init=False)
 
 
