@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.host_replay import Differs, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
+from lucid.compiler.guards.events import Before
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
@@ -56,7 +57,6 @@ from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context, epoch
-from lucid.tensor.interrupts import Before
 
 if TYPE_CHECKING:
     import networkx
@@ -79,7 +79,8 @@ VERIFIED = ("never", "first")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _BACKENDS = ("native", "eager", "inductor", "cudagraphs", "aot_eager")
 MOST_FREE = 8  # traces of one function are made whatever comes of them
-FREE_SECONDS = 10.0  # that traces of paths may take, whatever comes of them
+FREE_SECONDS = 10.0  # that traces of paths may take, as long as calls come back to them
+CALLS_PER_RETURN = 1.2  # for each trace, its own included: one call in six found a program
 SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
@@ -815,12 +816,18 @@ class Compiled:
         """Raise where the function was traced so often that running it op by op costs less.
 
         reason: of this trace.
-        is_path: whether it is one of another path, of which `max_paths` are free if they are short.
+        is_path: whether it is one of another path.
+
+        Where calls come back to programs, `max_paths` are free if they are short, and traces for
+        other sizes cost little.
         """
         stats = self.stats
-        traces, calls = stats.paths if is_path else stats.traces - stats.paths, stats.calls
-        weight = traces if is_path else traces - SAVED * self._resized
-        is_short = is_path and stats.compile_seconds < FREE_SECONDS
+        traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
+        calls = stats.calls
+        come_back = calls >= CALLS_PER_RETURN * traces
+        is_costly = is_path or not come_back
+        weight = traces if is_costly else traces - SAVED * self._resized
+        is_short = is_path and come_back and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:
             place = None if self._latest is None else self._latest.guards.place_of_failure()

@@ -6,9 +6,11 @@ state. Each is seen, refused, run op by op with a reason, or reported; none stay
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import decimal
 import gc
+import logging
 import sqlite3
 import time
 import types
@@ -257,6 +259,29 @@ def test_where_a_module_is_called_is_no_difference():
     for _ in range(CALLS):
         net(lucid.ones(2, 3))
     assert net.stats.audits == 1 and not net.stats.eager_reasons
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_a_step_says_is_no_difference(capsys, tmp_path):
+    """Each trace makes functions of its own that log, warn and write."""
+    log = logging.getLogger("a trainer")
+    log.setLevel(logging.INFO)
+    with open(tmp_path / "losses.csv", "w") as file:
+        writer = csv.writer(file)
+
+        @lucid.compile
+        def step(x):
+            loss = x.sum()
+            log.info("loss %.3f", loss.item())
+            logging.info("loss %.3f", loss.item())
+            warnings.warn(f"loss {loss.item():.3f}", stacklevel=1)
+            print(f"loss {loss.item():.3f}")
+            writer.writerow([loss.item()])
+            return loss
+
+        for i in range(CALLS):
+            step(X * i)
+    assert step.stats.audits >= 1 and not step.stats.eager_reasons
 
 
 def test_audits_are_no_traces_of_their_own():

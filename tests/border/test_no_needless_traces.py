@@ -894,3 +894,62 @@ def test_two_steps_that_share_a_net(compile):
     for x in batches(4):
         results += [warm(x), other(x)]
     return [*results, X]
+
+
+@pytest.mark.parametrize("look", ["values", "items", "keys", "proxy"])
+@healthy(traces=3)
+def test_a_view_of_a_dict_whose_numbers_move(compile, look):
+    """It shows what stands in the dict, which is read at each call from then on."""
+    rates = {"a": 0.5, "b": 0.25}
+    view = types.MappingProxyType(rates) if look == "proxy" else getattr(rates, look)()
+    step = compile(lambda x: x * rates["a"] * len(list(view)) + rates["b"])
+    results = []
+    for i in range(STEPS):
+        rates["a"] = 0.5 * i
+        results.append(step(X))
+    return results
+
+
+class SAM(lucid.optim.Optimizer):
+    """Sharpness-aware minimization as many write it: it keeps the memory of the old weights."""
+
+    def __init__(self, params, base, rho=0.05, **settings):
+        super().__init__(params, {"rho": rho, **settings})
+        self.base = base(self.param_groups, **settings)
+        self.param_groups = self.base.param_groups
+
+    @lucid.no_grad()
+    def first_step(self):
+        norm = lucid.norm(lucid.stack([p.grad.norm() for p in self.parameters()]))
+        for p in self.parameters():
+            self.state[p]["old_p"] = p.data.clone()
+            p.add_(p.grad * (self.param_groups[0]["rho"] / (norm + 1e-12)))
+        self.zero_grad()
+
+    @lucid.no_grad()
+    def second_step(self):
+        for p in self.parameters():
+            p.data = self.state[p]["old_p"]
+        self.base.step()
+        self.zero_grad()
+
+    def parameters(self):
+        return [p for group in self.param_groups for p in group["params"]]
+
+
+@healthy()
+def test_weights_that_are_put_back_after_a_look_around(compile):
+    net = Net()
+    optimizer = SAM(net.parameters(), lucid.optim.SGD, lr=0.1, momentum=0.9)
+
+    @compile
+    def step(x):
+        first = F.mse_loss(net(x), x * 2)
+        first.backward()
+        optimizer.first_step()
+        F.mse_loss(net(x), x * 2).backward()
+        optimizer.second_step()
+        return first.detach()
+
+    results = [step(x) for x in batches()]
+    return [*results, *(optimizer.state[p]["old_p"] for p in net.parameters()), *net.parameters()]

@@ -421,6 +421,49 @@ def test_layers_that_are_dropped_at_random(compile):
     return results
 
 
+@settles
+def test_an_epoch_in_the_order_that_a_loader_draws(compile):
+    """Each order is another path, and none comes back."""
+    data = lucid.utils.data.TensorDataset(lucid.randn(12, 3), lucid.randn(12, 1))
+    loader = lucid.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+    net = nn.Linear(3, 1)
+    optimizer = lucid.optim.SGD(net.parameters(), lr=0.1)
+
+    @compile
+    def epoch():
+        total = 0.0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(net(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        return total
+
+    return [epoch() for _ in range(CALLS)]
+
+
+@settles
+def test_a_cache_that_grows_by_a_token_at_each_call(compile):
+    """A trace for each length costs more than calls op by op, where none comes back."""
+    embed, query, key, value = (nn.Embedding(9, 4), *(nn.Linear(4, 4) for _ in range(3)))
+    cache = {"keys": None, "values": None}
+
+    @compile
+    def step(tokens):
+        x = embed(tokens)
+        keys, values = key(x), value(x)
+        if cache["keys"] is not None:
+            keys = lucid.cat([cache["keys"], keys], 1)
+            values = lucid.cat([cache["values"], values], 1)
+        cache["keys"], cache["values"] = keys, values
+        return F.scaled_dot_product_attention(query(x), keys, values)[0, -1]
+
+    with lucid.no_grad():
+        prompt = [step(lucid.tensor([[1, 2, 3]]))]
+        return prompt + [step(lucid.tensor([[i % 9]])) for i in range(CALLS - 1)]
+
+
 def test_one_warning_says_that_calls_run_op_by_op_and_why(caplog):
     """Where retraces end in calls op by op, one warning names the line, the cause and a remedy."""
     state = types.SimpleNamespace(steps=1)

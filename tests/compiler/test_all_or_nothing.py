@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.compiler.guards import events
 from lucid.runtime import cache
 from lucid.tensor.claims import held, lock
 from lucid.tensor.context import context
@@ -237,6 +239,45 @@ def test_a_first_call_that_is_interrupted_has_happened_or_has_not(
         pair = Pair(kind)
         pair.call(1, interrupt, draw.uniform(1e-3, 0.15))
         pair.call(2, lambda run, delay: run(), 0.0)
+
+
+def test_an_interrupt_wherever_a_trace_begins_or_ends_to_listen_leaves_nobody_listening() -> None:
+    """The thread would be told to stop by all that it does from then on."""
+    blocks = ("listening", "_traced", "_monitored", "begin", "end")
+
+    def at_event(number: int) -> Callable[..., None]:
+        """A profiler that raises at the event of such number in these functions."""
+        count = [0]
+
+        def profile(frame: Any, event: str, value: Any) -> None:
+            if frame.f_code.co_filename == events.__file__ and frame.f_code.co_name in blocks:
+                count[0] += 1
+                if count[0] == number:
+                    raise Interrupt
+
+        return profile
+
+    rest, listeners = at_rest(), dict(vars(events._listeners))
+    number, is_interrupted = 0, True
+    while is_interrupted:
+        number += 1
+        w, x = lucid.zeros(3), lucid.ones(3)
+        step = lucid.compile(lambda x, w=w: w.add_(x * 2).sum())
+        sys.setprofile(at_event(number))
+        try:
+            step(x)
+        except Interrupt:
+            pass
+        else:
+            is_interrupted = False
+        finally:
+            sys.setprofile(None)
+        found = dict(vars(events._listeners))
+        assert (at_rest(), found, sys.gettrace()) == (rest, listeners, None), number
+        before = w.tolist()
+        step(x)
+        assert w.tolist() == [v + 2 for v in before]
+    assert number > 8
 
 
 class Failing(Trainer):

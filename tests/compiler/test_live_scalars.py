@@ -92,6 +92,23 @@ def test_live_values_pass_for_floats():
     assert step.stats.traces == 1
 
 
+def test_the_class_of_a_live_value_is_that_of_the_number(agree):
+    def scenario(compile):
+        rates = {float: 0.5, int: 2}
+        lengths = []
+
+        @compile
+        def step(x, a):
+            lengths.append(1)
+            found = a, a * 2, x.sum().item(), x.numel() + a
+            names = [type(number).__name__ for number in found]
+            return x * rates[type(a)], names, [type(number) is float for number in found], type(a)
+
+        return [step(lucid.ones(2), a) for a in (0.5, 1.5, 2, 2.5)]
+
+    agree(scenario)
+
+
 def test_live_values_in_tensor_functions(agree):
     def scenario(compile):
         @compile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -292,36 +293,194 @@ def test_an_optimizer_and_its_schedule_may_be_made_in_the_step() -> None:
     assert_allclose(p.tolist(), expected.tolist(), rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (
-            lambda opt, schedule: [schedule.step(), opt.step()],
-            "it reads 'lr' after schedule.step(), which takes place after the native step",
-        ),
-        (
-            lambda opt, schedule: [schedule.step(), schedule.get_last_lr()],
-            "it reads 'last_lr' after schedule.step(), which takes place after the native step",
-        ),
-        (
-            lambda opt, schedule: [opt.param_groups[0].update(lr=0.25), schedule.step()],
-            "it calls schedule.step(), which takes place after the native step, on 'lr' as it has",
-        ),
-    ],
-)
-def test_a_step_that_reads_a_rate_which_its_schedule_has_set_runs_op_by_op(
-    body: Callable[[Any, Any], object], reason: str
-) -> None:
+SCHEDULES: dict[str, Callable[[Any], Any]] = {
+    "steps": lambda opt: schedules.StepLR(opt, 2, 0.5),
+    "a function": lambda opt: schedules.LambdaLR(opt, lambda epoch: 0.9**epoch),
+    "a cosine": lambda opt: schedules.CosineAnnealingLR(opt, 5),
+    "one cycle": lambda opt: schedules.OneCycleLR(opt, 0.5, total_steps=30),
+    "a warm-up": lambda opt: schedules.SequentialLR(
+        opt, [schedules.LinearLR(opt, 0.1, 1, 3), schedules.ExponentialLR(opt, 0.9)], [3]
+    ),
+}
+
+
+def rates(opt: Any, schedule: Any, loss: Any) -> Any:
+    schedule.step()
+    return schedule.get_last_lr(), opt.param_groups[0]["lr"], schedule.last_epoch
+
+
+def rates_before_and_after(opt: Any, schedule: Any, loss: Any) -> Any:
+    before = schedule.get_last_lr()[0], schedule.last_epoch
+    schedule.step()
+    return before, schedule.get_last_lr()[0], schedule.last_epoch
+
+
+def two_steps(opt: Any, schedule: Any, loss: Any) -> Any:
+    schedule.step()
+    between = schedule.last_epoch
+    schedule.step()
+    return between, schedule.last_epoch, opt.param_groups[0]["lr"] * loss
+
+
+def texts(opt: Any, schedule: Any, loss: Any) -> Any:
+    schedule.step()
+    kept = ", ".join(f"{rate:.6f}" for rate in schedule.get_last_lr())
+    return f"{kept} at {schedule.last_epoch}"
+
+
+def a_branch(opt: Any, schedule: Any, loss: Any) -> Any:
+    schedule.step()
+    return "third" if schedule.last_epoch % 3 == 0 else None
+
+
+def a_lowest_rate(opt: Any, schedule: Any, loss: Any) -> Any:
+    schedule.step()
+    group = opt.param_groups[0]
+    group["lr"] = max(group["lr"], 0.2)
+    return group["lr"]
+
+
+def an_end(opt: Any, schedule: Any, loss: Any) -> Any:
+    if schedule.last_epoch < 4:
+        schedule.step()
+    return schedule.last_epoch
+
+
+def its_state(opt: Any, schedule: Any, loss: Any) -> Any:
+    before = dict(schedule.state_dict())
+    schedule.step()
+    found = [before, schedule.state_dict()]
+    return [[x["last_epoch"], x["_last_lr"]] for x in found]
+
+
+def before_the_optimizer(opt: Any, schedule: Any, loss: Any) -> Any:
+    schedule.step()
+    opt.step()
+    return schedule.last_epoch
+
+
+READS = (rates, rates_before_and_after, two_steps, texts, a_branch, a_lowest_rate, an_end)
+
+
+@pytest.mark.parametrize("read", [*READS, its_state, before_the_optimizer])
+@pytest.mark.parametrize("schedule_of", SCHEDULES.values(), ids=SCHEDULES)
+def test_what_a_schedule_has_set_is_read_later_in_the_step(schedule_of: Any, read: Any) -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        p = nn.Parameter(lucid.tensor([1.0, -2.0]))
+        opt = optim.SGD([p], lr=0.5, momentum=0.9)
+        schedule = schedule_of(opt)
+
+        def step(x: lucid.Tensor) -> Any:
+            opt.zero_grad()
+            loss = (p * x).square().sum()
+            loss.backward()
+            opt.step()
+            return read(opt, schedule, loss.detach())
+
+        run, found = compile(step), []
+        for i in range(12):
+            found.append(repr(run(lucid.tensor([1.0, 0.1 * i]))))
+            found.append([opt.param_groups[0]["lr"], schedule.last_epoch, schedule.get_last_lr()])
+        return run, found, p.tolist()
+
+    step, found, p = scenario(lucid.compile)
+    _, expected, expected_p = scenario(lambda function: function)
+    assert found == expected and not step.stats.eager_reasons
+    assert_allclose(p, expected_p, rtol=1e-5)
+
+
+def test_the_function_of_a_schedule_is_called_once_in_a_call() -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        opt, asked = optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.5), []
+
+        def factor(epoch: int) -> float:
+            asked.append(epoch)
+            return 0.9**epoch
+
+        schedule = schedules.LambdaLR(opt, factor)
+
+        def step() -> Any:
+            opt.step()
+            schedule.step()
+            return schedule.get_last_lr()[0] if schedule.last_epoch < 10 else None
+
+        step = compile(step)
+        return [step() for _ in range(6)], asked
+
+    assert scenario(functools.partial(lucid.compile, audit=False)) == scenario(lambda step: step)
+
+
+@pytest.mark.parametrize("name", ["phase", "asked", "last_epoch", "_last_lr"])
+def test_what_a_schedule_of_the_users_own_has_set_is_read_op_by_op(name: str) -> None:
+    """Its code may do more than set numbers, so no trace may run it."""
+
+    class Warmup(schedules.LRScheduler):
+        def __init__(self, opt: Any) -> None:
+            self.phase, self.asked = "up", []  # type: tuple[str, list[int]]
+            super().__init__(opt)
+
+        def get_lr(self) -> list[float]:
+            self.asked.append(self.last_epoch)
+            self.phase = "up" if self.last_epoch < 2 else "down"
+            return [lr * min(1.0, self.last_epoch / 2) for lr in self.base_lrs]
+
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        p = nn.Parameter(lucid.ones(2))
+        opt = optim.SGD([p], lr=0.1)
+        schedule = Warmup(opt)
+
+        def step() -> Any:
+            opt.zero_grad()
+            p.square().sum().backward()
+            opt.step()
+            schedule.step()
+            return repr(getattr(schedule, name))
+
+        run = compile(step)
+        return run, [run() for _ in range(4)], p.tolist()
+
+    step, found, p = scenario(lucid.compile)
+    assert (found, p) == (scenario(lambda function: function)[1:])
+    reason = f"it reads {name.lstrip('_')!r} after schedule.step(), which takes place after"
+    assert step.stats.eager_reasons[0].startswith(reason)
+
+
+@pytest.mark.parametrize("name", ["best", "num_bad_epochs", "last_epoch"])
+def test_what_a_plateau_has_noted_is_read_later_in_the_step(name: str) -> None:
+    """It follows from what the step computes, so such calls run op by op."""
+
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        p = nn.Parameter(lucid.ones(2))
+        opt = optim.SGD([p], lr=0.1)
+        plateau = schedules.ReduceLROnPlateau(opt, patience=1)
+
+        def step() -> Any:
+            opt.zero_grad()
+            loss = p.square().sum()
+            loss.backward()
+            opt.step()
+            plateau.step(loss.item())
+            return getattr(plateau, name)
+
+        run = compile(step)
+        return run, [run() for _ in range(4)]
+
+    step, found = scenario(lucid.compile)
+    assert_allclose(found, scenario(lambda function: function)[1], rtol=1e-6)
+    assert f"it reads {name!r} after ReduceLROnPlateau.step()" in step.stats.eager_reasons[0]
+
+
+def test_a_schedule_that_follows_a_rate_of_the_steps_own_runs_op_by_op() -> None:
     def scenario(compile: Callable[[Any], Any]) -> Any:
         p = nn.Parameter(lucid.ones(2))
         opt = optim.SGD([p], lr=1.0)
         schedule = schedules.StepLR(opt, step_size=1, gamma=0.5)
         p.grad = lucid.ones(2)
-        step = compile(lambda: body(opt, schedule))
+        step = compile(lambda: [opt.param_groups[0].update(lr=0.25), opt.step(), schedule.step()])
         found = [repr(step()) for _ in range(3)]
         return step, [*found, opt.param_groups[0]["lr"], schedule.last_epoch, p.tolist()]
 
     step, found = scenario(lucid.compile)
     assert found == scenario(lambda function: function)[1]
+    reason = "it calls schedule.step(), which takes place after the native step, on 'lr' as it has"
     assert [text.startswith(reason) for text in step.stats.eager_reasons] == [True] * 3

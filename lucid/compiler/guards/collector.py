@@ -36,6 +36,7 @@ from lucid.compiler.guards.guard import (
     TensorGuard,
     copy_of,
     is_same,
+    item_at,
 )
 from lucid.compiler.guards.places import (
     Appended,
@@ -99,6 +100,8 @@ class Collector:
         given_tensors: identities of what stands for the tensors that the step is given.
         asked: what it is known to look for among what users bind to those; restart: it looks for
             something else.
+        changed_later: entries of dicts that are set after the call; the name of what does it, where
+            they can't be read.
         library_objects: objects of the library's own classes, such as optimizers, by the user's
             expression for each.
     """
@@ -132,6 +135,7 @@ class Collector:
         self.given_tensors: Set[int] = frozenset()
         self.asked: Collection[str] = ()
         self.restart: RestartTrace | None = None
+        self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
         self._joining: Sequence[str] = ()  # of the f-string that is being made
         self.changed: list[tuple[Any, bool]] | None = None  # for who asks: see `_note_change`
 
@@ -177,9 +181,35 @@ class Collector:
         if write:
             self._lines.setdefault(identity, here())
             self._look_at(owner)
-        elif guard.expected is not ABSENT:
+            return
+        if self.changed_later:
+            self.refuse_later(owner, key)
+        if guard.expected is not ABSENT:
             owner = owner.of if isinstance(owner, Attributes) else owner
             self.value(guard.expected, path, owner if holder is None else holder)
+
+    def expect(self, path: str, owner: Any, key: Any) -> None:
+        """Know what `owner[key]` is, where something else is to stand there for a while.
+
+        The owner is an older object's, and may be its `__dict__`, which Python makes when asked.
+        """
+        self._stays.add(id(owner))
+        self._held.append(owner)
+        identity = identity_of(owner, key)
+        if identity not in self._apart and identity not in self.guards:
+            guard = EntryGuard(path, owner, key, item_at(owner, key), was_read=False)
+            self._entries.setdefault(id(owner), []).append(guard)
+            self._add(identity, guard)
+
+    def refuse_later(self, owner: Any, key: Any) -> None:
+        """Give up where something is read that will have been changed after the native step."""
+        read = self.changed_later.get((id(owner), key))
+        later = None if read is None else read()
+        if later is not None:
+            self._op_by_op(
+                f"it reads {key.lstrip('_')!r} after {later}, which takes place after the native "
+                "step"
+            )
 
     def _note_change(self, owner: Any) -> None:
         """An object is about to be changed; note it, and whether its age can be told.
@@ -416,7 +446,8 @@ class Collector:
     def _opaque(self, value: Any, path: str) -> None:
         ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
         for behind in gc.get_referents(value) if isinstance(value, _VIEWS) else ():
-            if type(behind) is dict and len(behind) > AT_ONCE:  # which is looked at in turn
+            if type(behind) is dict and ("__module__" not in behind or len(behind) > AT_ONCE):
+                # none of a class; what stands in it may be read at each call, or looked at in turn
                 self.value(behind, path, value)
                 return self.contents(path, behind)
         buffer = BufferGuard(f"all of {path}", value, None, CONTENTS)

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.tensor import interrupts
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -225,10 +226,12 @@ class _Listeners(threading.local):
     Attributes:
         followed: code that the innermost one has been asked about, and {} for what it isn't told.
         tracer: what `sys.settrace` was given for the innermost one, unless it is paused.
+        monitored: what `_Monitor` knows of their traces.
     """
 
     def __init__(self) -> None:
         self.stack: list[Listener] = []
+        self.monitored: list[object] = []
         self.followed: dict[types.CodeType, _Rows] = {}
         self.tracer: _Tracer | None = None
 
@@ -535,9 +538,10 @@ _monitor = _Monitor()
 @contextmanager
 def _monitored(listener: Listener) -> Iterator[None]:
     """By `sys.monitoring`."""
-    outer, trace = _listeners.followed, object()
+    outer, trace, depth = _listeners.followed, object(), len(_listeners.monitored)
     try:
         _listeners.followed = {}
+        _listeners.monitored.append(trace)
         _monitor.begin(trace)
         yield
     finally:
@@ -548,6 +552,29 @@ def _monitored(listener: Listener) -> Iterator[None]:
             raise
         finally:
             _listeners.followed = outer
+            del _listeners.monitored[depth:]
+
+
+class Before(interrupts.Before):
+    """What a thread was doing, and who was told of it: no `finally` above is sure to be taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = len(_listeners.stack), len(_listeners.monitored)
+        self._followed, self._tracer = _listeners.followed, _listeners.tracer
+        self._function = sys.gettrace()
+
+    def put_back(self) -> None:
+        """Let it be so again; not for the first time is fine."""
+        depth, monitored = self._told
+        del _listeners.stack[depth:]
+        for trace in _listeners.monitored[monitored:]:
+            _monitor.end(trace)
+        del _listeners.monitored[monitored:]
+        _listeners.followed, _listeners.tracer = self._followed, self._tracer
+        if type(sys.gettrace()) in (_Tracer, type(None)):  # a debugger's may have come meanwhile
+            sys.settrace(self._function)
+        super().put_back()
 
 
 # ------------------------------------------------------------------ whether it can be done

@@ -19,7 +19,6 @@ class LiveNumbers:
     Attributes:
         graph: of the trace.
         live: live scalars that are read where they stand, by source text.
-        changed_later: entries of dicts of the library's that an effect after the call sets.
         live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
     """
@@ -29,7 +28,6 @@ class LiveNumbers:
         self.live: dict[str, LiveScalar] = {}
         self.live_inputs: dict[tuple[str, DType], tuple[Value, LiveSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
-        self.changed_later: dict[tuple[int, str], str] = {}
 
     def annotated(self, location: Location | None = None) -> AbstractContextManager[None]:
         """Give nodes that are appended to the graph directly their location and scope."""

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lucid.compiler.guards.guard import SCALARS
 from lucid.compiler.results.outcomes import Same
+from lucid.ir.whose_code import is_users
 
 if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
@@ -81,10 +83,17 @@ def outline_of(trace: Trace) -> list[str]:
         if isinstance(leaf, Same) and isinstance(leaf.value, SCALARS)
     ]
     effects = [f"effect {effect.what}" for effect in trace.effects]
-    effects += [f"call of {said.function!r}" for said in trace.left.said]
+    effects += [f"call of {_name_of(said.function)}" for said in trace.left.said]
     kinds = [type(leaf).__name__ for leaf in trace.left.leaves]
     modes = [str(flag) for _, flag in trace.training]
     return [*constants, *effects, *kinds, *modes]
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    """What tells functions apart; one of the library's is made by each trace."""
+    if isinstance(function, FunctionType) and not is_users(function):
+        return function.__qualname__
+    return repr(function)
 
 
 def difference(program: Program, text: str, outline: Sequence[str]) -> str | None:

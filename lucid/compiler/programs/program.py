@@ -28,7 +28,6 @@ from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
-from lucid.compiler.results.effects import changed_by
 from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.outcomes import (
     FromLate,
@@ -274,8 +273,11 @@ class Program:
                 self._add_live(number, live[entry.value])
             else:
                 self._add_cell(number, cells[entry.value])
-        written = {cell for cell, _ in trace.graph.writes}
-        self.sharing = Sharing(trace.graph.inputs, self.inputs, written)
+        written, read = {cell for cell, _ in trace.graph.writes}, {*trace.graph.results()}
+        read.update(value for node in trace.graph.nodes for value in node.operands)
+        if trace.left.history is not None:  # a backward reads what its calls were given
+            read.update(entry.value for entry in trace.graph.inputs)
+        self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)
 
     def _add_live(self, number: int, source: LiveSource) -> None:
         if source.read is None:
@@ -535,7 +537,7 @@ class Program:
             counter = counter_of(target, call)
             run.versions[counter] = run.versions.get(counter, counter.now) + delta
         if self._effects:
-            run.changed = changed_by(self._effects)
+            run.changed = self._effects[-1].forecast.take()
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
         """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lucid.compiler.guards.events import unheard
+from lucid.compiler.inputs.scalars import is_live
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -62,6 +63,16 @@ def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
     recorder = running.recorder
     if recorder is not None and recorder.collector is not None:
         recorder.collector.note(path(), owner, key)
+
+
+@unheard
+def watch_attributes(thing: object, path: Callable[[], str]) -> None:
+    """Let the running trace depend on all attributes of an object, as they are at each call."""
+    recorder = running.recorder
+    if recorder is not None and recorder.collector is not None:
+        name, attributes = path(), vars(thing)
+        for key in attributes:
+            recorder.collector.entry(f"{name}.{key}", attributes, key, holder=thing)
 
 
 @unheard
@@ -120,12 +131,8 @@ def reads(owner: dict[str, Any], key: str) -> None:
     recorder = running.recorder
     if recorder is None:
         return
-    later = recorder.changed_later.get((id(owner), key))
-    if later is not None:
-        recorder.exits.op_by_op(
-            f"it reads {key.lstrip('_')!r} after {later}, which takes place after the native step",
-            f"read it before {later}, or call that outside of the compiled function",
-        )
+    if recorder.collector is not None:
+        recorder.collector.refuse_later(owner, key)
 
 
 @unheard
@@ -137,11 +144,16 @@ def live(owner: dict[str, Any], key: str, source: str) -> Any:
     """
     value = dict.__getitem__(owner, key)
     recorder = running.recorder
-    if recorder is None or has_bound(owner, key):
+    if recorder is None or has_bound(owner, key) or _is_foreseen(value):
         return value
     reads(owner, key)
     read = partial(dict.__getitem__, owner, key)  # at each call: no Python function
     return _live(recorder, value, read, source)
+
+
+def _is_foreseen(value: Any) -> bool:
+    """Whether a value stands for what an effect leaves."""
+    return any(map(is_live, value if isinstance(value, (list, tuple)) else (value,)))
 
 
 def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) -> Any:
@@ -166,35 +178,41 @@ def meet(module: object, path: str) -> None:
         recorder.collector.meet(path, module)
 
 
-def after_call(effect: Effect, changes: Iterable[tuple[dict[str, Any], str]]) -> None:
+@unheard
+def after_call(effect: Effect, changes: Sequence[tuple[dict[str, Any], str]]) -> None:
     """Repeat a Python effect after each call of the step that is being traced.
 
-    changes: entries that it sets, from those of now. The step can't read them after this, nor
-    bind them before it.
+    changes: entries that it sets, from those of now. The step can't bind them before this; what it
+    reads there afterwards is what the effect will leave.
     """
     recorder = running.recorder
     assert recorder is not None, "after_call is for traces"
-    _note_later(recorder, effect.what, changes)
+    _refuse_bound(recorder, effect.what, changes)
     recorder.effects.append(effect)
+    recorder.foreseen.add(effect, changes)
 
 
 def tell(
     function: Callable[..., object],
     args: Sequence[Any],
     what: str,
-    changes: Iterable[tuple[dict[str, Any], str]],
+    changes: Sequence[tuple[dict[str, Any], str]],
 ) -> None:
     """Call a function after each call of the step that is being traced, with that call's values.
 
-    what: its name, for messages; changes: as of `after_call`.
+    what: its name, for messages.
+    changes: entries that it sets. The step can't read them after this, nor bind them before it.
     """
     recorder = running.recorder
     assert recorder is not None and recorder.outside is not None, "tell is for traces"
-    _note_later(recorder, what, changes)
+    _refuse_bound(recorder, what, changes)
+    if recorder.collector is not None:
+        later = partial(str, what)
+        recorder.collector.changed_later.update(((id(x), key), later) for x, key in changes)
     recorder.outside.say(function, *args)
 
 
-def _note_later(
+def _refuse_bound(
     recorder: Recorder, what: str, changes: Iterable[tuple[dict[str, Any], str]]
 ) -> None:
     for owner, key in changes:
@@ -204,7 +222,6 @@ def _note_later(
                 "set it",
                 f"call {what} outside of the compiled function",
             )
-        recorder.changed_later[id(owner), key] = what
 
 
 @contextmanager

@@ -274,19 +274,19 @@ def bases_of(parts: Iterable[Any]) -> Bases:
     """What numbers and texts follow from."""
     found: Bases = {}
     for part in parts:
-        if type(part) is LiveScalar:
+        if hasattr(type(part), "bases"):
+            found |= part.bases
+        elif is_live(part):
             found[id(part)] = part
-        else:
-            found |= part.bases if hasattr(type(part), "bases") else {}
     return found
 
 
 def formula_of(value: Any) -> Formula:
     """What something is in a call, of what its bases are there."""
-    if type(value) is LiveScalar:
-        key = id(value)
-        return lambda known: known[key]
     if hasattr(type(value), "bases"):
         formula: Formula = value.formula
         return formula
+    if is_live(value):
+        key = id(value)
+        return lambda known: known[key]
     return lambda known: value

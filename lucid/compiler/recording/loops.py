@@ -156,7 +156,7 @@ class Frame:
         """How much there is that each call does in Python."""
         recorder = self._recorder
         said = 0 if recorder.outside is None else len(recorder.outside.said)
-        return len(recorder.exits.path), said, len(recorder.effects), len(recorder.changed_later)
+        return len(recorder.exits.path), said, len(recorder.effects)
 
     def run(self, step: Round, tensors: Sequence[TensorCore]) -> tuple[list[Any], list[Any]]:
         """Call the function of the round, and see what it does besides computing."""

@@ -20,6 +20,7 @@ from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import LiveScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
+from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.late_arrays import LateArray, LateData
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.results.histories import HistoryOutside
@@ -59,7 +60,7 @@ class Recorder(TracedMemory):
         hosts: the calls of custom Functions that run in Python.
         loops: those whose body is a function of the graph.
         exits: what Python has looked at; outside: what the step tells the world.
-        effects: Python effects to repeat after each call.
+        effects: Python effects to repeat after each call; foreseen: the numbers that they leave.
         own_counters: those of what `.data` gave, which count for memory from outside apart.
         bound: entries of an optimizer's dicts that the step has set.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
@@ -81,6 +82,7 @@ class Recorder(TracedMemory):
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
         self.outside: Outside | None = None
         self.effects: list[Effect] = []
+        self.foreseen = Foreseen(self)
         self.own_counters: set[VersionCounter] = set()
         self.bound: set[tuple[int, object]] = set()
         self.ctx_change: str | None = None
@@ -367,7 +369,7 @@ class Recorder(TracedMemory):
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do
         self.exits.end()
-        del self.hosts, self.exits, self.loops
+        del self.hosts, self.exits, self.loops, self.foreseen
         self.outside = None
         self.collector = None
         self.arguments = ()

@@ -128,14 +128,14 @@ class StandInFunctions(Substitutes):
         if _is_numpys(function, args) and holds(given, self._is_data):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
             return functools.partial(self._of_numpy, name, function)
+        if function is type and len(args) == 1 and (is_live(args[0]) or is_late(args[0])):
+            return lambda value: value.__class__
         if not holds(given, is_late):
             return None
         if getattr(function, "__wrapped__", function) in _TAKE_ARRAYS and any(
             type(x) is LateArray for x in given
         ):
             return functools.partial(_with_tensors, function)
-        if function is type and len(args) == 1:
-            return lambda value: type(value.now) if is_live(value) else value.__class__
         if not self._may_get(function, args) and not all(map(_is_looked_at, given)):
             self._recorder.exits.op_by_op(
                 f"it hands a value that the step computes to {function.__qualname__}(), which "

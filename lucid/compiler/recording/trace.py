@@ -263,6 +263,7 @@ def _run(
         if context.grad_enabled != grad_enabled:
             recorder.run_op_by_op("it leaves another grad mode than it finds")
         collector.refuse_misses()
+        recorder.foreseen.put_back()
         collector.finish()
         recorder.hosts.put_back()
         training = collector.settle_training()
@@ -299,6 +300,8 @@ def _settle(
     failed: bool,
 ) -> None:
     """Put everything concrete back; after an interrupt it can be done again."""
+    if failed:
+        recorder.foreseen.put_back()
     recorder.restore(failed)
     stand_ins.cut()
     if failed:

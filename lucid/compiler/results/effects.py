@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,25 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Effect:
     """What is repeated after each call.
 
     Attributes:
         call: does it; what: its name, for messages.
         owners: the dicts whose entries it sets.
+        anew: the keys of lists that it makes anew, each as long as before.
+        is_foreseen: whether it may be asked for what it will do while a step is traced, which may
+            begin again; code of the user's may do more than set entries.
+        forecast: what it and those before it leave.
     """
 
     call: Callable[[], object]
     what: str
     owners: Sequence[dict[str, Any]]
+    anew: Collection[str] = ()
+    is_foreseen: bool = True
+    forecast: Forecast = field(init=False)
 
 
 class Entries:
@@ -40,6 +47,18 @@ class Entries:
             for x in values
             if isinstance(x, TensorCore) and x._array is not None
         ]
+
+    def __getitem__(self, key: str) -> Any:
+        return self._entries[key]
+
+    def are_there(self) -> bool:
+        """Whether just these are there still."""
+        owner, entries = self.owner, self._entries
+        return (
+            len(owner) == len(entries)
+            and all(dict.get(owner, key, self) is value for key, value in entries.items())
+            and all(counter.now == version for _, _, counter, version in self._tensors)
+        )
 
     def put(self) -> None:
         """Let it be there again."""
@@ -73,3 +92,37 @@ def changed_by(effects: Iterable[Effect]) -> list[Entries]:
             entries.put()
         raise
     return after
+
+
+class Forecast:
+    """What some effects, one after the other, will leave in their dicts.
+
+    It is found out before a call, and once: who asks again and finds the dicts as they were is told
+    the same. Functions of the user's that are called for it run once in a call, as in eager mode.
+    """
+
+    __slots__ = ("_after", "_before", "_effects")
+
+    def __init__(self, effects: Iterable[Effect]) -> None:
+        self._effects = (*effects,)
+        self._before: list[Entries] = []
+        self._after: list[Entries] = []
+
+    def entries(self) -> list[Entries]:
+        """What will be in the dicts, which are as before."""
+        if not self._before or not all(entries.are_there() for entries in self._before):
+            owners = {id(owner): owner for effect in self._effects for owner in effect.owners}
+            before = [*map(Entries, owners.values())]
+            self._after = changed_by(self._effects)
+            self._before = before
+        return self._after
+
+    def value(self, owner: dict[str, Any], key: str) -> Any:
+        """One entry."""
+        return next(entries for entries in self.entries() if entries.owner is owner)[key]
+
+    def take(self) -> list[Entries]:
+        """The entries, which are about to be put there."""
+        found = self.entries()
+        self._before, self._after = [], []
+        return found

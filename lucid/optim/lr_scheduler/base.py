@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from lucid.autograd.modes import no_grad
@@ -10,6 +11,7 @@ from lucid.compiler.recording import hooks
 from lucid.compiler.results.effects import Effect
 from lucid.ir.errors import ArgumentError, MissingRuleError
 from lucid.ir.location import warn
+from lucid.ir.whose_code import is_librarys
 from lucid.nn.errors import NamingError
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import ParamGroup
@@ -135,10 +137,14 @@ class LRScheduler:
             )
         if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))
-            groups = [(group, key) for group in self.optimizer.param_groups for key in self._sets]
-            changes = [(self.__dict__, "_last_lr"), *groups]
-            owners = [*map(vars, self._parts()), *self.optimizer.param_groups]
-            effect = Effect(lambda: self._advance(epoch), f"{name}.step()", owners)
+            groups, own = self.optimizer.param_groups, [*map(vars, self._parts())]
+            is_foreseen = all(is_librarys(type(part)) for part in self._parts())
+            changes = [(attributes, key) for attributes in own for key in attributes]
+            changes += [(group, key) for group in groups for key in self._sets if key in group]
+            owners = [*own, *groups]
+            anew = ("_last_lr", *self._sets)
+            call = partial(self._advance, epoch)
+            effect = Effect(call, f"{name}.step()", owners, anew, is_foreseen)
             hooks.after_call(effect, changes)
         else:
             self._advance(epoch)
@@ -174,6 +180,7 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """All attributes but the optimizer."""
+        hooks.watch_attributes(self, lambda: trace_name(self, lambda: variable_name(self)))
         return {key: value for key, value in vars(self).items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -82,8 +82,9 @@ class ReduceLROnPlateau(LRScheduler):
         """
         if hooks.is_tracing():
             value = metrics.item() if isinstance(metrics, Tensor) else metrics
-            groups = [(group, "lr") for group in self.optimizer.param_groups]
-            hooks.tell(self._take, (value, epoch), "ReduceLROnPlateau.step()", groups)
+            changes = [(group, "lr") for group in self.optimizer.param_groups]
+            own = [(vars(self), key) for key in vars(self)]
+            hooks.tell(self._take, (value, epoch), "ReduceLROnPlateau.step()", changes + own)
         else:
             self._take(float(metrics), epoch)
 
