@@ -46,6 +46,7 @@ from lucid.ir.errors import (
 from lucid.ir.frames import edge, edge_of_class, leave
 from lucid.ir.location import Location, here
 from lucid.ir.logs import is_on, say
+from lucid.ir.passes.finite import check_finite, check_finite_exactly
 from lucid.ir.passes.pipeline import Pass, optimizing
 from lucid.ir.passes.regions import outline_repeated
 from lucid.ir.selecting import select
@@ -186,7 +187,9 @@ class Compiled:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
         self._options = options
-        self._optimize = optimizing(options.passes, finite=options.nan != "allow")
+        watch = check_finite_exactly if options.mode == "interpret" else check_finite
+        last = None if options.nan == "allow" else watch
+        self._optimize = optimizing(options.passes, last=last)
         self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
         self._places: dict[Identity, Place] = {}  # that it binds, or that move

@@ -168,6 +168,60 @@ def test_an_update_that_overflows_is_no_update() -> None:
     assert w.tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+def test_updates_go_straight_into_the_state(name: str) -> None:
+    """What they are made of is within bounds: so nothing waits in a temp, and is copied then."""
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    opt = getattr(lucid.optim, name)(model.parameters(), lr=0.1)
+
+    @lucid.compile(nan="raise")
+    def step(x: lucid.Tensor) -> None:
+        opt.zero_grad()
+        model(x).square().sum().backward()
+        opt.step()
+
+    for _ in range(3):
+        step(lucid.randn(4, 6))
+    kernels = step.kernel_graph().nodes(data="kind")
+    assert "check" in dict(kernels).values()
+    assert "copy" not in dict(kernels).values()
+
+
+def momentum(nan: str) -> tuple[Any, lucid.Tensor, Any]:
+    """A step whose gradient is its argument."""
+    w = lucid.tensor([1.0, 2.0], requires_grad=True)
+    opt = lucid.optim.SGD([w], lr=0.5, momentum=0.5)
+
+    @lucid.compile(nan=nan)
+    def step(x: lucid.Tensor) -> None:
+        opt.zero_grad()
+        (w * x).sum().backward()
+        opt.step()
+
+    return step, w, opt
+
+
+def test_what_is_out_of_bounds_and_finite_is_no_error() -> None:
+    """Such a call is run again, with a look at all results; from the eighth one on, only so."""
+    (plain, expected, _), (watched, w, opt) = momentum("allow"), momentum("raise")
+    large, small = lucid.tensor([1e20, -1e30]), lucid.ones(2)
+    for number in range(20):
+        for step in (plain, watched):
+            step(large if number % 2 else small)
+        np.testing.assert_array_equal(w.detach().numpy(), expected.detach().numpy())
+        if number < 8:
+            assert watched._latest._replaced is None
+    assert watched._latest._replaced is not None
+    assert watched.stats.traces == plain.stats.traces
+    assert watched.check(large).agrees
+    large.fill_(3.4e38)
+    watched(large)
+    before = w.tolist(), opt.state[w]["momentum_buffer"].tolist()
+    with pytest.raises(lucid.NonFiniteError, match="add: made 2 infinite of 2 elements"):
+        watched(large)
+    assert before == (w.tolist(), opt.state[w]["momentum_buffer"].tolist())
+
+
 def test_skip_leaves_the_state_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     trainer = Trainer(LOSSES["forward"][0], nan="skip")
     for _ in range(3):
