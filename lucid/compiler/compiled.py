@@ -237,17 +237,26 @@ class Compiled:
                         raise
                     return self._skipped(error)
                 except EagerOnlyError as reason:
-                    options = self._options
-                    if options.fullgraph or options.nan != "allow":
-                        asked = "fullgraph=True" if options.fullgraph else f'nan="{options.nan}"'
-                        raise TraceError(
-                            f"{_name_of(self.__wrapped__)}, with {asked}: {reason}"
-                        ) from None
+                    if self._options.fullgraph or self._options.nan != "allow":
+                        raise self._refusal(str(reason)) from None
                     self.note_eager(str(reason), getattr(reason, "kind", ""))
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
             leave(error)
             raise
+
+    def _refusal(self, reason: str) -> TraceError:
+        """What a call says that would have to run op by op, and may not."""
+        options, name = self._options, _name_of(self.__wrapped__)
+        if options.fullgraph:
+            return TraceError(f"{name}, with fullgraph=True: {reason}")
+        text = (
+            f'{name}, with nan="{options.nan}", would have to run op by op, where nothing is '
+            f"looked at before it changes: {reason}"
+        )
+        if "\nhint: " not in text:
+            text += "\nhint: do that outside of the compiled function, or leave nan= out"
+        return TraceError(text)
 
     def _skipped(self, error: NonFiniteError) -> Any:
         """What a call returns that has made a NaN or an infinity, and leaves nothing else."""
@@ -1154,8 +1163,9 @@ def compile(
             buffers, the optimizer's state, Python objects. It names the op, its operands and the
             line. "skip" leaves all as it was, returns what the call returns and goes on;
             `stats.skipped` counts. What stands in arguments, state and constants as such, such as
-            the -inf of a mask, isn't made. A call that can't run natively is an error. Default:
-            "allow".
+            the -inf of a mask, isn't made. A call that can't be recorded is an error. Where all is
+            to run op by op – for `LUCID_EAGER=1`, a stance, anomaly mode, a `vmap` around the call
+            – nobody looks. Default: "allow".
         verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
             ops, and of the derivatives that it uses with central differences, as `check` does; then
             of the backwards of its custom Functions, one call of each and signature, which run

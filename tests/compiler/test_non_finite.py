@@ -307,9 +307,29 @@ def test_wrong_options_and_calls() -> None:
     with pytest.raises(lucid.OptionError, match=r"unknown nan='no'; there are allow, raise, skip"):
         lucid.compile(lambda x: x, nan="no")
 
+
+def test_a_call_that_cannot_be_recorded_says_so() -> None:
     @lucid.compile(nan="skip")
-    def step(x: lucid.Tensor) -> Any:
+    def digits(x: lucid.Tensor) -> Any:
         return hash(str(x))
 
-    with pytest.raises(lucid.TraceError, match='with nan="skip"'):
-        step(lucid.ones(2))
+    @lucid.compile(nan="raise")
+    def writes(x: lucid.Tensor, path: str) -> None:
+        with open(path, "w"):
+            pass
+
+    with pytest.raises(lucid.TraceError) as error:
+        digits(lucid.ones(2))
+    said, place, hint = str(error.value).splitlines()
+    assert said == (
+        'digits, with nan="skip", would have to run op by op, where nothing is looked at before it '
+        "changes: it looks into a text with values that the step computes"
+    )
+    assert place.endswith("return hash(str(x))")
+    assert hint.startswith("hint: return the tensor and look at it outside")
+    with pytest.raises(lucid.TraceError) as error:
+        writes(lucid.ones(2), "never")
+    said, _, hint = str(error.value).splitlines()
+    assert 'writes, with nan="raise", would have to run op by op, where' in said
+    assert said.endswith("it opens a file to write, by io.open(); one that is open may be written")
+    assert hint == "hint: do that outside of the compiled function, or leave nan= out"
