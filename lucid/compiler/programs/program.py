@@ -13,7 +13,7 @@ import numpy as np
 
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
-from lucid.autograd.host_replay import Differs, Made, made_in
+from lucid.autograd.host_replay import Differs, Made, made_in, replaying, undo_draws
 from lucid.codegen.lower.legalize import legalize
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
@@ -230,7 +230,7 @@ class Program:
         return Stages({} if backward is None else {"backward": lambda: backward.stages["trace"]})
 
     def _take_hosts(self, graph: Graph, nodes: Sequence[Node]) -> None:
-        """Find the host calls; one that differs needs what those before it did."""
+        """Find the host calls; what differs, or ends the step, needs what those before it did."""
         self.hosts: list[Any] = []
         self._passed: list[int] = []  # how many exits come before each of them
         passed = followed = 0
@@ -243,6 +243,8 @@ class Program:
                 self._passed.append(passed)
             elif node.attributes.get("error") == "exit":
                 passed, followed = int(node.attributes["message"]) + 1, len(self.hosts)
+            elif node.attributes.get("error") == "finite":
+                followed = len(self.hosts)
         for host in self.hosts[:followed]:
             host.is_followed = True
 
@@ -548,22 +550,27 @@ class Program:
                 self._run_on(self.executable, run, memory)
             else:
                 self.around(run, memory, partial(self._run_on, self.executable, run, memory))
-        except NotFinite:
-            self._run_again(run, memory)
+        except NotFinite as found:
+            self._run_again(run, memory, made_in(found.frame))
 
-    def _run_again(self, run: Run, memory: Reusable | None) -> None:
-        """Run a step that has ended since something isn't finite, or out of the bounds for that."""
+    def _run_again(self, run: Run, memory: Reusable | None, made: Sequence[Made]) -> None:
+        """Run a step that has ended since something isn't finite, or out of the bounds for that.
+
+        made: its host calls, which are not made again.
+        """
         _forget_outputs(run)
         if self._exact is None:
             self._exact = self._compiled_after(drop_finite_check, check_finite_exactly)
         try:
-            self._run_on(self._exact, run, memory)
+            with replaying(made):
+                self._run_on(self._exact, run, memory)
         except NotFinite:
             _forget_outputs(run)
-            self._refuse_non_finite(run)
+            self._refuse_non_finite(run, made)
             if self._unchecked is None:
                 self._unchecked = self._compiled_after(drop_finite_check)
-            self._run_on(self._unchecked, run, memory)
+            with replaying(made):
+                self._run_on(self._unchecked, run, memory)
         else:
             self._out_of_bounds += 1
             if self._out_of_bounds == MOST_OUT_OF_BOUNDS:
@@ -582,13 +589,15 @@ class Program:
         self.optimize = replace(self.optimize, passes=(*self.optimize.passes, *last))
         self._graph, self.executable = None, executable
 
-    def _refuse_non_finite(self, run: Run) -> None:
+    def _refuse_non_finite(self, run: Run, made: Sequence[Made]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
 
         Nothing has changed yet, so NumPy can do the same again, and look at each op.
         """
-        error, outputs = first_non_finite(self.recorded, run.inputs)
+        with replaying(made):
+            error, outputs = first_non_finite(self.recorded, run.inputs)
         if error is not None:
+            undo_draws(made)
 
             def result() -> Any:
                 run.outputs[:] = outputs
