@@ -52,12 +52,14 @@ class _Context(threading.local):
         contexts: what host calls of a compiled call leave for its backward; None: nobody asks.
         replay: what host calls of an earlier run did, and those of this run need not do.
         told: the outcomes of its exits, for a trace.
+        repeats: whether the function of a checkpointed block is called again, for what it saved.
         interprets: whether what the latest trace made runs on the user's lines.
     """
 
     def __init__(self) -> None:
         self.grad_enabled = True
         self.recorder: Recording | None = None
+        self.repeats = False
         self.interprets = False
         self.forward: CustomForward | None = None
         self.saved_hooks: list[SavedTensorHooks] = []

@@ -300,6 +300,7 @@ class _Block:
         kwargs = {key: self._argument(x) for key, x in self._kwargs.items()}
         hooks = SavedTensorHooks(saved.keep, _same, saved.keep_private)
         with EagerThread(grad_enabled=True), saving_with(hooks):
+            context.repeats = True
             try:
                 with self._state.as_found(), self._context:
                     self._function(*args, **kwargs)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid.utils.checkpoint import checkpoint
 
 MODES = pytest.mark.parametrize("compile", [lambda f: f, lucid.compile], ids=["eager", "compiled"])
 
@@ -90,6 +91,34 @@ def test_in_transformations(compile: Any) -> None:
     for run in (grad, tangent):
         assert [run(lucid.tensor(3.0)).item() for _ in range(2)] == [6.0, 6.0]
     assert seen == [6.0] * 4
+
+
+@MODES
+def test_a_checkpointed_block_calls_it_once_though_it_is_computed_again(compile: Any) -> None:
+    seen: list[Any] = []
+    w = lucid.tensor(3.0, requires_grad=True)
+
+    def inner(x: lucid.Tensor) -> lucid.Tensor:
+        lucid.debug.callback(lambda h: seen.append(("inner", h.item())), x)
+        return x * w
+
+    def block(x: lucid.Tensor) -> lucid.Tensor:
+        lucid.debug.callback(lambda h: seen.append(("block", h.item())), x)
+        return checkpoint(inner, (x * w).exp(), use_reentrant=False).log()
+
+    @compile
+    def step(x: lucid.Tensor) -> None:
+        w.grad = None
+        checkpoint(block, x, use_reentrant=False).backward()
+        lucid.debug.callback(lambda g: seen.append(g.item()), w.grad)
+
+    for _ in range(3):
+        step(lucid.tensor(0.0))
+    assert [entry for entry in seen if entry != pytest.approx(1 / 3)] == [
+        ("block", 0.0),
+        ("inner", 1.0),
+    ] * 3
+    assert len(seen) == 9
 
 
 @MODES
