@@ -1169,8 +1169,8 @@ def compile(
         verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
             ops, and of the derivatives that it uses with central differences, as `check` does; then
             of the backwards of its custom Functions, one call of each and signature, which run
-            again op by op in float64. Python that the step calls is called again for it. Default:
-            "never".
+            again op by op in float64. Python that the step calls is called again for it, but for
+            what `lucid.debug` calls. Not with the mode "interpret". Default: "never".
         backend: "eager" as the mode; the names of PyTorch's other backends mean nothing here.
             Default: "native".
         **unknown: PyTorch's `dynamic` and `options`, without a meaning here: sizes are static, a
@@ -1205,6 +1205,11 @@ def compile(
         raise OptionError(f"compile: unknown nan={nan!r}; there are {', '.join(NANS)}")
     if verify not in VERIFIED:
         raise OptionError(f"compile: unknown verify={verify!r}; there are {', '.join(VERIFIED)}")
+    if mode == "interpret" and verify != "never":
+        raise OptionError(
+            f'compile: verify="{verify}" compares what native code makes, and mode="interpret" has '
+            "none\nhint: leave one of them out"
+        )
     passes = _passes(passes)
     if function is None:
         return functools.partial(

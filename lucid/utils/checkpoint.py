@@ -25,7 +25,7 @@ from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.ir.frames import edge
 from lucid.nn.modules.module import Module
 from lucid.tensor import claims
-from lucid.tensor.context import Lending, context
+from lucid.tensor.context import Lending, context, repeating
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.storage import Storage, VersionCounter
 
@@ -300,9 +300,8 @@ class _Block:
         kwargs = {key: self._argument(x) for key, x in self._kwargs.items()}
         hooks = SavedTensorHooks(saved.keep, _same, saved.keep_private)
         with EagerThread(grad_enabled=True), saving_with(hooks):
-            context.repeats = True
             try:
-                with self._state.as_found(), self._context:
+                with repeating(), self._state.as_found(), self._context:
                     self._function(*args, **kwargs)
             except _Stop:
                 pass
