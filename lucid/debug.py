@@ -35,8 +35,9 @@ def callback(function: Callable[..., Any], *tensors: Any) -> None:
     In a compiled step it is a call of Python, which no pass drops or moves past another: not what
     is printed at the end of a call, as by `print`. The function gets copies without history, and
     what it returns is nothing to the step; so it has no part in gradients. In a vmap it is called
-    for one example after the other, in a loop for one round after the other. What it raises ends
-    the call of the step, which leaves all as it was.
+    for one example after the other, in a loop for one round after the other; not again where a
+    checkpointed block is computed again, or a step to be compared, as by `step.check`. What it
+    raises ends the call of the step, which leaves all as it was.
 
     Raises: `ArgumentError` for what isn't a tensor; what the function raises.
 
@@ -58,6 +59,8 @@ def callback(function: Callable[..., Any], *tensors: Any) -> None:
                 "hint: functools.partial(function, value) binds what is known while tracing"
             )
     recorder = context.recorder
+    if context.repeats:
+        return
     for example in _examples(tensors):
         detached = [tensor.detach() for tensor in example]
         if recorder is None:
@@ -92,7 +95,7 @@ class _Call:
         self.is_traced = is_traced
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        if not self.is_traced:
+        if not (self.is_traced or context.repeats):
             self._function(*(from_array(array.copy()) for array in arrays))
         return []
 

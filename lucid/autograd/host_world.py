@@ -26,7 +26,7 @@ Made = TypeVar("Made")
 NOWHERE = Node((), ())  # the end of an edge whose gradient leaves the host
 
 
-_NEW_THREAD = {key: x for key, x in vars(_Context()).items() if key != "lent"}
+_NEW_THREAD = {x: y for x, y in vars(_Context()).items() if x not in ("lent", "repeats")}
 _LISTS = [key for key, x in _NEW_THREAD.items() if isinstance(x, list)]
 
 

@@ -48,6 +48,7 @@ from lucid.ir.errors import (
 from lucid.ir.frames import edge, edge_of_class, leave
 from lucid.ir.location import Location, here
 from lucid.ir.logs import is_on, say
+from lucid.ir.passes.finite import check_finite, check_finite_exactly
 from lucid.ir.passes.pipeline import Pass, optimizing
 from lucid.ir.passes.regions import outline_repeated
 from lucid.ir.selecting import select
@@ -188,7 +189,9 @@ class Compiled:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
         self._options = options
-        self._optimize = optimizing(options.passes, finite=options.nan != "allow")
+        watch = check_finite_exactly if options.mode == "interpret" else check_finite
+        last = None if options.nan == "allow" else watch
+        self._optimize = optimizing(options.passes, last=last)
         self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
         self._places: dict[Identity, Place] = {}  # that it binds, or that move
@@ -236,17 +239,26 @@ class Compiled:
                         raise
                     return self._skipped(error)
                 except EagerOnlyError as reason:
-                    options = self._options
-                    if options.fullgraph or options.nan != "allow":
-                        asked = "fullgraph=True" if options.fullgraph else f'nan="{options.nan}"'
-                        raise TraceError(
-                            f"{_name_of(self.__wrapped__)}, with {asked}: {reason}"
-                        ) from None
+                    if self._options.fullgraph or self._options.nan != "allow":
+                        raise self._refusal(str(reason)) from None
                     self.note_eager(str(reason), getattr(reason, "kind", ""))
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
             leave(error)
             raise
+
+    def _refusal(self, reason: str) -> TraceError:
+        """What a call says that would have to run op by op, and may not."""
+        options, name = self._options, _name_of(self.__wrapped__)
+        if options.fullgraph:
+            return TraceError(f"{name}, with fullgraph=True: {reason}")
+        text = (
+            f'{name}, with nan="{options.nan}", would have to run op by op, where nothing is '
+            f"looked at before it changes: {reason}"
+        )
+        if "\nhint: " not in text:
+            text += "\nhint: do that outside of the compiled function, or leave nan= out"
+        return TraceError(text)
 
     def _skipped(self, error: NonFiniteError) -> Any:
         """What a call returns that has made a NaN or an infinity, and leaves nothing else."""
@@ -1160,13 +1172,14 @@ def compile(
             buffers, the optimizer's state, Python objects. It names the op, its operands and the
             line. "skip" leaves all as it was, returns what the call returns and goes on;
             `stats.skipped` counts. What stands in arguments, state and constants as such, such as
-            the -inf of a mask, isn't made. A call that can't run natively is an error. Default:
-            "allow".
+            the -inf of a mask, isn't made. A call that can't be recorded is an error. Where all is
+            to run op by op – for `LUCID_EAGER=1`, a stance, anomaly mode, a `vmap` around the call
+            – nobody looks. Default: "allow".
         verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
             ops, and of the derivatives that it uses with central differences, as `check` does; then
             of the backwards of its custom Functions, one call of each and signature, which run
-            again op by op in float64. Python that the step calls is called again for it. Default:
-            "never".
+            again op by op in float64. Python that the step calls is called again for it, but for
+            what `lucid.debug` calls. Not with the mode "interpret". Default: "never".
         backend: "eager" as the mode; "inductor", "cudagraphs" and "aot_eager", PyTorch's, are the
             default. Default: "native".
         dynamic: True, False or None; which sizes code is compiled for follows from the calls.
@@ -1205,6 +1218,11 @@ def compile(
         raise OptionError(f"compile: unknown nan={nan!r}; there are {', '.join(NANS)}")
     if verify not in VERIFIED:
         raise OptionError(f"compile: unknown verify={verify!r}; there are {', '.join(VERIFIED)}")
+    if mode == "interpret" and verify != "never":
+        raise OptionError(
+            f'compile: verify="{verify}" compares what native code makes, and mode="interpret" has '
+            "none\nhint: leave one of them out"
+        )
     passes = _passes(passes)
     if function is None:
         return functools.partial(

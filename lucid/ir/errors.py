@@ -96,7 +96,13 @@ class LeavesPath(LucidError):  # noqa: N818 - a finding, not an error
 
 
 class NotFinite(LucidError):  # noqa: N818 - a finding: what it is about is looked for then
-    """What a step would leave isn't all finite."""
+    """What a step would leave isn't all finite.
+
+    Attributes:
+        frame: what the host calls of the run have left.
+    """
+
+    frame: dict[Any, Any]
 
 
 class NonFiniteError(LucidError, FloatingPointError):

@@ -327,7 +327,7 @@ class Executable:
         number, index = context.record[0] - 1, context.record[1]
         context.record[0] = 0
         error = self._checks[number].error(index)
-        if isinstance(error, LeavesPath):
+        if isinstance(error, (LeavesPath, NotFinite)):
             error.frame = context.hosts.frame
         return error
 

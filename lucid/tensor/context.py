@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -52,12 +54,15 @@ class _Context(threading.local):
         contexts: what host calls of a compiled call leave for its backward; None: nobody asks.
         replay: what host calls of an earlier run did, and those of this run need not do.
         told: the outcomes of its exits, for a trace.
+        repeats: whether what was computed is computed again, for what a checkpointed block has
+            saved or to be compared: `lucid.debug` calls nobody then.
         interprets: whether what the latest trace made runs on the user's lines.
     """
 
     def __init__(self) -> None:
         self.grad_enabled = True
         self.recorder: Recording | None = None
+        self.repeats = False
         self.interprets = False
         self.forward: CustomForward | None = None
         self.saved_hooks: list[SavedTensorHooks] = []
@@ -76,6 +81,16 @@ class _Context(threading.local):
 
 
 context = _Context()
+
+
+@contextmanager
+def repeating() -> Iterator[None]:
+    """In the block what was computed is computed again."""
+    before, context.repeats = context.repeats, True
+    try:
+        yield
+    finally:
+        context.repeats = before
 
 
 class _Epoch:

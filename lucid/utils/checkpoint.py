@@ -26,7 +26,7 @@ from lucid.ir.frames import edge
 from lucid.ir.location import user_spot
 from lucid.nn.modules.module import Module
 from lucid.tensor import claims
-from lucid.tensor.context import Lending, context
+from lucid.tensor.context import Lending, context, repeating
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.storage import Storage, VersionCounter
 
@@ -309,7 +309,7 @@ class _Block:
         hooks = SavedTensorHooks(saved.keep, _same, saved.keep_private)
         with EagerThread(grad_enabled=True), saving_with(hooks):
             try:
-                with self._state.as_found(), self._context:
+                with repeating(), self._state.as_found(), self._context:
                     self._function(*args, **kwargs)
             except _Stop:
                 pass

@@ -156,6 +156,17 @@ def test_a_product_is_stored_in_the_order_that_is_read(rng: np.random.Generator)
     assert executable.stages["buffers"].startswith("arena of 0 bytes")
 
 
+def test_a_product_that_is_an_output_with_its_axes_exchanged_is_read_there(
+    rng: np.random.Generator,
+) -> None:
+    graph = Graph()
+    a, b = inputs(graph, (24, 16), (16, 40))
+    product = ops.matmul(a, b)
+    graph.outputs = [ops.transpose(product, perm=(1, 0)), ops.amax(product, axes=(0, 1))]
+    calls = run(graph, rng).calls
+    assert {x.kind for call in calls for x in call.args if x.size == 24 * 40} == {"output"}
+
+
 @pytest.mark.parametrize("rows", [(6, 4), (1, 24), (2, 3, 4)], ids=str)
 def test_what_follows_a_product_of_flattened_rows_follows_at_once(
     rows: Shape, rng: np.random.Generator

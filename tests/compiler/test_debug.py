@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid.compiler.programs import audits
+from lucid.utils.checkpoint import checkpoint
 
 MODES = pytest.mark.parametrize("compile", [lambda f: f, lucid.compile], ids=["eager", "compiled"])
 
@@ -93,6 +95,34 @@ def test_in_transformations(compile: Any) -> None:
 
 
 @MODES
+def test_a_checkpointed_block_calls_it_once_though_it_is_computed_again(compile: Any) -> None:
+    seen: list[Any] = []
+    w = lucid.tensor(3.0, requires_grad=True)
+
+    def inner(x: lucid.Tensor) -> lucid.Tensor:
+        lucid.debug.callback(lambda h: seen.append(("inner", h.item())), x)
+        return x * w
+
+    def block(x: lucid.Tensor) -> lucid.Tensor:
+        lucid.debug.callback(lambda h: seen.append(("block", h.item())), x)
+        return checkpoint(inner, (x * w).exp(), use_reentrant=False).log()
+
+    @compile
+    def step(x: lucid.Tensor) -> None:
+        w.grad = None
+        checkpoint(block, x, use_reentrant=False).backward()
+        lucid.debug.callback(lambda g: seen.append(g.item()), w.grad)
+
+    for _ in range(3):
+        step(lucid.tensor(0.0))
+    assert [entry for entry in seen if entry != pytest.approx(1 / 3)] == [
+        ("block", 0.0),
+        ("inner", 1.0),
+    ] * 3
+    assert len(seen) == 9
+
+
+@MODES
 def test_in_a_loop_it_is_called_in_each_round(compile: Any) -> None:
     seen: list[float] = []
 
@@ -156,6 +186,48 @@ def test_a_first_call_that_is_traced_again_calls_once() -> None:
     for value in (1.0, -1.0, 1.0, -1.0, 2.0):
         step(lucid.tensor(value))
     assert seen == [1.0, -1.0, 1.0, -1.0, 2.0]
+
+
+def test_a_step_that_is_compared_calls_once_for_each_of_its_calls() -> None:
+    seen: list[float] = []
+
+    class Halved(lucid.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+            lucid.debug.callback(lambda h: seen.append(h.item()), x)
+            return x / 2
+
+        @staticmethod
+        def backward(ctx: Any, g: lucid.Tensor) -> lucid.Tensor:
+            lucid.debug.callback(lambda h: seen.append(h.item()), g)
+            return g / 2
+
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        x = x.detach().requires_grad_()
+        Halved.apply(x).backward()
+        return x.grad
+
+    x, each = lucid.tensor(3.0), [3.0, 1.0]
+    compiled = lucid.compile(step, verify="first")
+    compiled(x)
+    assert seen == each
+    assert compiled.check(x).agrees
+    assert seen == each * 3
+    assert not lucid.debug.bisect(compiled, x, path=None).culprit
+    assert seen == each * 5
+
+
+def test_no_audit_calls_it_once_more() -> None:
+    seen: list[float] = []
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        lucid.debug.callback(lambda h: seen.append(h.item()), x)
+        return x * 2
+
+    for number in range(4 * audits.FIRST):
+        step(lucid.tensor(float(number)))
+    assert seen == [*map(float, range(4 * audits.FIRST))]
 
 
 def test_what_is_no_tensor_is_refused() -> None:

@@ -305,19 +305,32 @@ def _assign_homes(fusion: Fusion) -> dict[Value, BufferView]:
 
 
 def _home_of_store(fusion: Fusion, value: Value) -> BufferView | None:
-    """Where the value's own kernel stores it anyway, in its own shape."""
+    """Where the value's own kernel stores it anyway, perhaps with its axes in another order."""
     producer = fusion.computed[value]
     for item in fusion.group_of[producer].items:
-        if (
-            item.op == "store"
-            and item.operands[0] is value
-            and not item.overwritten
-            and item.region is not None
-            and item.shape == value.shape
-            and fusion.source.reads_with_strides(value, item.region)
-        ):
-            return item.region
+        region = item.region
+        if item.op != "store" or item.overwritten or region is None:
+            continue
+        stored = item.operands[0]
+        strides = _strides_behind(stored, value, region.strides)
+        if strides is None or item.shape != stored.shape:
+            continue
+        home = BufferView(region.buffer, region.offset, strides)
+        if fusion.source.reads_with_strides(value, home):
+            return home
     return None
+
+
+def _strides_behind(seen: Value, value: Value, strides: Strides) -> Strides | None:
+    """The strides of a value of which `seen`, a transpose or the same, has these; None: neither."""
+    while seen is not value:
+        node = seen.producer
+        if node is None or node.op is not ops.transpose:
+            return None
+        perm = node.attributes["perm"]
+        strides = tuple(strides[perm.index(axis)] for axis in range(len(perm)))
+        seen = node.operands[0]
+    return strides
 
 
 def _drop_copies_to_outputs(fusion: Fusion) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
-from lucid.autograd.host_replay import Differs, Made, made_in
+from lucid.autograd.host_replay import Differs, Made, made_in, replaying, undo_draws
 from lucid.codegen.lower.legalize import legalize
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
@@ -46,8 +46,8 @@ from lucid.ir.clone import copy_graph, rewritten
 from lucid.ir.errors import LeavesPath, LucidError, NotFinite
 from lucid.ir.graph import Graph, Node
 from lucid.ir.non_finite import first_non_finite
-from lucid.ir.passes.finite import drop_finite_check
-from lucid.ir.passes.pipeline import PassLog, Pipeline, require_known_names
+from lucid.ir.passes.finite import check_finite_exactly, drop_finite_check
+from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
 from lucid.ir.stepping import step_through
 from lucid.runtime.entry.layout import LONG_WAY
@@ -64,6 +64,7 @@ from lucid.tensor.promises import Batch
 from lucid.tensor.storage import Storage, VersionCounter
 
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
+MOST_OUT_OF_BOUNDS = 8  # calls that are run twice for that
 
 
 @dataclass(slots=True, eq=False)
@@ -141,7 +142,10 @@ class Program:
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
         self.around: Around | None = None  # runs the native step, or something in its place
-        self._unchecked: Executable | None = None  # the same without a check of what it makes
+        self._exact: Executable | None = None  # the same with a check of all that it makes
+        self._unchecked: Executable | None = None  # and with none
+        self._out_of_bounds = 0  # calls in which what is finite was no reason to end
+        self._replaced: tuple[Executable, NativeCalls | None] | None = None
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
         self.undo = trace.undo
@@ -225,7 +229,7 @@ class Program:
         return Stages({} if backward is None else {"backward": lambda: backward.stages["trace"]})
 
     def _take_hosts(self, graph: Graph, nodes: Sequence[Node]) -> None:
-        """Find the host calls; one that differs needs what those before it did."""
+        """Find the host calls; what differs, or ends the step, needs what those before it did."""
         self.hosts: list[Any] = []
         self._passed: list[int] = []  # how many exits come before each of them
         passed = followed = 0
@@ -238,6 +242,8 @@ class Program:
                 self._passed.append(passed)
             elif node.attributes.get("error") == "exit":
                 passed, followed = int(node.attributes["message"]) + 1, len(self.hosts)
+            elif node.attributes.get("error") == "finite":
+                followed = len(self.hosts)
         for host in self.hosts[:followed]:
             host.is_followed = True
 
@@ -546,22 +552,54 @@ class Program:
                 self._run_on(self.executable, run, memory)
             else:
                 self.around(run, memory, partial(self._run_on, self.executable, run, memory))
-        except NotFinite:
-            run.outputs.clear()
-            run.outputs.codes.clear()
-            self._refuse_non_finite(run)
-            if self._unchecked is None:
-                graph = rewritten(rewritten(self.recorded, self.optimize), drop_finite_check)
-                self._unchecked = compile_graph(graph, strides=self._strides)
-            self._run_on(self._unchecked, run, memory)
+        except NotFinite as found:
+            self._run_again(run, memory, made_in(found.frame))
 
-    def _refuse_non_finite(self, run: Run) -> None:
+    def _run_again(self, run: Run, memory: Reusable | None, made: Sequence[Made]) -> None:
+        """Run a step that has ended since something isn't finite, or out of the bounds for that.
+
+        made: its host calls, which are not made again.
+        """
+        _forget_outputs(run)
+        if self._exact is None:
+            self._exact = self._compiled_after(drop_finite_check, check_finite_exactly)
+        try:
+            with replaying(made):
+                self._run_on(self._exact, run, memory)
+        except NotFinite:
+            _forget_outputs(run)
+            self._refuse_non_finite(run, made)
+            if self._unchecked is None:
+                self._unchecked = self._compiled_after(drop_finite_check)
+            with replaying(made):
+                self._run_on(self._unchecked, run, memory)
+        else:
+            self._out_of_bounds += 1
+            if self._out_of_bounds == MOST_OUT_OF_BOUNDS:
+                self._check_exactly(self._exact)
+
+    def _compiled_after(self, *passes: Pass) -> Executable:
+        """The step with some more passes at the end."""
+        optimize = replace(self.optimize, passes=(*self.optimize.passes, *passes))
+        return compile_graph(rewritten(self.recorded, optimize), strides=self._strides)
+
+    def _check_exactly(self, executable: Executable) -> None:
+        """Serve calls without bounds from now on, by an executable that checks results."""
+        self._replaced = self.executable, self.native  # which other threads may be in
+        self.native = self.enter = None
+        last = drop_finite_check, check_finite_exactly
+        self.optimize = replace(self.optimize, passes=(*self.optimize.passes, *last))
+        self._graph, self.executable = None, executable
+
+    def _refuse_non_finite(self, run: Run, made: Sequence[Made]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
 
         Nothing has changed yet, so NumPy can do the same again, and look at each op.
         """
-        error, outputs = first_non_finite(self.recorded, run.inputs)
+        with replaying(made):
+            error, outputs = first_non_finite(self.recorded, run.inputs)
         if error is not None:
+            undo_draws(made)
 
             def result() -> Any:
                 run.outputs[:] = outputs
@@ -681,6 +719,11 @@ def as_recorded(graph: Graph) -> Graph:
     outline(graph)
     name_values(graph)
     return graph
+
+
+def _forget_outputs(run: Run) -> None:
+    run.outputs.clear()
+    run.outputs.codes.clear()
 
 
 def _owner(storage: Storage) -> Any:

@@ -30,6 +30,8 @@ from lucid.ir.selecting import part_of
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.text.printer import value_names
 from lucid.runtime.executable import compile_graph
+from lucid.runtime.watched import WatchedStep
+from lucid.tensor.context import repeating
 
 Inputs = Sequence[np.ndarray | float]
 Fault = Callable[[Graph, Inputs], bool]  # whether it shows with this graph, on these inputs
@@ -63,6 +65,11 @@ def bisect(
 ) -> Bisection:
     """Run a step twice, and find what changes its meaning. Raises what `step.check` does."""
     found, watched = watched_call(run, program)
+    with repeating():
+        return _bisected(found, watched, path)
+
+
+def _bisected(found: Program, watched: WatchedStep, path: Path | None) -> Bisection:
     inputs, target = watched.inputs, found.executable.target
     if not differs(found.recorded, inputs, (watched.outputs, watched.written)):
         wrong = wrong_derivative(found.recorded, inputs)

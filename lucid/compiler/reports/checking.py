@@ -24,6 +24,7 @@ from lucid.ir.text.parser import parse
 from lucid.ir.text.printer import value_names
 from lucid.runtime.single import SingleKernel
 from lucid.runtime.watched import WatchedStep
+from lucid.tensor.context import repeating
 
 Results = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]  # outputs, and what was written
 
@@ -101,7 +102,9 @@ def check(run: Callable[[], object], program: Callable[[], Program]) -> Check:
     Raises:
         LucidError: each call runs another program, so that none can be watched.
     """
-    return _checked(*watched_call(run, program))
+    found, watched = watched_call(run, program)
+    with repeating():
+        return _checked(found, watched)
 
 
 def verify(
@@ -116,8 +119,9 @@ def verify(
     with program.executable.watched() as watched:
         native()
     try:
-        found = _checked(program, watched)
-        wrong = functions.wrong(watched.inputs) if found.agrees else str(found)
+        with repeating():
+            found = _checked(program, watched)
+            wrong = functions.wrong(watched.inputs) if found.agrees else str(found)
         if wrong:
             raise VerifyError(f"the first call went wrong; nothing was changed\n{wrong}")
     except BaseException:  # an interrupt as well

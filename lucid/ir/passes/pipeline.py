@@ -17,7 +17,6 @@ from lucid.ir.passes.checks import drop_satisfied_checks
 from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
-from lucid.ir.passes.finite import check_finite
 from lucid.ir.passes.loops import hoist_from_loops, sink_from_loops, trim_loops
 from lucid.ir.passes.regions import inline
 from lucid.ir.passes.rematerialize import rematerialize
@@ -242,13 +241,13 @@ optimize = Pipeline("optimize", (inline, rematerialize, *_LOOPS, simplify))
 """What each step goes through: functions are inlined, checkpointed blocks repeated."""
 
 
-def optimizing(passes: Sequence[Pass], *, finite: bool = False) -> Pipeline:
+def optimizing(passes: Sequence[Pass], *, last: Pass | None = None) -> Pipeline:
     """Return `optimize` with passes of the user's before what simplifies.
 
     Args:
         passes: functions `Graph -> bool`, or pipelines; none of them: `optimize` itself. Each is
             verified, and what it does wrong is a `PassError` or `VerifyError` that names it.
-        finite: the step checks at its end that what it leaves is finite. Default: False.
+        last: a pass that comes behind them all, such as `check_finite`. Default: None.
 
     Example:
         >>> from lucid.ir import Graph, parse
@@ -261,10 +260,10 @@ def optimizing(passes: Sequence[Pass], *, finite: bool = False) -> Pipeline:
         2 nodes
         True
     """
-    if not passes and not finite:
+    if not passes and last is None:
         return optimize
-    users, last = map(_users, passes), (check_finite,) if finite else ()
-    return Pipeline("optimize", (inline, rematerialize, *users, *_LOOPS, simplify, *last))
+    users, end = map(_users, passes), () if last is None else (last,)
+    return Pipeline("optimize", (inline, rematerialize, *users, *_LOOPS, simplify, *end))
 
 
 def _users(run: Pass) -> Pass:
