@@ -1,7 +1,7 @@
 """Control flow over tensors: `cond`, `while_loop`, `fori_loop`, `scan` and `map`.
 
-In eager mode they are what their Python says. A compiled step records the function of a `scan`
-once, as the body of an op that runs it natively, round by round (`compiler/recording/loops.py`).
+In eager mode they are what their Python says. A compiled step records the functions of a loop once,
+as the body of an op that runs it natively, round by round (`compiler/recording/loops.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from lucid.autograd.function import Function
 from lucid.autograd.modes import no_grad
-from lucid.compiler.recording.loops import record_scan
+from lucid.compiler.recording.loops import record_scan, record_while
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, zeros
@@ -78,8 +78,13 @@ def while_loop(
 ) -> tuple[Any, ...]:
     """Replace `carried` by `body_fn(*carried)` as long as `cond_fn(*carried)` holds; return it.
 
-    Gradients of any order go through all rounds that ran, however many these are. A compiled step
-    has a path for each number of rounds that its calls have made.
+    Gradients of any order go through all rounds that ran, however many these are; where none ran
+    they are those of `carried`. A compiled step records both functions once, as a loop that runs
+    natively until the condition fails, and its backward as one through the rounds that ran. What
+    these keep for it is memory of the step: where a call makes more rounds than fit there (16, 64,
+    256 …), it goes on in a program with more, traced once. A step has a path for each number of
+    rounds instead where the condition is a Python bool, where a round does in Python what each
+    would do anew (see `scan`), and in a vmap or a forward-mode derivative.
 
     Args:
         cond_fn: gives a bool, or a tensor of one element.
@@ -97,14 +102,36 @@ def while_loop(
     if not isinstance(carried, (tuple, list)):
         raise ArgumentError(f"while_loop: carried must be a tuple, not {kind_of(carried)}")
     first = _Tree("while_loop", "carried", tuple(carried))
-    values: tuple[Any, ...] = first.like(first.tensors)
-    while _holds(cond_fn(*values)):
-        found = body_fn(*values)
+
+    def goes_on(state: list[Tensor]) -> Any:
+        answer = cond_fn(*first.like(state))
+        if isinstance(answer, Tensor):
+            if answer._type.size != 1:
+                raise ShapeError(f"while_loop: cond_fn must give one element, not {answer._type}")
+        elif not isinstance(answer, bool):
+            raise ArgumentError(
+                f"while_loop: cond_fn must return a bool or a Tensor, not {kind_of(answer)}"
+            )
+        return answer
+
+    def step(state: list[Tensor]) -> list[Tensor]:
+        found = body_fn(*first.like(state))
         if not isinstance(found, (tuple, list)):
             raise ArgumentError(
                 f"while_loop: body_fn must return a tuple of {len(carried)}, not {kind_of(found)}"
             )
-        values = first.like(first.take("what body_fn returns", tuple(found)))
+        return first.take("what body_fn returns", tuple(found))
+
+    state, more = first.tensors, goes_on(first.tensors)
+    if context.recorder is not None:
+        name = _name_of(body_fn, "while_loop")
+        recorded = record_while(step, goes_on, more, state, name)
+        if recorded is not None:
+            state, more = recorded, False
+    while more:
+        state = step(state)
+        more = goes_on(state)
+    values: tuple[Any, ...] = first.like(state)
     return values
 
 
@@ -246,8 +273,7 @@ def _scan(
             return new, kept[0].tensors
         return new, kept[0].take("what f returns for ys", found[1])
 
-    name = getattr(f, "__name__", api)
-    name = name if name.isidentifier() else api
+    name = _name_of(f, api)
     state, ys = _rounds(step, carry.tensors, rows.tensors, count, reverse, checkpoint_every, name)
     return carry.like(state), kept[0].like(ys)
 
@@ -400,15 +426,10 @@ def _count(api: str, rows: _Tree, length: int | None) -> int:
     return counts[0]
 
 
-def _holds(answer: Any) -> bool:
-    if isinstance(answer, Tensor):
-        if answer._type.size != 1:
-            raise ShapeError(f"while_loop: cond_fn must give one element, not {answer._type}")
-    elif not isinstance(answer, bool):
-        raise ArgumentError(
-            f"while_loop: cond_fn must return a bool or a Tensor, not {kind_of(answer)}"
-        )
-    return bool(answer)
+def _name_of(f: Callable[..., Any], otherwise: str) -> str:
+    """What the body of a loop is called."""
+    name = getattr(f, "__name__", otherwise)
+    return name if name.isidentifier() else otherwise
 
 
 def _require_functions(api: str, **functions: Any) -> None:

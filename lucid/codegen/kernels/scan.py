@@ -1,12 +1,14 @@
 """Loops of a graph: a body's kernels run round by round, in memory of their own.
 
 The carry lies in the results from the start: it is copied there before the first round, and each
-round writes it in place. Rows are read and written where they lie, at an address that moves.
+round writes it in place. Rows are read and written where they lie, at an address that moves. The
+carry of a `while_loop` says whether there is another round, and at which row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Access, CallSite, Kernel, Memory, World
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.work import Traffic, Work
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, vector
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, vector
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.tasks import Caller, define_kernel, regions_of
 from lucid.ir.types import DType, TensorType, i64
@@ -48,7 +50,9 @@ class ScanKernel(Kernel):
 
     Attributes:
         operands: the carry to begin with, the rows, what else is read; results: carry, stacks.
-        carries, rows: how many of them; bytes: of the memory of its own; flops: of all rounds.
+        carries, rows: how many of them; bytes: of the memory of its own; flops: of all rounds, or
+            of one where a carry decides how many there are.
+        is_while: the first carries are whether there is another round, and its row.
         calls: the kernels of one round, and where they find their arguments.
     """
 
@@ -58,6 +62,7 @@ class ScanKernel(Kernel):
     rows: int
     length: int
     reverse: bool
+    is_while: bool
     bytes: int
     flops: int
     calls: tuple[tuple[Kernel, tuple[Place, ...]], ...]
@@ -72,7 +77,8 @@ class ScanKernel(Kernel):
 
         way = " in reverse" if self.reverse else ""
         lines = [
-            f"scan({listed(self.operands, 0)}) -> ({listed(self.results, len(self.operands))})",
+            f"{'while' if self.is_while else 'scan'}({listed(self.operands, 0)}) -> "
+            f"({listed(self.results, len(self.operands))})",
             f"  {self.length} rounds{way}, carry {self.carries}, rows {self.rows}, "
             f"{self.bytes} bytes, {self.flops} flops",
         ]
@@ -100,7 +106,12 @@ class ScanKernel(Kernel):
         return traffic.work(self.flops)
 
     def seconds(self, target: Target) -> float:
-        return self.length * sum(kernel.seconds(target) for kernel, _ in self.calls)
+        return self.expected_rounds * sum(kernel.seconds(target) for kernel, _ in self.calls)
+
+    @property
+    def expected_rounds(self) -> int:
+        """How many there are, as costs count."""
+        return max(self.length, costs.ROUNDS) if self.is_while else self.length
 
     # What it means ------------------------------------------------------------------------
 
@@ -115,9 +126,20 @@ class ScanKernel(Kernel):
         for number, type in enumerate(self.operands[: self.carries]):
             whole = np.arange(type.size)
             memory[len(self.operands) + number].write(whole, memory[number].read(whole))
-        for t in range(self.length)[:: -1 if self.reverse else 1]:
+        for t in self._rounds(memory):
             for kernel, places in self.calls:
                 kernel.evaluate([_seen(memory[p.arg], p, t) for p in places], world)
+
+    def _rounds(self, memory: Sequence[Memory]) -> Iterator[int]:
+        """The row of each round."""
+        if not self.is_while:
+            yield from range(self.length)[:: -1 if self.reverse else 1]
+            return
+        first, one = len(self.operands), np.arange(1)
+        for number, type in enumerate(self.results[self.carries :], first + self.carries):
+            memory[number].write(np.arange(type.size), np.zeros(type.size, type.dtype.numpy))
+        while memory[first].read(one)[0]:
+            yield min(max(0, int(memory[first + 1].read(one)[0])), max(self.length - 1, 0))
 
     # LLVM IR ------------------------------------------------------------------------------
 
@@ -133,24 +155,36 @@ class ScanKernel(Kernel):
         args = args[2:] if self.is_shared else args
         first = len(self.operands)
         for number in range(self.carries):
-            _copy(b, args[first + number], args[number], self.operands[number].nbytes)
+            _fill(b, args[first + number], args[number], self.operands[number].nbytes)
         names = self._define(b)
         shared = [kernel.is_shared for kernel, _ in self.calls]
         most = max((len(places) for kernel, places in self.calls if kernel.regions()), default=0)
         caller = Caller(b, pool[0], pool[1], most)
         seconds = [kernel.seconds(b.target) for kernel, _ in self.calls]
-        ahead = self.length * sum(
+        ahead = self.expected_rounds * sum(
             cost for cost, several in zip(seconds, shared, strict=True) if several
         )
-        if not self.length:
-            return
-        with b.loop(0, self.length) as loop:
-            t = b.sub(self.length - 1, loop.index) if self.reverse else loop.index
+        with self._loop(b, args) as t:
             for name, (kernel, places), cost in zip(names, self.calls, seconds, strict=True):
                 given = [self._address(b, args, place, t) for place in places]
                 before = pool if kernel.parameters() else ()
                 wake = ahead >= costs.WAKE_SECONDS
                 caller.call(regions_of(name, kernel), [*before, *given], cost, wake)
+
+    @contextmanager
+    def _loop(self, b: FunctionBuilder, args: Sequence[Val]) -> Iterator[Val]:
+        """The loop around a round, which gets the number of its row."""
+        first = len(self.operands)
+        if not self.is_while:
+            with b.loop(0, self.length) as loop:
+                yield b.sub(self.length - 1, loop.index) if self.reverse else loop.index
+            return
+        for number, type in enumerate(self.results[self.carries :], first + self.carries):
+            _fill(b, args[number], None, type.nbytes)
+        with b.while_(lambda: b.load_bool(args[first])):
+            t = b.load("i64", args[first + 1])
+            t = b.intrinsic("smin", t, const("i64", max(self.length - 1, 0)))
+            yield b.intrinsic("smax", t, const("i64", 0))
 
     def _define(self, b: FunctionBuilder) -> list[str]:
         """Add the functions of the body's kernels; those of equal texts are one."""
@@ -178,14 +212,16 @@ def _seen(memory: Memory, place: Place, t: int) -> Memory:
     return Memory(data, memory.start + (place.offset + t * place.step) // size)
 
 
-def _copy(b: FunctionBuilder, target: Val, source: Val, size: int) -> None:
-    """Copy so many bytes, vectors first."""
+def _fill(b: FunctionBuilder, target: Val, source: Val | None, size: int) -> None:
+    """Copy so many bytes, vectors first; None: zeros."""
     lanes = b.target.lanes("i64")
     done = 0
     for type, step in ((vector("i64", lanes), 8 * lanes), ("i8", 1)):
         stop = size // step * step
         if stop > done:
             with b.loop(done, stop, step) as loop:
-                value = b.load(type, b.at("i8", source, loop.index), align=1)
+                value = const(type, 0)
+                if source is not None:
+                    value = b.load(type, b.at("i8", source, loop.index), align=1)
                 b.store(value, b.at("i8", target, loop.index), align=1)
         done = stop

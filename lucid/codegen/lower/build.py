@@ -144,6 +144,7 @@ class Builder:
                 "check": self._check,
                 "host": self._host,
                 "scan": self._scan,
+                "while_loop": self._scan,
                 "attention": self._attention,
                 "attention_grad": self._attention,
             }
@@ -424,6 +425,8 @@ class Builder:
         carries, rows = node.attributes["carries"], node.attributes["rows"]
         length, body = node.attributes["length"], self.source.bodies[node]
         given, size = len(node.operands), body.arena_bytes
+        is_while = node.op is ops.while_loop
+        rounds = 1 if is_while else length
         types = [value.type for value in (*node.operands, *node.results)]
         if size:
             self.body.args.append(self.source.new_temp(i64, size // i64.itemsize))
@@ -451,9 +454,10 @@ class Builder:
             carries,
             rows,
             length,
-            node.attributes["reverse"],
+            node.attributes.get("reverse", False),
+            is_while,
             size,
-            length * sum(call.kernel.work(call.args).flops for call in body.calls),
+            rounds * sum(call.kernel.work(call.args).flops for call in body.calls),
             tuple(calls),
         )
 

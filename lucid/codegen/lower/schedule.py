@@ -21,7 +21,6 @@ from lucid.codegen.lower.legalize import legalize
 from lucid.codegen.program.memory_plan import place, size_of
 from lucid.codegen.program.program import Apart, KernelCall, Program, lifetimes
 from lucid.codegen.program.verify import verify_program
-from lucid.ir import ops
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
 from lucid.ir.extents import hint
@@ -51,7 +50,7 @@ def make_program(
     late = _behind_exits(graph)
     items = ItemList(graph, strides, checked, is_body=is_body)
     for node in graph.nodes:
-        if node.op is ops.scan:
+        if node.op.kind == "region":
             body = graph.functions[node.attributes["function"]]
             items.bodies[node] = _lowered_body(node, body, graph, target, fuse)
     items.let_wait(late)

@@ -373,7 +373,8 @@ def _types(text: str) -> tuple[TensorType, ...]:
 
 
 def _scan(lines: list[str]) -> Kernel:
-    operands, results = _match(r"scan\((.*)\) -> \((.*)\)", lines[0]).groups()
+    kind, operands, results = _match(r"(scan|while)\((.*)\) -> \((.*)\)", lines[0]).groups()
+    is_while = kind == "while"
     pattern = r"  (\d+) rounds( in reverse)?, carry (\d+), rows (\d+), (\d+) bytes, (\d+) flops"
     length, reverse, carries, rows, size, flops = _match(pattern, lines[1]).groups()
     text = "\n".join(line[2:] for line in lines[2:])
@@ -397,6 +398,7 @@ def _scan(lines: list[str]) -> Kernel:
         int(rows),
         int(length),
         reverse is not None,
+        is_while,
         int(size),
         int(flops),
         tuple(calls),
@@ -413,4 +415,5 @@ _KINDS: dict[str, Callable[[list[str]], Kernel]] = {
     "attention": _attention,
     "host ": _host,
     "scan(": _scan,
+    "while(": _scan,
 }

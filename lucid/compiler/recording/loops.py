@@ -4,13 +4,22 @@ A body is recorded like all else, on stand-ins for the carry and for a row; then
 off the end of the graph and become a function. What they read of the graph before are its captures;
 memory from before that they have written, such as running statistics or the state of a generator,
 is one more carry. What a round does in Python each round would have to do anew: such a loop is
-unrolled, and so is one whose tensors turn up outside, by a restart of the trace.
+unrolled, and so is one whose tensors turn up outside, by a restart of the trace. The body of a
+`while_loop` computes its condition as well, for the round after it, and counts the rounds.
 
 The gradient of a loop is a loop in the other direction, whose body is the backward walk through one
 round: the autograd nodes behind the body's results stay, and the walk runs as another body is
 recorded. A value of the forward body that it reads becomes one more result of the forward loop,
 stacked, and a row of this one; a short computation is done again, and so is all of a checkpointed
 round. The walk is recorded by the engine, so a loop's gradient is differentiable like the loop.
+
+A `while_loop` makes as many rounds as it likes, and all memory of a step is planned. So its stacks
+hold as many rounds as fit (the first of 16, 64, 256 … that is enough), which is an exit of the
+step: a call that needs more finds it out before anything is stored, and goes on in a program with
+larger ones, traced once. The tape grows by programs rather than by allocations within a call: a
+stack is then a tensor like that of a scan, its gradient as well, to any order, and it is reused
+from call to call; what is too large is never touched beyond the zeros that fill it. A loop that
+nobody differentiates has no stacks, and no limit.
 
 Reference: Griewank and Walther, "Evaluating Derivatives", 2008, on the adjoints of loops.
 """
@@ -35,19 +44,20 @@ from lucid.ir.errors import LucidError, TraceError
 from lucid.ir.graph import Graph, Input, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
-from lucid.ir.op import Trait
+from lucid.ir.op import Op, Trait
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.ranges import Ranges
-from lucid.ir.region_ops import is_exit, stacked
-from lucid.ir.types import TensorType
+from lucid.ir.region_ops import CONTROL, is_exit, stacked
+from lucid.ir.types import TensorType, bool_, i64
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, of_value
+from lucid.tensor.core import TensorCore, constant, of_value
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.storage import Storage, VersionCounter
 
 Round = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
+_FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, and then more
 _REPEATED = ("view", "create", "random")  # ops that a backward does again rather than keep
 
 
@@ -78,6 +88,8 @@ class Body:
         results: the tensors that are the next carry and the rows of ys.
         loop: the autograd node of the whole.
         same: the values that are the same in all rounds; checks: what is checked, and by what.
+        count: how many rounds a `while_loop` has made; None where the length says it. Its `length`
+            is 0 until a backward needs stacks.
     """
 
     place: Location | None
@@ -95,6 +107,11 @@ class Body:
     loop: LoopNode | None = None
     same: set[Value] = field(default_factory=set)
     checks: dict[Value, list[GraphNode]] = field(default_factory=dict)
+    count: TensorCore | None = None
+
+    @property
+    def is_while(self) -> bool:
+        return self.nodes[0].op is ops.while_loop
 
     def repeats(self, node: GraphNode) -> bool:
         """Whether a backward computes a node again rather than being given what it computed."""
@@ -261,6 +278,7 @@ class Loops:
                 self._check_again(frame, body, value)
             elif node is None and value.index >= body.carries + body.rows:
                 known[value] = self.local(body.nodes[0].operands[value.index])
+                self._check_again(frame, body, value)
             elif node is None or not (value in body.same or body.repeats(node)):
                 frame.kept[body, value] = Value(value.type, self._recorder.graph, None)
             elif missing := [x for x in node.operands if x not in known]:
@@ -274,6 +292,16 @@ class Loops:
         """Say in a backward what the forward body has checked of a value."""
         for node in body.checks.get(value, ()):
             frame.checked.add(self._repeat(frame, node))
+
+    def _check_captures_again(self, frame: Frame) -> None:
+        """Say in a backward what the forward bodies have checked of values from outside of them.
+
+        A walk reads these where they are, not as the forward body does.
+        """
+        for body in () if frame.body.of is None else frame.body.of.chain:
+            for value in body.checks:
+                if value.producer is None and value.index >= body.carries + body.rows:
+                    self._of_forward(frame, body, value)
 
     def _repeat(self, frame: Frame, node: GraphNode) -> GraphNode:
         """Compute a node of the forward body again, before what is being recorded in the frame."""
@@ -301,10 +329,12 @@ class Loops:
         name: str,
         of: Body | None = None,
         is_repeated: bool = False,
+        op: Op = ops.scan,
     ) -> tuple[list[Any], list[Any]]:
         """Record a loop; the tensors that are the last carry, and those of the stacked ys.
 
         of: the body through which it walks backwards.
+        op: `while_loop`, if the carry begins with whether there is a round, and its row.
         """
         recorder, given = self._recorder, [*carry, *xs]
         place = here() if of is None else of.place
@@ -316,6 +346,7 @@ class Loops:
         tensors = [self._stand_in(frame, x) for x in given]
         self.frames.append(frame)
         try:
+            self._check_captures_again(frame)
             new, ys = frame.run(step, tensors)
             body.results = [*new, *ys]
             values = [recorder.value_of(x) for x in body.results]
@@ -329,7 +360,8 @@ class Loops:
             raise
         finally:
             self.frames.pop()
-        states, kept = self._written(frame, length), [*frame.kept]
+        writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
+        states, kept = self._written(frame, writes), [*frame.kept]
         before = [value for _, value, _ in states]
         inner = [Value(value.type, recorder.graph, None) for value in before]
         inputs, outputs = [*frame.stand_ins, *frame.kept.values()], values
@@ -343,7 +375,7 @@ class Loops:
         known = dict(zip(before, inner, strict=True))
         body.graph, captures = _cut(recorder.graph, frame.start, name, inputs, known, outputs)
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
-        node = self._append(body, [*operands, *captures])
+        node = self._append(op, body, [*operands, *captures])
         self._check_before(frame, body)
         body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
         for inner_node in body.graph.nodes:
@@ -355,6 +387,8 @@ class Loops:
             storage.value = value
             storage.generation += 1
         found = [*results[: len(carry)], *results[body.carries :]]
+        if body.is_while:
+            body.count = found[1] if of is None else of.count
         if context.grad_enabled:
             LoopNode.enter(self, body, given, found, len(carry), name)
         return found[: len(carry)], found[len(carry) :]
@@ -416,7 +450,11 @@ class Loops:
             value = node.operands[0]
             if value not in hoisting.outside and value.producer not in free:
                 raise _unrolling("checks what it computes in each round", [body.place])
-            whole, _ = hoisting.place(value, behind=False)
+            whole, is_row = hoisting.place(value, behind=False)
+            if body.is_while:
+                if is_row:
+                    raise _unrolling("checks what it computes in each round", [body.place])
+                whole = _if_any_round(hoisting.loop, whole, node.attributes["low"])
             check = node.op
             made = hoisting.loop.emit(
                 lambda check=check, x=whole, at=node.attributes: check(x, **at),  # type: ignore[misc]
@@ -425,7 +463,7 @@ class Loops:
             if made.producer is not None:
                 made.producer.location = node.location
 
-    def _append(self, body: Body, operands: list[Value]) -> GraphNode:
+    def _append(self, op: Op, body: Body, operands: list[Value]) -> GraphNode:
         """Append the loop to what is being recorded."""
         graph, inner = self._recorder.graph, body.graph
         assert inner is not None
@@ -441,13 +479,105 @@ class Loops:
             "carries": body.carries,
             "rows": body.rows,
             "length": body.length,
-            "reverse": body.reverse,
         }
+        if op is ops.scan:
+            attributes["reverse"] = body.reverse
         with self._recorder.annotated():
-            node = graph.append_region(ops.scan, operands, attributes, types)
+            node = graph.append_region(op, operands, attributes, types)
         body.nodes.append(node)
         self._bodies[node] = body
         return node
+
+    # -------------------------------------------------------------- rounds that a carry counts
+
+    def rounds(
+        self,
+        step: Callable[[list[Any]], list[Any]],
+        goes_on: Callable[[list[Any]], Any],
+        begins: TensorCore,
+        carry: Sequence[TensorCore],
+        name: str,
+    ) -> list[Any]:
+        """Record a loop of as many rounds as its condition holds.
+
+        goes_on: one element, of the carry; begins: that of the carry to begin with.
+        """
+
+        def truth(answer: Any) -> Any:
+            if not isinstance(answer, TensorCore):
+                self.unroll("has a condition that is no tensor")
+            flat = ops.reshape(answer, shape=())
+            return flat if flat.dtype is bool_ else ops.ne(flat, constant(0, flat.dtype))
+
+        def body(state: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
+            new = step(state[CONTROL:])
+            return [truth(goes_on(new)), ops.add(state[1], constant(1, i64)), *new], []
+
+        first = [truth(begins), constant(0, i64), *carry]
+        return self.scan(body, first, [], 0, False, name, op=ops.while_loop)[0][CONTROL:]
+
+    def backwards(
+        self,
+        step: Round,
+        carry: Sequence[TensorCore],
+        xs: Sequence[TensorCore],
+        name: str,
+        of: Body,
+    ) -> tuple[list[Any], list[Any]]:
+        """Record a loop through the rounds of another one, the last one first."""
+        count, reverse = of.count, not of.reverse
+        if count is None:
+            return self.scan(step, carry, xs, of.length, reverse, name, of)
+        by = constant(-1 if reverse else 1, i64)
+
+        def goes_on(t: TensorCore) -> Any:
+            return ops.ge(t, constant(0, i64)) if reverse else ops.lt(t, count)
+
+        def body(state: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
+            new, ys = step(state[CONTROL:], rows)
+            t = ops.add(state[1], by)
+            return [goes_on(t), t, *new], ys
+
+        t = ops.add(count, by) if reverse else constant(0, i64)
+        first = [goes_on(t), t, *carry]
+        last, ys = self.scan(body, first, xs, of.length, reverse, name, of, op=ops.while_loop)
+        return last[CONTROL:], ys
+
+    def fit(self, body: Body, outside: Callable[[Value], Value] = lambda value: value) -> None:
+        """Let stacks hold all rounds of a `while_loop`, and of those in its body, of this call.
+
+        outside: what a value of the graph that the loop is in is in the whole graph.
+        """
+        assert body.graph is not None
+        if body.count is not None and not body.length:
+            body.length = _FIRST_LENGTH
+            with self._recorder.annotated():
+                counts = outside(body.nodes[0].results[1])
+                axes = tuple(range(len(counts.shape)))
+                most = ops.amax(counts, axes=axes) if axes else counts
+            while counts.type.size and not self._fits(most, body.length):
+                body.length *= _GROWTH
+            for node in body.nodes:
+                node.attributes["length"] = body.length
+        for node in body.graph.nodes:
+            inner = self._bodies.get(node)
+            if inner is not None:
+                self.fit(inner, lambda value: outside(body.stack_of(value)))
+
+    def _fits(self, rounds: Value, length: int) -> bool:
+        graph, exits = self._recorder.graph, self._recorder.exits
+        with self._recorder.annotated():
+            condition = ops.le(rounds, graph.constant(length, i64))
+        return exits.holds(condition, f"a while_loop of at most {length} rounds")
+
+
+def _if_any_round(loop: Loop, value: Value, otherwise: int) -> Value:
+    """A value from outside of a `while_loop`, or what is right if that makes no round."""
+    goes_on = loop.node.operands[0]
+    return loop.emit(
+        lambda: ops.where(goes_on, value, loop.graph.constant(otherwise, value.dtype)),
+        behind=False,
+    )
 
 
 def _unrolling(reason: str, places: Iterable[Location | None]) -> RestartTrace:
@@ -587,7 +717,7 @@ class LoopNode(Node):
         self._sums = [n for n in range(len(leaves)) if n not in inputs]
 
     def _name(self) -> str:
-        return "ScanBackward"
+        return "WhileLoopBackward" if self._body.is_while else "ScanBackward"
 
     def _release(self) -> None:
         self.saved = None
@@ -597,6 +727,10 @@ class LoopNode(Node):
             raise LucidError(FREED + origin_line(self._short_name(), self._line))
         loops, body, recorder = self._loops(), self._body, running.recorder
         assert loops is not None and recorder is not None and recorder.loops is loops
+        if not loops.frames:
+            loops.fit(body)
+        elif body.is_while and not body.length:
+            loops.unroll("differentiates a while_loop in each round")
         count = len(body.results)
         ys = [i for i in range(self._carries, count) if gradients[i] is not None]
         past = [i for i in self._state if gradients[count + i] is not None]
@@ -620,7 +754,7 @@ class LoopNode(Node):
         first += [zeros_of(self._leaf_type(n)) for n in self._sums]
         xs: list[Any] = [gradients[i] for i in (*ys, *(count + i for i in past))]
         name = f"{self._called}.backward"
-        last, rows = loops.scan(step, first, xs, body.length, not body.reverse, name, of=body)
+        last, rows = loops.backwards(step, first, xs, name, body)
         parts: dict[int | None, Any] = dict(
             zip(map(self._carried.get, self._state), last, strict=False)
         )
@@ -709,6 +843,30 @@ def _depending(
                 alive.add((node, 0))
 
 
+def record_while(
+    step: Callable[[list[Any]], list[Any]],
+    goes_on: Callable[[list[Any]], Any],
+    begins: Any,
+    carry: list[Any],
+    name: str,
+) -> list[Any] | None:
+    """What a while_loop leaves in the running trace; None where Python looks at its condition.
+
+    begins: the condition of the carry to begin with.
+    """
+    loops = _loops_here() if isinstance(begins, TensorCore) else None
+    return None if loops is None else loops.rounds(step, goes_on, begins, carry, name)
+
+
+def _loops_here() -> Loops | None:
+    """The loops of the running trace; None where one is to be unrolled."""
+    recorder = running.recorder
+    if recorder is None or context.levels or context.forward is not None or context.saved_hooks:
+        return None
+    is_unrolled = context.anomaly is not None or here() in recorder.loops.unrolled
+    return None if is_unrolled else recorder.loops
+
+
 def record_scan(
     step: Round,
     carry: list[Any],
@@ -722,11 +880,8 @@ def record_scan(
 
     every: a checkpoint is made of the carry before so many rounds.
     """
-    recorder = running.recorder
-    if recorder is None or context.levels or context.forward is not None or context.saved_hooks:
-        return None
-    loops = recorder.loops
-    if context.anomaly is not None or here() in loops.unrolled:
+    loops = _loops_here()
+    if loops is None:
         return None
     if every is None or every >= length or not context.grad_enabled:
         return loops.scan(step, carry, xs, length, reverse, name)

@@ -24,6 +24,7 @@ from lucid.ir.ops.calls import (
     call,
     host,
     scan,
+    while_loop,
 )
 from lucid.ir.ops.checks import (
     check,
@@ -241,6 +242,7 @@ __all__ = [
     "trunc",
     "update_slice",
     "where",
+    "while_loop",
     "windows",
     "zero",
     "zeros_like",

@@ -12,14 +12,14 @@ from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
 from lucid.ir.graph import Graph, Input, Node, Value
 from lucid.ir.op import Trait
-from lucid.ir.region_ops import stacked
+from lucid.ir.region_ops import CONTROL, is_loop, stacked
 from lucid.ir.types import TensorType
 
 _FREE = ("view", "create")  # kinds of ops that take no time
 
 
 class Loop:
-    """A scan in a graph with the body that only it runs, to be changed."""
+    """A loop in a graph with the body that only it runs, to be changed."""
 
     def __init__(self, graph: Graph, node: Node, body: Graph) -> None:
         self.graph, self.node, self.body = graph, node, body
@@ -28,6 +28,11 @@ class Loop:
     @property
     def length(self) -> int:
         return int(self.node.attributes["length"])
+
+    @property
+    def is_while(self) -> bool:
+        """Whether its first two carries control it, and not all of its rows are of a round."""
+        return self.node.op is ops.while_loop
 
     @property
     def carries(self) -> int:
@@ -107,13 +112,13 @@ def _loops(graph: Graph) -> Iterator[Loop]:
         node.attributes["function"]
         for part in (graph, *graph.functions.values())
         for node in part.nodes
-        if node.op is ops.scan
+        if is_loop(node)
     )
     pending = [graph]
     while pending:
         part = pending.pop()
         for node in [*part.nodes]:
-            if node.op is ops.scan:
+            if is_loop(node):
                 name = node.attributes["function"]
                 if shared[name] > 1:
                     shared[name] -= 1
@@ -129,7 +134,7 @@ def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
         count += 1
     copied.name = unique
     graph.functions[unique] = copied
-    shared.update(x.attributes["function"] for x in copied.nodes if x.op is ops.scan)
+    shared.update(x.attributes["function"] for x in copied.nodes if is_loop(x))
     return unique
 
 
@@ -158,7 +163,8 @@ def _pass_by(loop: Loop) -> bool:
     for number, value in enumerate(inputs):
         operand = node.operands[number]
         if number < loop.carries:
-            if body.outputs[number] is value:
+            is_control = loop.is_while and number < CONTROL
+            if body.outputs[number] is value and not is_control:
                 outside[node.results[number]] = operand
                 inside[value] = loop.add_input(operand, is_row=False)
         else:
@@ -172,7 +178,7 @@ def _pass_by(loop: Loop) -> bool:
         first = stacks.setdefault(value, result)
         if first is not result:
             outside[result] = first
-        elif value.producer is None and value.index in loop.rows:
+        elif value.producer is None and value.index in loop.rows and not loop.is_while:
             outside[result] = loop.operand_of(value)
     used = {*loop.graph.uses(), *loop.graph.results()}
     outside = {value: by for value, by in outside.items() if value in used}
@@ -191,6 +197,7 @@ def _drop_unused(loop: Loop) -> bool:
     used = {*loop.graph.uses(), *loop.graph.results()}
     results = [i for i, value in enumerate(node.results) if value in used]
     carries = {i for i in results if i < loop.carries}
+    carries |= {*range(CONTROL if loop.is_while else 0)}
     while True:
         stacks = [i for i in results if i >= loop.carries]
         read = _read_by(body, [body.outputs[i] for i in (*carries, *stacks)])
@@ -250,7 +257,7 @@ class Hoisting:
         free = self.free()
         for node in [*loop.body.nodes]:
             by_row = free.get(node)
-            if by_row is None or node.op.kind in _FREE:
+            if by_row is None or node.op.kind in _FREE or (by_row and loop.is_while):
                 continue
             if not by_row or node.op.kind == "contract":
                 value, is_row = self.place(node.result, behind=False)
@@ -322,11 +329,13 @@ def sink_from_loops(graph: Graph) -> bool:
     together; and what a round computes for a stack alone by a product is done for all at once. Both
     where the factors are no larger than the products, or are stacked anyway.
     """
-    changed = [_sink(loop) for loop in reversed([*_loops(graph)]) if loop.length]
+    changed = [_sink(loop) for loop in reversed([*_loops(graph)])]
     return any(changed)
 
 
 def _sink(loop: Loop) -> bool:
+    if loop.is_while or not loop.length:
+        return False
     body, changed = loop.body, False
     moving = _Sinking(loop)
     uses = Counter(operand for node in body.nodes for operand in node.operands)
