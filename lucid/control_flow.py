@@ -13,6 +13,7 @@ from typing import Any
 
 from lucid.autograd.function import Function
 from lucid.autograd.modes import no_grad
+from lucid.compiler.recording.branches import record_cond
 from lucid.compiler.recording.loops import record_scan, record_while
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import explain_calls
@@ -30,6 +31,7 @@ from lucid.utils.checkpoint import checkpoint
 __all__ = ["cond", "fori_loop", "map", "scan", "while_loop"]
 
 _NUMBERS = (bool, int, float)
+_PLAIN = (bool, int, float, str, type(None))
 Round = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 """One round of a scan on leaves: the carry and a row of each of xs to the carry and a row of ys."""
 
@@ -42,8 +44,11 @@ def cond(
 ) -> Any:
     """Return `true_fn(*operands)` if `pred` holds, else `false_fn(*operands)`.
 
-    Gradients are those of the branch that ran. A compiled step has a path for each branch that its
-    calls have taken.
+    Gradients are those of the branch that ran. A compiled step records both branches, as one op of
+    which one runs natively; so both are called while it is traced. It has a path for each branch
+    that its calls have taken instead where the two give different types, or do something in Python
+    (see `scan`), and in a vmap or a forward-mode derivative. Don't write into what a branch passes
+    on: in eager mode it is an operand itself, in a compiled step a copy.
 
     Args:
         pred: a bool, or a tensor of one element.
@@ -68,6 +73,12 @@ def cond(
     if isinstance(pred, Tensor):
         if pred._type.size != 1:
             raise ShapeError(f"cond: pred must have one element, not {pred._type}")
+        if context.recorder is not None:
+            sides = _side(true_fn, operands), _side(false_fn, operands)
+            recorded = record_cond(pred, sides, _name_of(true_fn, "cond"))
+            if recorded is not None:
+                tensors, shape = recorded
+                return shape.like(tensors)
     elif not isinstance(pred, bool):
         raise ArgumentError(f"cond: pred must be a bool or a Tensor, not {kind_of(pred)}")
     return (true_fn if pred else false_fn)(*operands)
@@ -367,6 +378,43 @@ def _rows_of(x: Tensor) -> Callable[[int], Tensor]:
 
 
 # ---------------------------------------------------------------------- arguments
+
+
+class _Results:
+    """What a side of a cond gives besides tensors: it is equal to such of the other side.
+
+    Numbers, texts and None must be the same on both sides; all else never is.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        leaves, self._rebuild = flatten(tree)
+        self._is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
+        self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        self._others = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+        self._shape = structure(tree), self._is_tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Results) or self._shape != other._shape:
+            return False
+        pairs = zip(self._others, other._others, strict=True)
+        return all(type(a) is type(b) and type(a) in _PLAIN and a == b for a, b in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def like(self, tensors: Sequence[Tensor]) -> Any:
+        """Such a tree of other tensors."""
+        found, others = iter(tensors), iter(self._others)
+        return self._rebuild([next(found if there else others) for there in self._is_tensor])
+
+
+def _side(function: Callable[..., Any], operands: Sequence[Any]) -> Callable[[], Any]:
+    """A side of a cond, which gives its tensors, and what is besides."""
+
+    def run() -> tuple[list[Tensor], _Results]:
+        results = _Results(function(*operands))
+        return results.tensors, results
+
+    return run
 
 
 class _Tree:

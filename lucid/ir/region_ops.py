@@ -12,19 +12,24 @@ from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.types import TensorType, bool_, i64
 
 Run = Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]]
-_BODIES = {ops.scan: ("function",), ops.while_loop: ("function",)}
+BODIES = {
+    ops.scan: ("function",),
+    ops.while_loop: ("function",),
+    ops.cond: ("function", "otherwise"),
+}
+"""The attributes that name the functions that a region op runs."""
 CONTROL = 2  # so many carries control a while_loop: whether there is a round, and its row
 _CONTROL_TYPES = [TensorType(bool_, ()), TensorType(i64, ())]
 
 
 def body_names(node: Node) -> list[str]:
     """The names of the functions that a region op runs; of all other ops there are none."""
-    return [str(node.attributes[key]) for key in _BODIES.get(node.op, ())]
+    return [str(node.attributes[key]) for key in BODIES.get(node.op, ())]
 
 
 def is_loop(node: Node) -> bool:
     """Whether it runs rounds of a body."""
-    return node.op in _BODIES
+    return node.op in (ops.scan, ops.while_loop)
 
 
 class ScanParts(NamedTuple):
@@ -62,8 +67,27 @@ def stacked(type: TensorType, length: int) -> TensorType:
 
 def region_problem(node: Node, bodies: Sequence[Graph]) -> str | None:
     """Why a region op and its bodies don't go together; None if they do."""
-    (body,) = bodies
-    return _control_problem(node) or _loop_problem(node, body)
+    for body in bodies:
+        if any(inner.op is ops.host or is_exit(inner) for inner in body.nodes):
+            return f"its body {body.name} calls Python, or looks at a value"
+    if node.op is ops.cond:
+        return _branch_problem(node, bodies)
+    return _control_problem(node) or _loop_problem(node, bodies[0])
+
+
+def _branch_problem(node: Node, bodies: Sequence[Graph]) -> str | None:
+    """What is wrong with the operands and results of a cond."""
+    given, found = ([value.type for value in values] for values in (node.operands, node.results))
+    if given[:1] != _CONTROL_TYPES[:1]:
+        return "its first operand isn't a bool[]"
+    for body in bodies:
+        taken = [entry.value.type for entry in body.inputs]
+        if taken != given[1:]:
+            return f"its body {body.name} takes ({', '.join(map(str, taken))})"
+        returned = [value.type for value in body.outputs]
+        if returned != found:
+            return f"its body {body.name} returns ({', '.join(map(str, returned))})"
+    return None
 
 
 def _control_problem(node: Node) -> str | None:
@@ -83,8 +107,6 @@ def _loop_problem(node: Node, body: Graph) -> str | None:
         return "has fewer operands, or results, than it says"
     if node.op is ops.while_loop and not length and (parts.rows or parts.stacks):
         return "has rows, and no length"
-    if any(inner.op is ops.host or is_exit(inner) for inner in body.nodes):
-        return f"its body {body.name} calls Python, or looks at a value"
     carried = [value.type for value in parts.carries]
     taken = [entry.value.type for entry in body.inputs]
     rows = [stacked(type, length) for type in taken[len(carried) :][: len(parts.rows)]]
@@ -102,6 +124,8 @@ def run_region(
     node: Node, bodies: Sequence[Graph], operands: Sequence[np.ndarray], run: Run
 ) -> list[np.ndarray]:
     """The results of a region op, whose bodies are run by `run`."""
+    if node.op is ops.cond:
+        return [*run(bodies[0 if operands[0].item() else 1], operands[1:])]
     (body,) = bodies
     count, rows = node.attributes["carries"], node.attributes["rows"]
     length: int = node.attributes["length"]

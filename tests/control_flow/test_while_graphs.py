@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from region_programs import results
 
 import lucid
 from lucid.codegen import costs
-from lucid.codegen.llvm.target import host_target
-from lucid.codegen.lower.schedule import make_program
-from lucid.codegen.program.interpret import interpret_program
-from lucid.codegen.program.parse import parse_kernel
-from lucid.codegen.program.program import Program
-from lucid.ir import passes
 from lucid.ir.errors import VerifyError
-from lucid.ir.graph import Graph, is_same_program
 from lucid.ir.interpret import interpret
-from lucid.ir.strides import contiguous_strides
 from lucid.ir.text import parse
 from lucid.ir.verify import verify
 from lucid.runtime import compile_graph
@@ -94,33 +87,6 @@ function inner(%go: bool[], %t: i64[], %x: f32[3], %limit: f32[]) {
   return %on, %more, %y
 }
 """
-
-
-def lowered(graph: Graph) -> Program:
-    strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
-    return make_program(graph, strides, host_target())
-
-
-def results(text: str, given: list[np.ndarray]) -> list[np.ndarray]:
-    """What the interpreter gives, after kernels and native code have given the same."""
-    graph = parse(text)
-    verify(graph)
-    assert is_same_program(parse(str(graph)), graph)
-    wanted = interpret(graph, given)[0]
-    optimized = parse(text)
-    passes.optimize(optimized)
-    for each in (graph, optimized):
-        for call in lowered(each).calls:
-            assert parse_kernel(call.text) == call.kernel
-        for found in (
-            interpret(each, given)[0],
-            interpret_program(lowered(each), given)[0],
-            compile_graph(each)(given),
-        ):
-            for x, y in zip(wanted, found, strict=True):
-                np.testing.assert_allclose(y, x, rtol=1e-5)
-                assert y.dtype == x.dtype and y.shape == x.shape
-    return wanted
 
 
 def array(*numbers: float) -> np.ndarray:

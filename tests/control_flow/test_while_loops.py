@@ -5,35 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
+from region_programs import World, agree, tensor
 
 import lucid
 from lucid import nn
 from lucid.autograd import Function
 from lucid.ir.types import f64
-from lucid.tensor.tree import flatten
-
-
-def tensor(*numbers: float, grad: bool = True) -> lucid.Tensor:
-    return lucid.tensor(numbers, dtype=f64, requires_grad=grad)
-
-
-def agree(wanted: Any, found: Any, rtol: float = 1e-9) -> None:
-    for x, y in zip(flatten(wanted)[0], flatten(found)[0], strict=True):
-        np.testing.assert_allclose(y.detach().numpy(), x.detach().numpy(), rtol=rtol, atol=1e-12)
-        assert y.dtype is x.dtype
-
-
-class World:
-    """What a loop reads: a matrix, and memory that it writes."""
-
-    def __init__(self) -> None:
-        lucid.manual_seed(2)
-        self.w = lucid.randn(3, 3, dtype=f64).requires_grad_()
-        self.buffer = lucid.zeros(3, dtype=f64)
-        self.list: list[Any] = []
-        self.places = lucid.tensor([2, 0])
 
 
 class Third(Function):

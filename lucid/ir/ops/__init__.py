@@ -22,6 +22,7 @@ from lucid.ir.ops.attention import (
 )
 from lucid.ir.ops.calls import (
     call,
+    cond,
     host,
     scan,
     while_loop,
@@ -166,6 +167,7 @@ __all__ = [
     "check",
     "clamp",
     "concat",
+    "cond",
     "constant",
     "contract",
     "cos",

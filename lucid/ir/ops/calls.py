@@ -36,12 +36,19 @@ def _of_its_body(
     _of_its_bodies()
 
 
+def _of_its_branches(*operands: TensorType, function: str, otherwise: str) -> NoReturn:
+    _of_its_bodies()
+
+
 def _of_its_round(
     *operands: TensorType, function: str, carries: int, rows: int, length: int
 ) -> NoReturn:
     _of_its_bodies()
 
 
+cond = declare(Op("cond", _of_its_branches, _of_its_bodies, kind="region"))
+"""Operands: a bool[], and what the bodies read. The results are those of `function`, or where it is
+false those of `otherwise`: both take the same, and give the same types."""
 call = declare(Op("call", _not_here, _not_here, kind="call"))
 host = declare(Op("host", _not_a_formula, _not_a_formula, kind="host"))
 scan = declare(Op("scan", _of_its_body, _of_its_bodies, kind="region"))

@@ -12,7 +12,7 @@ from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
 from lucid.ir.graph import Graph, Input, Node, Value
 from lucid.ir.op import Trait
-from lucid.ir.region_ops import CONTROL, is_loop, stacked
+from lucid.ir.region_ops import BODIES, CONTROL, body_names, is_loop, stacked
 from lucid.ir.types import TensorType
 
 _FREE = ("view", "create")  # kinds of ops that take no time
@@ -106,25 +106,31 @@ def _number(body: Graph) -> None:
 
 def _loops(graph: Graph) -> Iterator[Loop]:
     """The loops of a graph and, after each, those in its body; none shares its body with others."""
+    for part, node, bodies in _region_ops(graph):
+        if is_loop(node):
+            yield Loop(part, node, *bodies)
+
+
+def _region_ops(graph: Graph) -> Iterator[tuple[Graph, Node, list[Graph]]]:
+    """The region ops of a graph, each with the graph that it is in and with bodies of its own."""
     if not graph.functions:
         return
-    shared = Counter(
-        node.attributes["function"]
-        for part in (graph, *graph.functions.values())
-        for node in part.nodes
-        if is_loop(node)
-    )
+    parts = (graph, *graph.functions.values())
+    shared = Counter(name for part in parts for node in part.nodes for name in body_names(node))
     pending = [graph]
     while pending:
         part = pending.pop()
         for node in [*part.nodes]:
-            if is_loop(node):
-                name = node.attributes["function"]
+            bodies = []
+            for key in BODIES.get(node.op, ()):
+                name = node.attributes[key]
                 if shared[name] > 1:
                     shared[name] -= 1
-                    name = node.attributes["function"] = _copied(graph, name, shared)
-                pending.append(graph.functions[name])
-                yield Loop(part, node, graph.functions[name])
+                    name = node.attributes[key] = _copied(graph, name, shared)
+                bodies.append(graph.functions[name])
+            if bodies:
+                pending += bodies
+                yield part, node, bodies
 
 
 def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
@@ -134,7 +140,7 @@ def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
         count += 1
     copied.name = unique
     graph.functions[unique] = copied
-    shared.update(x.attributes["function"] for x in copied.nodes if is_loop(x))
+    shared.update(name for node in copied.nodes for name in body_names(node))
     return unique
 
 
@@ -142,15 +148,45 @@ def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
 
 
 def trim_loops(graph: Graph) -> bool:
-    """Drop carries, rows and stacks of scans that no result depends on, or that are there twice.
+    """Drop what no result depends on of carries, rows and stacks, or what is there twice.
 
     A carry that each round passes on as it is becomes a value from outside, and a stack of a row
-    the operand that has it. (Dead code elimination, for the results of loops.)
+    the operand that has it. Of a cond go results and operands. (Dead code elimination, for the
+    results of region ops.)
     """
     changed = False
     for loop in [*_loops(graph)]:
         for step in (_pass_by, _drop_unused):
             changed = step(loop) or changed
+    for part, node, bodies in [*_region_ops(graph)]:
+        if node.op is ops.cond:
+            changed = _trim_branches(part, node, bodies) or changed
+    return changed
+
+
+def _trim_branches(graph: Graph, node: Node, bodies: Sequence[Graph]) -> bool:
+    """Drop what neither branch reads, and results that nobody does."""
+    used = {*graph.uses(), *graph.results()}
+    kept = [number for number, value in enumerate(node.results) if value in used]
+    for body in bodies:
+        body.outputs = [body.outputs[number] for number in kept]
+        read = _read_by(body, body.outputs)
+        body.nodes = [x for x in body.nodes if x.op is not ops.check or x.operands[0] in read]
+        body.drop_dead_nodes()
+    reads = [{*body.uses(), *body.outputs} for body in bodies]
+    inputs = [
+        number
+        for number in range(len(bodies[0].inputs))
+        if any(body.inputs[number].value in read for body, read in zip(bodies, reads, strict=True))
+    ]
+    changed = len(kept) < len(node.results) or len(inputs) < len(bodies[0].inputs)
+    node.results = tuple(node.results[number] for number in kept)
+    for number, value in enumerate(node.results):
+        value.index = number
+    node.operands = (node.operands[0], *(node.operands[1 + number] for number in inputs))
+    for body in bodies:
+        body.inputs = [body.inputs[number] for number in inputs]
+        _number(body)
     return changed
 
 
