@@ -309,12 +309,13 @@ class Hoisting:
         for node in self.loop.body.nodes:
             flags = [known.get(operand) for operand in node.operands]
             is_pure = not (node.op.has_effect or Trait.INDEXED in node.op.traits)
+            is_pure = is_pure and len(node.results) == 1
             if is_pure and None not in flags and (node.op.batch is not None or not any(flags)):
                 if node.op.kind == "region" and any(flags):
                     continue
                 found[node] = any(flags)
                 known |= dict.fromkeys(node.results, any(flags))
-        return {node: by_row for node, by_row in found.items() if len(node.results) == 1}
+        return found
 
     def place(self, wanted: Value, *, behind: bool) -> tuple[Value, bool]:
         """What a value is in the graph, made there of what it is computed from."""
