@@ -1,4 +1,4 @@
-"""Random loops and branches, in each other: eager mode, the interpreter, kernels and native code agree."""
+"""Random loops and branches in each other: eager mode, interpreter and native code agree."""
 
 from __future__ import annotations
 
