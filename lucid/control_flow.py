@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from lucid.autograd.function import Function
 from lucid.autograd.modes import no_grad
@@ -18,11 +18,13 @@ from lucid.compiler.recording.loops import record_scan, record_while
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, zeros
+from lucid.functions.elementwise import choose
 from lucid.functions.from_data import as_tensor
 from lucid.functions.joining import cat, stack
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import i64
 from lucid.random import get_rng_state, set_rng_state
+from lucid.tensor.batched import Batched, innermost
 from lucid.tensor.context import context
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, structure
@@ -47,8 +49,9 @@ def cond(
     Gradients are those of the branch that ran. A compiled step records both branches, as one op of
     which one runs natively; so both are called while it is traced. It has a path for each branch
     that its calls have taken instead where the two give different types, or do something in Python
-    (see `scan`), and in a vmap or a forward-mode derivative. Don't write into what a branch passes
-    on: in eager mode it is an operand itself, in a compiled step a copy.
+    (see `scan`), and in a forward-mode derivative. In a vmap that gives each example a `pred` of
+    its own both branches run, and `where` chooses: they must give the same types. Don't write into
+    what a branch passes on: in eager mode it is an operand itself, in a compiled step a copy.
 
     Args:
         pred: a bool, or a tensor of one element.
@@ -59,7 +62,8 @@ def cond(
     Raises:
         ArgumentError: a `pred` of another kind, a branch that can't be called, or operands in no
             tuple.
-        ShapeError: a `pred` of several elements, or of none.
+        ShapeError: a `pred` of several elements, or of none; in a vmap, branches that give
+            different types, for which it may be an `ArgumentError` or a `DTypeError` as well.
 
     Example:
         >>> import lucid
@@ -73,6 +77,8 @@ def cond(
     if isinstance(pred, Tensor):
         if pred._type.size != 1:
             raise ShapeError(f"cond: pred must have one element, not {pred._type}")
+        if isinstance(pred, Batched):
+            return _chosen(pred, true_fn(*operands), false_fn(*operands))
         if context.recorder is not None:
             sides = _side(true_fn, operands), _side(false_fn, operands)
             recorded = record_cond(pred, sides, _name_of(true_fn, "cond"))
@@ -95,7 +101,8 @@ def while_loop(
     these keep for it is memory of the step: where a call makes more rounds than fit there (16, 64,
     256 …), it goes on in a program with more, traced once. A step has a path for each number of
     rounds instead where the condition is a Python bool, where a round does in Python what each
-    would do anew (see `scan`), and in a vmap or a forward-mode derivative.
+    would do anew (see `scan`), and in a vmap or a forward-mode derivative. In a vmap rounds go on
+    as long as the condition holds for some example; the others stay as they are.
 
     Args:
         cond_fn: gives a bool, or a tensor of one element.
@@ -139,9 +146,11 @@ def while_loop(
         recorded = record_while(step, goes_on, more, state, name)
         if recorded is not None:
             state, more = recorded, False
-    while more:
+    while not isinstance(more, Batched) and more:
         state = step(state)
         more = goes_on(state)
+    if isinstance(more, Batched):
+        state = _each_example(step, goes_on, state, more)
     values: tuple[Any, ...] = first.like(state)
     return values
 
@@ -472,6 +481,34 @@ def _count(api: str, rows: _Tree, length: int | None) -> int:
         wanted = "" if length is None else f", and length is {length}"
         raise ShapeError(f"{api}: xs must have equally many rows: {given}{wanted}")
     return counts[0]
+
+
+def _chosen(pred: Tensor, first: Any, second: Any) -> Any:
+    """What each example of a vmap gets of what both branches give."""
+    trees = [_Tree("cond", "what a branch gives in a vmap", tree) for tree in (first, second)]
+    others = trees[0].take("what both branches give in a vmap", second)
+    pred = _truth(pred)
+    pairs = zip(trees[0].tensors, others, strict=True)
+    return trees[0].like([choose(pred, x, y) for x, y in pairs])
+
+
+def _each_example(
+    step: Callable[[list[Tensor]], list[Tensor]],
+    goes_on: Callable[[list[Tensor]], Any],
+    state: list[Tensor],
+    active: Tensor,
+) -> list[Tensor]:
+    """Rounds in a vmap, as long as the condition holds for some example; others stay."""
+    active = _truth(active)
+    while cast(Tensor, innermost(active)).any():
+        new = step(state)
+        state = [choose(active, x, y) for x, y in zip(new, state, strict=True)]
+        active = active & _truth(as_tensor(goes_on(state)))
+    return state
+
+
+def _truth(answer: Tensor) -> Tensor:
+    return answer.detach().reshape(()).bool()
 
 
 def _name_of(f: Callable[..., Any], otherwise: str) -> str:
