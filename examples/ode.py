@@ -1,7 +1,8 @@
 """An ODE with an adaptive step size as a `while_loop`, and the gradient through it.
 
 The rate k of x' = -k x is fitted to where the solution is at the end. How many steps the solver
-takes depends on the error it finds, so on k; the gradient goes through just those.
+takes depends on the error it finds, so on k; the gradient goes through just those. Compiled, all
+steps of the solver and the way back through them are one native call.
 """
 
 from __future__ import annotations
@@ -45,22 +46,28 @@ def odeint(f, x, end):
     return x, steps
 
 
+def solve(k):
+    """Return x(1) of x' = -k x with x(0) = 1, its derivative by k, and the number of steps."""
+    x, steps = odeint(lambda t, x: -k * x, lucid.ones(1, dtype=lucid.float64), 1.0)
+    (slope,) = lucid.autograd.grad(x.sum(), k)
+    return x.sum().detach(), slope, steps
+
+
 def fit(wanted: float = 0.5) -> tuple[float, int]:
     """Find the k with exp(-k) = `wanted` by Newton's method; return it, and the last steps."""
+    compiled = lucid.compile(solve)
     k = lucid.tensor(1.0, dtype=lucid.float64, requires_grad=True)
-    start = lucid.ones(1, dtype=lucid.float64)
     for _ in range(6):
-        x, steps = odeint(lambda t, x, k=k: -k * x, start, 1.0)
-        (slope,) = lucid.autograd.grad(x.sum(), k)
-        k = (k - (x.sum() - wanted) / slope).detach().requires_grad_()
+        x, slope, steps = compiled(k)
+        k = (k - (x - wanted) / slope).detach().requires_grad_()
+    assert not compiled.stats.eager_reasons
     return k.item(), int(steps)
 
 
 def main() -> None:
     """Fit k, and compare value and gradient with what mathematics says."""
     k = lucid.tensor(0.7, dtype=lucid.float64, requires_grad=True)
-    x, steps = odeint(lambda t, x: -k * x, lucid.ones(1, dtype=lucid.float64), 1.0)
-    (slope,) = lucid.autograd.grad(x.sum(), k)
+    x, slope, steps = solve(k)
     assert abs(x.item() - math.exp(-0.7)) < 1e-5
     assert abs(slope.item() + math.exp(-0.7)) < 1e-5  # d exp(-k) / dk = -exp(-k)
     found, _ = fit()

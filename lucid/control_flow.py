@@ -1,7 +1,7 @@
 """Control flow over tensors: `cond`, `while_loop`, `fori_loop`, `scan` and `map`.
 
-In eager mode they are what their Python says. A compiled step records the function of a `scan`
-once, as the body of an op that runs it natively, round by round (`compiler/recording/loops.py`).
+In eager mode they are what their Python says. A compiled step records the functions of a loop once,
+as the body of an op that runs it natively, round by round (`compiler/recording/loops.py`).
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from lucid.autograd.function import Function
 from lucid.autograd.modes import no_grad
-from lucid.compiler.recording.loops import record_scan
+from lucid.compiler.recording.branches import record_cond
+from lucid.compiler.recording.loops import record_scan, record_while
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, zeros
+from lucid.functions.elementwise import choose
 from lucid.functions.from_data import as_tensor
 from lucid.functions.joining import cat, stack
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import i64
 from lucid.random import get_rng_state, set_rng_state
+from lucid.tensor.batched import Batched, innermost
 from lucid.tensor.context import context
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, structure
@@ -30,6 +33,7 @@ from lucid.utils.checkpoint import checkpoint
 __all__ = ["cond", "fori_loop", "map", "scan", "while_loop"]
 
 _NUMBERS = (bool, int, float)
+_PLAIN = (bool, int, float, str, type(None))
 Round = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 """One round of a scan on leaves: the carry and a row of each of xs to the carry and a row of ys."""
 
@@ -42,8 +46,12 @@ def cond(
 ) -> Any:
     """Return `true_fn(*operands)` if `pred` holds, else `false_fn(*operands)`.
 
-    Gradients are those of the branch that ran. A compiled step has a path for each branch that its
-    calls have taken.
+    Gradients are those of the branch that ran. A compiled step records both branches, as one op of
+    which one runs natively; so both are called while it is traced. It has a path for each branch
+    that its calls have taken instead where the two give different types, or do something in Python
+    (see `scan`), and in a forward-mode derivative. In a vmap that gives each example a `pred` of
+    its own both branches run, and `where` chooses: they must give the same types. Don't write into
+    what a branch passes on: in eager mode it is an operand itself, in a compiled step a copy.
 
     Args:
         pred: a bool, or a tensor of one element.
@@ -54,7 +62,8 @@ def cond(
     Raises:
         ArgumentError: a `pred` of another kind, a branch that can't be called, or operands in no
             tuple.
-        ShapeError: a `pred` of several elements, or of none.
+        ShapeError: a `pred` of several elements, or of none; in a vmap, branches that give
+            different types, for which it may be an `ArgumentError` or a `DTypeError` as well.
 
     Example:
         >>> import lucid
@@ -68,6 +77,14 @@ def cond(
     if isinstance(pred, Tensor):
         if pred._type.size != 1:
             raise ShapeError(f"cond: pred must have one element, not {pred._type}")
+        if isinstance(pred, Batched):
+            return _chosen(pred, true_fn(*operands), false_fn(*operands))
+        if context.recorder is not None:
+            sides = _side(true_fn, operands), _side(false_fn, operands)
+            recorded = record_cond(pred, sides, _name_of(true_fn, "cond"))
+            if recorded is not None:
+                tensors, shape = recorded
+                return shape.like(tensors)
     elif not isinstance(pred, bool):
         raise ArgumentError(f"cond: pred must be a bool or a Tensor, not {kind_of(pred)}")
     return (true_fn if pred else false_fn)(*operands)
@@ -78,8 +95,14 @@ def while_loop(
 ) -> tuple[Any, ...]:
     """Replace `carried` by `body_fn(*carried)` as long as `cond_fn(*carried)` holds; return it.
 
-    Gradients of any order go through all rounds that ran, however many these are. A compiled step
-    has a path for each number of rounds that its calls have made.
+    Gradients of any order go through all rounds that ran, however many these are; where none ran
+    they are those of `carried`. A compiled step records both functions once, as a loop that runs
+    natively until the condition fails, and its backward as one through the rounds that ran. What
+    these keep for it is memory of the step: where a call makes more rounds than fit there (16, 64,
+    256 …), it goes on in a program with more, traced once. A step has a path for each number of
+    rounds instead where the condition is a Python bool, where a round does in Python what each
+    would do anew (see `scan`), and in a vmap or a forward-mode derivative. In a vmap rounds go on
+    as long as the condition holds for some example; the others stay as they are.
 
     Args:
         cond_fn: gives a bool, or a tensor of one element.
@@ -97,14 +120,38 @@ def while_loop(
     if not isinstance(carried, (tuple, list)):
         raise ArgumentError(f"while_loop: carried must be a tuple, not {kind_of(carried)}")
     first = _Tree("while_loop", "carried", tuple(carried))
-    values: tuple[Any, ...] = first.like(first.tensors)
-    while _holds(cond_fn(*values)):
-        found = body_fn(*values)
+
+    def goes_on(state: list[Tensor]) -> Any:
+        answer = cond_fn(*first.like(state))
+        if isinstance(answer, Tensor):
+            if answer._type.size != 1:
+                raise ShapeError(f"while_loop: cond_fn must give one element, not {answer._type}")
+        elif not isinstance(answer, bool):
+            raise ArgumentError(
+                f"while_loop: cond_fn must return a bool or a Tensor, not {kind_of(answer)}"
+            )
+        return answer
+
+    def step(state: list[Tensor]) -> list[Tensor]:
+        found = body_fn(*first.like(state))
         if not isinstance(found, (tuple, list)):
             raise ArgumentError(
                 f"while_loop: body_fn must return a tuple of {len(carried)}, not {kind_of(found)}"
             )
-        values = first.like(first.take("what body_fn returns", tuple(found)))
+        return first.take("what body_fn returns", tuple(found))
+
+    state, more = first.tensors, goes_on(first.tensors)
+    if context.recorder is not None:
+        name = _name_of(body_fn, "while_loop")
+        recorded = record_while(step, goes_on, more, state, name)
+        if recorded is not None:
+            state, more = recorded, False
+    while not isinstance(more, Batched) and more:
+        state = step(state)
+        more = goes_on(state)
+    if isinstance(more, Batched):
+        state = _each_example(step, goes_on, state, more)
+    values: tuple[Any, ...] = first.like(state)
     return values
 
 
@@ -246,8 +293,7 @@ def _scan(
             return new, kept[0].tensors
         return new, kept[0].take("what f returns for ys", found[1])
 
-    name = getattr(f, "__name__", api)
-    name = name if name.isidentifier() else api
+    name = _name_of(f, api)
     state, ys = _rounds(step, carry.tensors, rows.tensors, count, reverse, checkpoint_every, name)
     return carry.like(state), kept[0].like(ys)
 
@@ -343,6 +389,43 @@ def _rows_of(x: Tensor) -> Callable[[int], Tensor]:
 # ---------------------------------------------------------------------- arguments
 
 
+class _Results:
+    """What a side of a cond gives besides tensors: it is equal to such of the other side.
+
+    Numbers, texts and None must be the same on both sides; all else never is.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        leaves, self._rebuild = flatten(tree)
+        self._is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
+        self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        self._others = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+        self._shape = structure(tree), self._is_tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Results) or self._shape != other._shape:
+            return False
+        pairs = zip(self._others, other._others, strict=True)
+        return all(type(a) is type(b) and type(a) in _PLAIN and a == b for a, b in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def like(self, tensors: Sequence[Tensor]) -> Any:
+        """Such a tree of other tensors."""
+        found, others = iter(tensors), iter(self._others)
+        return self._rebuild([next(found if there else others) for there in self._is_tensor])
+
+
+def _side(function: Callable[..., Any], operands: Sequence[Any]) -> Callable[[], Any]:
+    """A side of a cond, which gives its tensors, and what is besides."""
+
+    def run() -> tuple[list[Tensor], _Results]:
+        results = _Results(function(*operands))
+        return results.tensors, results
+
+    return run
+
+
 class _Tree:
     """The tensors of a tree, None aside; numbers become tensors."""
 
@@ -400,15 +483,38 @@ def _count(api: str, rows: _Tree, length: int | None) -> int:
     return counts[0]
 
 
-def _holds(answer: Any) -> bool:
-    if isinstance(answer, Tensor):
-        if answer._type.size != 1:
-            raise ShapeError(f"while_loop: cond_fn must give one element, not {answer._type}")
-    elif not isinstance(answer, bool):
-        raise ArgumentError(
-            f"while_loop: cond_fn must return a bool or a Tensor, not {kind_of(answer)}"
-        )
-    return bool(answer)
+def _chosen(pred: Tensor, first: Any, second: Any) -> Any:
+    """What each example of a vmap gets of what both branches give."""
+    trees = [_Tree("cond", "what a branch gives in a vmap", tree) for tree in (first, second)]
+    others = trees[0].take("what both branches give in a vmap", second)
+    pred = _truth(pred)
+    pairs = zip(trees[0].tensors, others, strict=True)
+    return trees[0].like([choose(pred, x, y) for x, y in pairs])
+
+
+def _each_example(
+    step: Callable[[list[Tensor]], list[Tensor]],
+    goes_on: Callable[[list[Tensor]], Any],
+    state: list[Tensor],
+    active: Tensor,
+) -> list[Tensor]:
+    """Rounds in a vmap, as long as the condition holds for some example; others stay."""
+    active = _truth(active)
+    while cast(Tensor, innermost(active)).any():
+        new = step(state)
+        state = [choose(active, x, y) for x, y in zip(new, state, strict=True)]
+        active = active & _truth(as_tensor(goes_on(state)))
+    return state
+
+
+def _truth(answer: Tensor) -> Tensor:
+    return answer.detach().reshape(()).bool()
+
+
+def _name_of(f: Callable[..., Any], otherwise: str) -> str:
+    """What the body of a loop is called."""
+    name = getattr(f, "__name__", otherwise)
+    return name if name.isidentifier() else otherwise
 
 
 def _require_functions(api: str, **functions: Any) -> None:

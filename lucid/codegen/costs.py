@@ -168,6 +168,8 @@ SHORT_PART_SECONDS, PART_SECONDS = 3e-6, 8e-6
 LEAST_PARTS, MOST_PARTS = 4, 64
 # A worker that is parked needs some 50 us to come; one that isn't waits for the next step as well.
 WAKE_SECONDS = 40e-6
+# How many rounds a loop is taken to have whose carry decides it.
+ROUNDS = 64
 # How long the caller waits for others before it takes their processors for lost: so many times the
 # estimated time of a part, and some more. A round of waiting takes about 25 ns.
 PATIENCE, LEAST_PATIENCE = 4.0, 1e-3

@@ -13,7 +13,7 @@ from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.hosts import Frame, HostFunction, host_function
 from lucid.ir.inference import no_memory
 from lucid.ir.location import at_line
-from lucid.ir.region_ops import run_scan
+from lucid.ir.region_ops import body_names, run_region
 
 # What becomes of a node's result: called with the node, its operands and the result.
 After = Callable[[Node, Sequence[np.ndarray], np.ndarray], np.ndarray]
@@ -121,9 +121,9 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray], tables: _Tables) -> list[np
 def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Sequence[np.ndarray]:
     if node.op is ops.call:
         return _run(tables.functions[node.attributes["function"]], operands, tables)
-    if node.op is ops.scan:
-        body = tables.functions[node.attributes["function"]]
-        return run_scan(node, body, operands, lambda body, given: _run(body, given, tables))
+    if node.op.kind == "region":
+        bodies = [tables.functions[name] for name in body_names(node)]
+        return run_region(node, bodies, operands, lambda body, given: _run(body, given, tables))
     if node.op is ops.host:
         function = host_function(tables.hosts, node.attributes["function"])
         given = [np.asarray(operand, order="C") for operand in operands]

@@ -9,19 +9,31 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.types import TensorType
+from lucid.ir.types import TensorType, bool_, i64
 
 Run = Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]]
-_BODIES = {ops.scan: ("function",)}
+BODIES = {
+    ops.scan: ("function",),
+    ops.while_loop: ("function",),
+    ops.cond: ("function", "otherwise"),
+}
+"""The attributes that name the functions that a region op runs."""
+CONTROL = 2  # so many carries control a while_loop: whether there is a round, and its row
+_CONTROL_TYPES = [TensorType(bool_, ()), TensorType(i64, ())]
 
 
 def body_names(node: Node) -> list[str]:
     """The names of the functions that a region op runs; of all other ops there are none."""
-    return [str(node.attributes[key]) for key in _BODIES.get(node.op, ())]
+    return [str(node.attributes[key]) for key in BODIES.get(node.op, ())]
+
+
+def is_loop(node: Node) -> bool:
+    """Whether it runs rounds of a body."""
+    return node.op in (ops.scan, ops.while_loop)
 
 
 class ScanParts(NamedTuple):
-    """The operands and results of a scan, by what they are; or types, or data, of these."""
+    """The operands and results of a loop, by what they are; or types, or data, of these."""
 
     carries: list[Value]
     rows: list[Value]
@@ -53,16 +65,48 @@ def stacked(type: TensorType, length: int) -> TensorType:
     return TensorType(type.dtype, (length, *type.shape))
 
 
-def scan_problem(node: Node, body: Graph) -> str | None:
-    """Why a scan and its body don't go together; None if they do."""
+def region_problem(node: Node, bodies: Sequence[Graph]) -> str | None:
+    """Why a region op and its bodies don't go together; None if they do."""
+    for body in bodies:
+        if any(inner.op is ops.host or is_exit(inner) for inner in body.nodes):
+            return f"its body {body.name} calls Python, or looks at a value"
+    if node.op is ops.cond:
+        return _branch_problem(node, bodies)
+    return _control_problem(node) or _loop_problem(node, bodies[0])
+
+
+def _branch_problem(node: Node, bodies: Sequence[Graph]) -> str | None:
+    """What is wrong with the operands and results of a cond."""
+    given, found = ([value.type for value in values] for values in (node.operands, node.results))
+    if given[:1] != _CONTROL_TYPES[:1]:
+        return "its first operand isn't a bool[]"
+    for body in bodies:
+        taken = [entry.value.type for entry in body.inputs]
+        if taken != given[1:]:
+            return f"its body {body.name} takes ({', '.join(map(str, taken))})"
+        returned = [value.type for value in body.outputs]
+        if returned != found:
+            return f"its body {body.name} returns ({', '.join(map(str, returned))})"
+    return None
+
+
+def _control_problem(node: Node) -> str | None:
+    """What is wrong with the carries that control a while_loop."""
+    if node.op is not ops.while_loop:
+        return None
+    first = [value.type for value in node.operands[: node.attributes["carries"]][:CONTROL]]
+    return None if first == _CONTROL_TYPES else "its first carries aren't a bool[] and an i64[]"
+
+
+def _loop_problem(node: Node, body: Graph) -> str | None:
     length, parts = node.attributes["length"], ScanParts.of(node)
     least = node.attributes["carries"] + node.attributes["rows"]
     if min(length, *map(node.attributes.__getitem__, ("carries", "rows"))) < 0:
         return "has a negative number of carries, rows or rounds"
     if least > len(node.operands) or node.attributes["carries"] > len(node.results):
         return "has fewer operands, or results, than it says"
-    if any(inner.op is ops.host or is_exit(inner) for inner in body.nodes):
-        return f"its body {body.name} calls Python, or looks at a value"
+    if node.op is ops.while_loop and not length and (parts.rows or parts.stacks):
+        return "has rows, and no length"
     carried = [value.type for value in parts.carries]
     taken = [entry.value.type for entry in body.inputs]
     rows = [stacked(type, length) for type in taken[len(carried) :][: len(parts.rows)]]
@@ -76,15 +120,25 @@ def scan_problem(node: Node, body: Graph) -> str | None:
     return None
 
 
-def run_scan(node: Node, body: Graph, operands: Sequence[np.ndarray], run: Run) -> list[np.ndarray]:
-    """The results of a scan, whose body is run by `run`."""
+def run_region(
+    node: Node, bodies: Sequence[Graph], operands: Sequence[np.ndarray], run: Run
+) -> list[np.ndarray]:
+    """The results of a region op, whose bodies are run by `run`."""
+    if node.op is ops.cond:
+        return [*run(bodies[0 if operands[0].item() else 1], operands[1:])]
+    (body,) = bodies
     count, rows = node.attributes["carries"], node.attributes["rows"]
     length: int = node.attributes["length"]
     carry, captures = [*operands[:count]], operands[count + rows :]
-    stacks = [np.empty(x.shape, x.dtype.numpy) for x in ScanParts.of(node).stacks]
-    for t in reversed(range(length)) if node.attributes["reverse"] else range(length):
+    stacks = [np.zeros(x.shape, x.dtype.numpy) for x in ScanParts.of(node).stacks]
+    made = 0
+    while carry[0].item() if node.op is ops.while_loop else made < length:
+        if node.op is ops.while_loop:
+            t = min(max(0, carry[1].item()), length - 1)
+        else:
+            t = length - 1 - made if node.attributes["reverse"] else made
         found = run(body, [*carry, *(x[t] for x in operands[count : count + rows]), *captures])
-        carry = [*found[:count]]
+        carry, made = [*found[:count]], made + 1
         for stack, y in zip(stacks, found[count:], strict=True):
             stack[t] = y
     return [*carry, *stacks]

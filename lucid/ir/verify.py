@@ -14,7 +14,7 @@ from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.extents import Extent
 from lucid.ir.graph import Graph, Node, Value, has_effect
 from lucid.ir.inference import result_type
-from lucid.ir.region_ops import body_names, scan_problem
+from lucid.ir.region_ops import body_names, region_problem
 from lucid.ir.types import DTYPES, DType, TensorType, f64, i64
 
 _INPUT_KINDS = ("arg", "state", "live")
@@ -156,7 +156,7 @@ class _Verifier:
             if name not in self._functions:
                 raise self._error(node, f"no function {name}")
             bodies.append(self._functions[name])
-        if problem := scan_problem(node, *bodies):
+        if problem := region_problem(node, bodies):
             raise self._error(node, problem)
 
     def _host(self, node: Node) -> None:

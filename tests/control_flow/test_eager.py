@@ -165,6 +165,46 @@ def test_vmap_and_forward_mode():
     assert np.allclose(tangent.tolist(), numeric.tolist(), atol=1e-7)
 
 
+def test_each_example_of_a_vmap_takes_its_own_way():
+    w = randn(3, 3).detach()
+
+    def branches(x):
+        return lucid.cond(x.sum() > 0, lambda x: (x.exp(), 1), lambda x: (x @ w, 2), (x,))
+
+    def rounds(x):
+        def body(n, x):
+            return n + 1, x * 1.5 + (x @ w).tanh() * 0.1
+
+        return lucid.while_loop(lambda n, x: ((x * x).sum() < 9) & (n < 50), body, (0, x))
+
+    xs = lucid.stack([lucid.ones(3) * s for s in (1.0, -1.0, 0.2, -0.01, 5.0)]).to(w.dtype)
+    for f in (branches, rounds, lambda x: rounds(branches(x)[0])):
+        found = lucid.vmap(f)(xs)
+        wanted = [f(x) for x in xs]
+        for number, part in enumerate(found):
+            for i in range(5):
+                one = lucid.as_tensor(wanted[i][number])
+                assert np.allclose(part[i].tolist(), one.tolist(), rtol=1e-10)
+        slopes = lucid.vmap(
+            lucid.func.grad(lambda x, f=f: (f(x)[-2 if f is branches else -1]).sum())
+        )
+        of_each = [
+            lucid.func.grad(lambda x, f=f: f(x)[-2 if f is branches else -1].sum())(x) for x in xs
+        ]
+        assert np.allclose(slopes(xs).tolist(), [g.tolist() for g in of_each], rtol=1e-10)
+        step = lucid.compile(lucid.vmap(f))
+        for part, again in zip(found, step(xs), strict=True):
+            assert np.allclose(part.tolist(), again.tolist(), rtol=1e-10)
+
+
+def test_branches_of_different_types_are_refused_in_a_vmap():
+    for other, error in ((lambda x: x[:1], ShapeError), (lambda x: x.float(), DTypeError)):
+        with pytest.raises(error, match="what both branches give in a vmap must keep its types"):
+            lucid.vmap(lambda x, o=other: lucid.cond(x.sum() > 0, lambda x: x, o, (x,)))(
+                randn(4, 3)
+            )
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [

@@ -1,4 +1,4 @@
-"""Random loops, in loops: eager mode, the interpreter, kernels and native code agree."""
+"""Random loops and branches in each other: eager mode, interpreter and native code agree."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lucid.ir.types import f64
 from lucid.tensor.tree import flatten
 
 ROWS, WIDTH = 2, 3
+REGIONS = ("scan", "while", "cond")
 Body = Callable[[Any, Any], Any]
 
 
@@ -25,6 +26,7 @@ class Cells:
     def __init__(self, rng: np.random.Generator, weights: list[lucid.Tensor]) -> None:
         self._rng = rng
         self._weights = weights
+        self.drawn: set[tuple[int, str]] = set()
 
     def body(self, depth: int, around: int) -> Body:
         """The body of a loop that is in `depth` others, and captures so many of their values."""
@@ -32,10 +34,11 @@ class Cells:
         steps: list[tuple[Any, ...]] = []
         count = 2 + around + len(weights)
         for _ in range(int(rng.integers(2, 6))):
-            kinds = ["tanh", "sin", "mul", "add", "matmul", "where", "sum", "cat", "scan", "weight"]
-            kind = str(rng.choice(kinds if depth < 2 else kinds[:-2]))
+            kinds = ["tanh", "sin", "mul", "add", "matmul", "where", "sum", "cat", "weight"]
+            kind = str(rng.choice([*kinds, *REGIONS] if depth < 2 else kinds))
+            self.drawn.add((depth, kind))
             args = tuple(int(n) for n in rng.integers(0, count, 2))
-            inner = self.body(depth + 1, count - len(weights)) if kind == "scan" else None
+            inner = self.body(depth + 1, count - len(weights)) if kind in REGIONS else None
             options = {"reverse": bool(rng.integers(2)), "every": rng.choice([0, 2])}
             steps.append((kind, *args, inner, options))
             count += 1
@@ -60,8 +63,22 @@ def _step(
     values: list[Any],
     weights: list[Any],
 ) -> Any:
+    outer = tuple(value for value in values if all(value is not w for w in weights))
+    if kind == "cond":
+        assert inner is not None
+        return lucid.cond(
+            x.sum() > y.sum(), lambda: inner(x * 0.5, y, outer)[0], lambda: x * 0.5 + y
+        )
+    if kind == "while":
+        most = (x.sum() > 0).long() * 2 + (y.sum() > 0)
+
+        def again(n: Any, h: Any) -> tuple[Any, Any]:
+            assert inner is not None
+            return n + 1, inner(h, y * 0.5, outer)[0]
+
+        n, h = lucid.while_loop(lambda n, h: (n < most) & ((h * h).sum() < 20), again, (0, x * 0.5))
+        return h + n * 0.1
     if kind == "scan":
-        outer = tuple(value for value in values if all(value is not w for w in weights))
         rows = lucid.stack([x * 0.5, y.sin(), x - y])
         last, ys = lucid.scan(
             lambda h, r: inner(h, r, outer),  # type: ignore[misc]
@@ -84,7 +101,19 @@ def _step(
     }[kind]()
 
 
-@pytest.mark.parametrize("seed", range(40))
+SEEDS = range(40)
+
+
+def test_each_kind_of_region_is_in_each_other():
+    drawn: set[tuple[int, str]] = set()
+    for seed in SEEDS:
+        cells = Cells(np.random.default_rng(seed), [])
+        cells.body(0, 0)
+        drawn |= cells.drawn
+    assert drawn.issuperset((depth, kind) for depth in (0, 1) for kind in REGIONS)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_loops(seed):
     rng = np.random.default_rng(seed)
 

@@ -234,6 +234,15 @@ def tokens(world):
     return step
 
 
+def index_from_outside(world):
+    places = lucid.tensor([2, 0])
+
+    def step(h, x):
+        return h * 0.5 + x + world.w[places].sum(0), world.v[places[0]] * h
+
+    return step
+
+
 def table(world):
     def step(h, x):
         def body(i, v):
@@ -248,7 +257,7 @@ RECORDED = [
     plain, with_inner_computation, noise, custom, statistics, in_place, detached, passing_on,
     replacing, nested, looping, inner_gradient, local_list, module, reading_outwards, indexing,
     with_a_loop_in_its_backward,
-    tokens, table,
+    tokens, table, index_from_outside,
 ]  # fmt: skip
 
 

@@ -509,6 +509,18 @@ class FunctionBuilder:
         self.start_block(labels[2])
 
     @contextmanager
+    def while_(self, condition: Callable[[], Val]) -> Iterator[None]:
+        """Repeat what is written under it as long as `condition`, written before it, holds."""
+        head, body, done = self.fresh("while"), self.fresh("round"), self.fresh("done")
+        self.jump(head)
+        self.start_block(head)
+        self.jump_if(condition(), body, done)
+        self.start_block(body)
+        yield
+        self.jump(head)
+        self.start_block(done)
+
+    @contextmanager
     def loop(
         self, low: Val | int, high: Val | int, step: int = 1, carried: Sequence[Val] = ()
     ) -> Iterator[Loop]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -24,11 +24,13 @@ from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.kernel_ir.nest import LoopNest, analyze, renamed
 from lucid.codegen.kernel_ir.regions import Buffer, BufferView
 from lucid.codegen.kernels.attention import AttentionKernel
+from lucid.codegen.kernels.body import Calls, Place
+from lucid.codegen.kernels.branch import BranchKernel
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.product import ContractKernel
-from lucid.codegen.kernels.scan import Place, ScanKernel
+from lucid.codegen.kernels.scan import ScanKernel
 from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.attention import attention_of
@@ -44,9 +46,10 @@ from lucid.codegen.lower.loop_schedule import (
     order_dims,
     tile,
 )
+from lucid.codegen.program.program import Program
 from lucid.ir import ops
 from lucid.ir.extents import hint, replaced
-from lucid.ir.graph import Value, freeze_attributes
+from lucid.ir.graph import Node, Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import i64
 
@@ -144,6 +147,8 @@ class Builder:
                 "check": self._check,
                 "host": self._host,
                 "scan": self._scan,
+                "while_loop": self._scan,
+                "cond": self._branch,
                 "attention": self._attention,
                 "attention_grad": self._attention,
             }
@@ -417,44 +422,63 @@ class Builder:
         results = tuple(value.type for value in node.results)
         return HostKernel(node.attributes["function"], operands, results)
 
-    def _scan(self, item: Item) -> ScanKernel:
+    def _bodies(self, item: Item) -> tuple[Node, Sequence[Program], int]:
+        """The node, the programs of its bodies, and the bytes of memory of their own."""
         node, homes = item.node, self.source.homes
         assert node is not None
         self.body.args += [homes[self.source.base(value)].buffer for value in item.operands]
-        carries, rows = node.attributes["carries"], node.attributes["rows"]
-        length, body = node.attributes["length"], self.source.bodies[node]
-        given, size = len(node.operands), body.arena_bytes
-        types = [value.type for value in (*node.operands, *node.results)]
+        bodies = self.source.bodies[node]
+        size = max(body.arena_bytes for body in bodies)
         if size:
             self.body.args.append(self.source.new_temp(i64, size // i64.itemsize))
+        return node, bodies, size
 
-        def place(buffer: Buffer, origin: int) -> Place:
-            offset, number = origin * buffer.dtype.itemsize, buffer.index
-            if buffer.kind == "temp":
-                offset += body.offsets[buffer]
-                return Place(given + len(node.results), offset, 0, buffer.dtype)
+    def _branch(self, item: Item) -> BranchKernel:
+        node, bodies, size = self._bodies(item)
+        given = len(node.operands)
+        first = {"input": 1, "output": given}  # behind what decides
+
+        def argument(buffer: Buffer) -> tuple[int, int]:
+            return first[buffer.kind] + buffer.index, 0
+
+        memory = given + len(node.results)
+        then, otherwise = (_placed(body, memory, argument) for body in bodies)
+        return BranchKernel(
+            operands=tuple(value.type for value in node.operands),
+            results=tuple(value.type for value in node.results),
+            bytes=size,
+            flops=max(map(_flops, bodies)),
+            then=then,
+            otherwise=otherwise,
+        )
+
+    def _scan(self, item: Item) -> ScanKernel:
+        node, (body,), size = self._bodies(item)
+        carries, rows = node.attributes["carries"], node.attributes["rows"]
+        length, given = node.attributes["length"], len(node.operands)
+        types = [value.type for value in (*node.operands, *node.results)]
+        is_while = node.op is ops.while_loop
+
+        def argument(buffer: Buffer) -> tuple[int, int]:
+            number = buffer.index
             if buffer.kind == "output":
                 number += given + carries
             elif number < carries:
                 number += given
             is_row = buffer.kind == "output" or carries <= number < carries + rows
-            step = types[number].nbytes // max(length, 1)
-            return Place(number, offset, step if is_row else 0, buffer.dtype)
+            return number, types[number].nbytes // max(length, 1) if is_row else 0
 
-        calls = [
-            (call.kernel, tuple(place(x, call.origins.get(n, 0)) for n, x in enumerate(call.args)))
-            for call in body.calls
-        ]
         return ScanKernel(
-            tuple(types[:given]),
-            tuple(types[given:]),
-            carries,
-            rows,
-            length,
-            node.attributes["reverse"],
-            size,
-            length * sum(call.kernel.work(call.args).flops for call in body.calls),
-            tuple(calls),
+            operands=tuple(types[:given]),
+            results=tuple(types[given:]),
+            bytes=size,
+            flops=_flops(body) * (1 if is_while else length),
+            carries=carries,
+            rows=rows,
+            length=length,
+            reverse=node.attributes.get("reverse", False),
+            is_while=is_while,
+            calls=_placed(body, len(types), argument),
         )
 
     def _sort(self, item: Item) -> SortKernel:
@@ -503,6 +527,30 @@ class Builder:
                 forwards = node.op is not ops.slice or node.attributes["steps"][axis] > 0
                 wanted = max(wanted, stops[axis] if forwards else size)
         return wanted
+
+
+def _placed(body: Program, memory: int, argument: Callable[[Buffer], tuple[int, int]]) -> Calls:
+    """The calls of a body, with the places of their arguments among those of who runs it.
+
+    memory: the number of the argument that temps are in.
+    argument: of all others, its number, and the bytes from row to row.
+    """
+
+    def place(buffer: Buffer, origin: int) -> Place:
+        offset = origin * buffer.dtype.itemsize
+        if buffer.kind == "temp":
+            return Place(memory, offset + body.offsets[buffer], 0, buffer.dtype)
+        number, step = argument(buffer)
+        return Place(number, offset, step, buffer.dtype)
+
+    return tuple(
+        (call.kernel, tuple(place(x, call.origins.get(n, 0)) for n, x in enumerate(call.args)))
+        for call in body.calls
+    )
+
+
+def _flops(body: Program) -> int:
+    return sum(call.kernel.work(call.args).flops for call in body.calls)
 
 
 def attributes_of(item: Item) -> Keywords | None:

@@ -18,7 +18,7 @@ class Item:
         op: name of the op that computes `value`; or "store" (operand 0 into `region`), "check"
             (that the indices in operand 0 lie within `limits`), "write_at", "add_to" (overlapping
             windows), "partial_sum" (of blocks of an axis into `region`), "host" (a call of Python)
-            or "scan" (rounds of a body), whose operands are what it reads and then what it fills.
+            or a region op, whose operands are what it reads and then what it fills.
         operands: what is read; may be views.
         shape: the iteration shape of a store; otherwise that of the value.
         after: items that must have run, besides the producers of the operands.

@@ -85,7 +85,7 @@ class ItemList:
         self.in_place = self._assembler.in_place
         self._written = {cell for cell, _ in graph.writes}
         self.copied_arguments: dict[Value, Value] = {}
-        self.bodies: dict[Node, Program] = {}
+        self.bodies: dict[Node, list[Program]] = {}
         self._is_body = is_body
         self._copied: dict[Value, tuple[BufferView, Item | None]] = {}
         self._ranges = Ranges()

@@ -252,7 +252,7 @@ def _move(node: Node, moved: dict[Node, int], behind: Mapping[Value, int]) -> No
         each = pending.pop()
         if each in moved or each.op.has_effect:
             continue
-        moved[each] = behind[each.result]
+        moved[each] = behind[each.results[0]]  # those of a node are at one place
         pending += [x.producer for x in each.operands if x.producer is not None]
 
 

@@ -21,12 +21,12 @@ from lucid.codegen.lower.legalize import legalize
 from lucid.codegen.program.memory_plan import place, size_of
 from lucid.codegen.program.program import Apart, KernelCall, Program, lifetimes
 from lucid.codegen.program.verify import verify_program
-from lucid.ir import ops
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.passes.pipeline import PassLog
+from lucid.ir.region_ops import body_names
 from lucid.ir.strides import Strides, contiguous_strides
 
 
@@ -51,9 +51,9 @@ def make_program(
     late = _behind_exits(graph)
     items = ItemList(graph, strides, checked, is_body=is_body)
     for node in graph.nodes:
-        if node.op is ops.scan:
-            body = graph.functions[node.attributes["function"]]
-            items.bodies[node] = _lowered_body(node, body, graph, target, fuse)
+        if node.op.kind == "region":
+            bodies = (graph.functions[name] for name in body_names(node))
+            items.bodies[node] = [_lowered_body(node, x, graph, target, fuse) for x in bodies]
     items.let_wait(late)
     fusion = Fusion(items, fuse)
     _update_in_place(fusion)
@@ -108,8 +108,8 @@ def _apart(fusion: Fusion, first: dict[FusionGroup, int]) -> list[Apart]:
 
 
 def _lowered_body(node: Node, body: Graph, graph: Graph, target: Target, fuse: bool) -> Program:
-    """One round of a scan: the carry is state that it writes, and rows are its outputs."""
-    copied, carries = copy_graph(body), node.attributes["carries"]
+    """A body; of a loop a round: the carry is state that it writes, and rows are its outputs."""
+    copied, carries = copy_graph(body), node.attributes.get("carries", 0)
     copied.functions = graph.functions
     cells = [entry.value for entry in copied.inputs[:carries]]
     copied.writes = [*zip(cells, copied.outputs[:carries], strict=True)]

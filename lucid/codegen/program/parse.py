@@ -27,11 +27,13 @@ from lucid.codegen.kernel_ir.nest import LoopNest, analyze
 from lucid.codegen.kernels.attention import AttentionKernel
 from lucid.codegen.kernels.axes import AxesKernel
 from lucid.codegen.kernels.blocked import BlockedKernel
+from lucid.codegen.kernels.body import Calls, Place
+from lucid.codegen.kernels.branch import BranchKernel
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.product import ContractKernel
-from lucid.codegen.kernels.scan import Place, ScanKernel
+from lucid.codegen.kernels.scan import ScanKernel
 from lucid.codegen.kernels.sort import SortKernel
 from lucid.ir.errors import ParseError
 from lucid.ir.op import OPS
@@ -373,11 +375,47 @@ def _types(text: str) -> tuple[TensorType, ...]:
 
 
 def _scan(lines: list[str]) -> Kernel:
-    operands, results = _match(r"scan\((.*)\) -> \((.*)\)", lines[0]).groups()
+    kind, operands, results = _match(r"(scan|while)\((.*)\) -> \((.*)\)", lines[0]).groups()
     pattern = r"  (\d+) rounds( in reverse)?, carry (\d+), rows (\d+), (\d+) bytes, (\d+) flops"
     length, reverse, carries, rows, size, flops = _match(pattern, lines[1]).groups()
-    text = "\n".join(line[2:] for line in lines[2:])
+    (calls,) = _body_calls([lines[2:]])
+    return ScanKernel(
+        operands=_types(operands),
+        results=_types(results),
+        bytes=int(size),
+        flops=int(flops),
+        carries=int(carries),
+        rows=int(rows),
+        length=int(length),
+        reverse=reverse is not None,
+        is_while=kind == "while",
+        calls=calls,
+    )
+
+
+def _branch(lines: list[str]) -> Kernel:
+    operands, results = _match(r"branch\((.*)\) -> \((.*)\)", lines[0]).groups()
+    size, flops = _match(r"  (\d+) bytes, (\d+) flops", lines[1]).groups()
+    middle = lines.index("  else")
+    then, otherwise = _body_calls([lines[2:middle], lines[middle + 1 :]])
+    return BranchKernel(
+        operands=_types(operands),
+        results=_types(results),
+        bytes=int(size),
+        flops=int(flops),
+        then=then,
+        otherwise=otherwise,
+    )
+
+
+def _body_calls(bodies: list[list[str]]) -> list[Calls]:
     kernels: dict[str, Kernel] = {}
+    return [_calls(lines, kernels) for lines in bodies]
+
+
+def _calls(lines: list[str], kernels: dict[str, Kernel]) -> Calls:
+    """The calls of a body; the kernels that its lines define are entered."""
+    text = "\n".join(line[2:] for line in lines)
     calls: list[tuple[Kernel, tuple[Place, ...]]] = []
     for part in re.split(r"\n(?=kernel |call )", text) if text else ():
         kind, name, rest = _match(r"(?s)(kernel|call) (\d+)(?: = )?(.*)", part).groups()
@@ -390,17 +428,7 @@ def _scan(lines: list[str]) -> Kernel:
             for dtype, arg, offset, step in places
         )
         calls.append((kernels[name], tuple(found)))
-    return ScanKernel(
-        _types(operands),
-        _types(results),
-        int(carries),
-        int(rows),
-        int(length),
-        reverse is not None,
-        int(size),
-        int(flops),
-        tuple(calls),
-    )
+    return tuple(calls)
 
 
 _KINDS: dict[str, Callable[[list[str]], Kernel]] = {
@@ -413,4 +441,6 @@ _KINDS: dict[str, Callable[[list[str]], Kernel]] = {
     "attention": _attention,
     "host ": _host,
     "scan(": _scan,
+    "branch(": _branch,
+    "while(": _scan,
 }

@@ -17,6 +17,7 @@ from lucid.compiler.guards.places import Place
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
+from lucid.compiler.recording.branches import CondNode
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import LoopNode
 from lucid.compiler.recording.outside import Said
@@ -138,7 +139,7 @@ class Finisher:
         """Begin again without loops where results are differentiated outside, through them."""
         found = [x for x, outcome in tensors if _is_open(x, outcome)]
         roots = [edge[0] for x in found if (edge := edge_of(x)) is not None]
-        if any(isinstance(node, LoopNode) for node in iterate_graph(roots)):
+        if any(isinstance(node, (LoopNode, CondNode)) for node in iterate_graph(roots)):
             self._recorder.loops.unroll_all("is differentiated outside")
 
     def _said(self) -> list[Said]:

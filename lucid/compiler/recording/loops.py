@@ -4,13 +4,22 @@ A body is recorded like all else, on stand-ins for the carry and for a row; then
 off the end of the graph and become a function. What they read of the graph before are its captures;
 memory from before that they have written, such as running statistics or the state of a generator,
 is one more carry. What a round does in Python each round would have to do anew: such a loop is
-unrolled, and so is one whose tensors turn up outside, by a restart of the trace.
+unrolled, and so is one whose tensors turn up outside, by a restart of the trace. The body of a
+`while_loop` computes its condition as well, for the round after it, and counts the rounds.
 
 The gradient of a loop is a loop in the other direction, whose body is the backward walk through one
 round: the autograd nodes behind the body's results stay, and the walk runs as another body is
 recorded. A value of the forward body that it reads becomes one more result of the forward loop,
 stacked, and a row of this one; a short computation is done again, and so is all of a checkpointed
 round. The walk is recorded by the engine, so a loop's gradient is differentiable like the loop.
+
+A `while_loop` makes as many rounds as it likes, and all memory of a step is planned. So its stacks
+hold as many rounds as fit (the first of 16, 64, 256 … that is enough), which is an exit of the
+step: a call that needs more finds it out before anything is stored, and goes on in a program with
+larger ones, traced once. The tape grows by programs rather than by allocations within a call: a
+stack is then a tensor like that of a scan, its gradient as well, to any order, and it is reused
+from call to call; what is too large is never touched beyond the zeros that fill it. A loop that
+nobody differentiates has no stacks, and no limit.
 
 Reference: Griewank and Walther, "Evaluating Derivatives", 2008, on the adjoints of loops.
 """
@@ -35,19 +44,20 @@ from lucid.ir.errors import LucidError, TraceError
 from lucid.ir.graph import Graph, Input, Value
 from lucid.ir.graph import Node as GraphNode
 from lucid.ir.location import Location, here
-from lucid.ir.op import Trait
+from lucid.ir.op import Op, Trait
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.ranges import Ranges
-from lucid.ir.region_ops import is_exit, stacked
-from lucid.ir.types import TensorType
+from lucid.ir.region_ops import CONTROL, is_exit, stacked
+from lucid.ir.types import TensorType, bool_, i64
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, of_value
+from lucid.tensor.core import TensorCore, constant, of_value
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.storage import Storage, VersionCounter
 
 Round = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
+_FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, and then more
 _REPEATED = ("view", "create", "random")  # ops that a backward does again rather than keep
 
 
@@ -78,6 +88,9 @@ class Body:
         results: the tensors that are the next carry and the rows of ys.
         loop: the autograd node of the whole.
         same: the values that are the same in all rounds; checks: what is checked, and by what.
+        count: how many rounds a `while_loop` has made; None where the length says it. Its `length`
+            is 0 until a backward needs stacks.
+        branches: of a cond both bodies, this one among them.
     """
 
     place: Location | None
@@ -95,6 +108,12 @@ class Body:
     loop: LoopNode | None = None
     same: set[Value] = field(default_factory=set)
     checks: dict[Value, list[GraphNode]] = field(default_factory=dict)
+    count: TensorCore | None = None
+    branches: tuple[Body, ...] = ()
+
+    @property
+    def is_while(self) -> bool:
+        return self.nodes[0].op is ops.while_loop
 
     def repeats(self, node: GraphNode) -> bool:
         """Whether a backward computes a node again rather than being given what it computed."""
@@ -108,19 +127,31 @@ class Body:
             yield body
             body = body.of
 
+    def operand_of(self, value: Value) -> Value:
+        """What of the graph an input of the body is, or is a row of."""
+        return self.nodes[0].operands[value.index + (1 if self.branches else 0)]
+
     def stack_of(self, value: Value) -> Value:
-        """The rows that a value has in all rounds, as a result of the loop."""
+        """The rows that a value has in all rounds, as a result of the loop.
+
+        Of a branch the value itself, zeros where the other one runs.
+        """
         assert self.graph is not None
         if value.producer is None and value.index >= self.carries:
-            return self.nodes[0].operands[value.index]
+            return self.operand_of(value)
         outputs = self.graph.outputs
         for number in range(self.carries, len(outputs)):
             if outputs[number] is value:
                 return self.nodes[0].results[number]
         outputs.append(value)
+        for other in self.branches:
+            if other is not self:
+                assert other.graph is not None
+                zero = other.graph.constant(0, value.dtype)
+                other.graph.outputs.append(ops.broadcast(zero, shape=value.shape))
+        type = value.type if self.branches else stacked(value.type, self.length)
         for node in self.nodes:
             home = next(x.graph for x in (*node.results, *node.operands))
-            type = stacked(value.type, self.length)
             node.results = (*node.results, Value(type, home, node, len(node.results)))
         return self.nodes[0].results[-1]
 
@@ -215,32 +246,32 @@ class Loops:
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self.unrolled: set[Location | None] = set()
         self.frames: list[Frame] = []
-        self._places: dict[Location | None, None] = {}
-        self._bodies: dict[GraphNode, Body] = {}
+        self.places: dict[Location | None, None] = {}
+        self.bodies: dict[GraphNode, list[Body]] = {}
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""
         if self.frames:
-            raise _unrolling(reason, [self.frames[-1].body.place])
+            raise unrolling(reason, [self.frames[-1].body.place])
 
     def unroll_all(self, reason: str) -> NoReturn:
         """Begin again without loops."""
-        raise _unrolling(reason, self._places)
+        raise unrolling(reason, self.places)
 
     def finish(self) -> None:
         """Let go of what is known of bodies; begin again where the graph reads a value of one."""
-        graph = self._recorder.graph
+        graph = self.recorder.graph
         read = chain(graph.results(), *(node.operands for node in graph.nodes))
-        if self._places and any(value.graph is not graph for value in read):
+        if self.places and any(value.graph is not graph for value in read):
             self.unroll_all("computes what is used outside of it")
-        self._bodies.clear()
+        self.bodies.clear()
 
     def local(self, value: Value) -> Value:
         """A value as what is being recorded can read it."""
-        if value.graph is self._recorder.graph:
+        if value.graph is self.recorder.graph:
             return value
         for frame in reversed(self.frames):
             for body in () if frame.body.of is None else frame.body.of.chain:
@@ -260,9 +291,14 @@ class Loops:
                 known[value] = frame.kept[body, value]
                 self._check_again(frame, body, value)
             elif node is None and value.index >= body.carries + body.rows:
-                known[value] = self.local(body.nodes[0].operands[value.index])
+                known[value] = self.local(body.operand_of(value))
+                self._check_again(frame, body, value)
             elif node is None or not (value in body.same or body.repeats(node)):
-                frame.kept[body, value] = Value(value.type, self._recorder.graph, None)
+                if body.branches:
+                    known[value] = self.local(body.stack_of(value))
+                    self._check_again(frame, body, value)
+                else:
+                    frame.kept[body, value] = Value(value.type, self.recorder.graph, None)
             elif missing := [x for x in node.operands if x not in known]:
                 pending += missing
             else:
@@ -275,18 +311,29 @@ class Loops:
         for node in body.checks.get(value, ()):
             frame.checked.add(self._repeat(frame, node))
 
+    def check_captures_again(self, frame: Frame) -> None:
+        """Say in a backward what the forward bodies have checked of values from outside of them.
+
+        A walk reads these where they are, not as the forward body does.
+        """
+        for body in () if frame.body.of is None else frame.body.of.chain:
+            for value in body.checks:
+                if value.producer is None and value.index >= body.carries + body.rows:
+                    self._of_forward(frame, body, value)
+
     def _repeat(self, frame: Frame, node: GraphNode) -> GraphNode:
         """Compute a node of the forward body again, before what is being recorded in the frame."""
-        graph, inner = self._recorder.graph, self.frames[self.frames.index(frame) + 1 :]
+        graph, inner = self.recorder.graph, self.frames[self.frames.index(frame) + 1 :]
         if node not in frame.repeated:
             copied = frame.repeated[node] = copy_node(node, graph, dict(frame.again))
             copied.gradient_of = None
             graph.nodes.insert(inner[0].start if inner else len(graph.nodes), copied)
             for each in inner:
                 each.start += 1
-            if node in self._bodies:
-                body = self._bodies[copied] = self._bodies[node]
-                body.nodes.append(copied)
+            if node in self.bodies:
+                self.bodies[copied] = self.bodies[node]
+                for body in self.bodies[node]:
+                    body.nodes.append(copied)
         return frame.repeated[node]
 
     # -------------------------------------------------------------- one loop
@@ -301,14 +348,16 @@ class Loops:
         name: str,
         of: Body | None = None,
         is_repeated: bool = False,
+        op: Op = ops.scan,
     ) -> tuple[list[Any], list[Any]]:
         """Record a loop; the tensors that are the last carry, and those of the stacked ys.
 
         of: the body through which it walks backwards.
+        op: `while_loop`, if the carry begins with whether there is a round, and its row.
         """
-        recorder, given = self._recorder, [*carry, *xs]
+        recorder, given = self.recorder, [*carry, *xs]
         place = here() if of is None else of.place
-        self._places[place] = None
+        self.places[place] = None
         operands = [recorder.value_of(x) for x in given]
         body = Body(place, len(carry), len(xs), length, reverse, of, is_repeated)
         frame = Frame(recorder, body)
@@ -316,6 +365,7 @@ class Loops:
         tensors = [self._stand_in(frame, x) for x in given]
         self.frames.append(frame)
         try:
+            self.check_captures_again(frame)
             new, ys = frame.run(step, tensors)
             body.results = [*new, *ys]
             values = [recorder.value_of(x) for x in body.results]
@@ -329,7 +379,8 @@ class Loops:
             raise
         finally:
             self.frames.pop()
-        states, kept = self._written(frame, length), [*frame.kept]
+        writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
+        states, kept = self.written(frame, writes), [*frame.kept]
         before = [value for _, value, _ in states]
         inner = [Value(value.type, recorder.graph, None) for value in before]
         inputs, outputs = [*frame.stand_ins, *frame.kept.values()], values
@@ -341,10 +392,11 @@ class Loops:
             values[len(carry) : len(carry)] = new
         body.carries, body.rows = len(carry) + len(states), len(xs) + len(kept)
         known = dict(zip(before, inner, strict=True))
-        body.graph, captures = _cut(recorder.graph, frame.start, name, inputs, known, outputs)
+        body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
-        node = self._append(body, [*operands, *captures])
-        self._check_before(frame, body)
+        node = self._append(op, body, [*operands, *captures])
+        loop = Loop(recorder.graph, node, body.graph)
+        self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
         body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
         for inner_node in body.graph.nodes:
             if body.same.issuperset(inner_node.operands):
@@ -355,6 +407,8 @@ class Loops:
             storage.value = value
             storage.generation += 1
         found = [*results[: len(carry)], *results[body.carries :]]
+        if body.is_while:
+            body.count = found[1] if of is None else of.count
         if context.grad_enabled:
             LoopNode.enter(self, body, given, found, len(carry), name)
         return found[: len(carry)], found[len(carry) :]
@@ -364,10 +418,10 @@ class Loops:
         body, number = frame.body, len(frame.stand_ins)
         is_row = number >= body.carries
         type = TensorType(x.dtype, x._type.shape[1:]) if is_row else x._type
-        value = Value(type, self._recorder.graph, None, number)
+        value = Value(type, self.recorder.graph, None, number)
         frame.stand_ins.append(value)
         tensor = of_value(value)
-        self._recorder.made.append(weakref.ref(tensor))
+        self.recorder.made.append(weakref.ref(tensor))
         node = None
         if context.grad_enabled and type.dtype.is_floating_point:
             node = BodyInput(type) if x.requires_grad or not is_row else None
@@ -385,29 +439,31 @@ class Loops:
                 counter = target._counter
                 frame.written[storage] = storage.value, counter, counter.value
         if self.frames and context.grad_enabled and (target.requires_grad or value.requires_grad):
-            nodes = self._recorder.graph.nodes[self.frames[-1].start :]
+            nodes = self.recorder.graph.nodes[self.frames[-1].start :]
             before = self.frames[-1].written[storage][0]
             if before.producer not in nodes:
                 self.unroll("writes a tensor from outside, with a history, in place")
 
-    def _written(self, frame: Frame, length: int) -> list[tuple[Storage, Value, Value]]:
+    def written(self, frame: Frame, length: int) -> list[tuple[Storage, Value, Value]]:
         """The memory from before that the body has written: what it held, and what it holds now."""
-        made = set(self._recorder.graph.nodes[frame.start :])
+        made = set(self.recorder.graph.nodes[frame.start :])
         found = []
         for storage, (before, counter, version) in frame.written.items():
             assert storage.value is not None
-            is_there = before.graph is self._recorder.graph
+            is_there = before.graph is self.recorder.graph
             if is_there and (before.producer is None or before.producer not in made):
                 counter.value += (length - 1) * (counter.value - version)
                 found.append((storage, before, storage.value))
         return found
 
-    def _check_before(self, frame: Frame, body: Body) -> None:
-        """Check what the body checks before the loop, of all rounds together."""
-        assert body.graph is not None
-        hoisting = Hoisting(Loop(self._recorder.graph, body.nodes[0], body.graph))
+    def check_before(self, frame: Frame, body: Body, loop: Loop, runs: Value | None) -> None:
+        """Check what the body checks before the loop, of all rounds together.
+
+        runs: whether there is a round at all; None: there is.
+        """
+        hoisting = Hoisting(loop)
         free = hoisting.free()
-        for node in body.graph.nodes:
+        for node in loop.body.nodes:
             if node.op is not ops.check:
                 continue
             body.checks.setdefault(node.operands[0], []).append(node)
@@ -415,25 +471,33 @@ class Loops:
                 continue
             value = node.operands[0]
             if value not in hoisting.outside and value.producer not in free:
-                raise _unrolling("checks what it computes in each round", [body.place])
-            whole, _ = hoisting.place(value, behind=False)
+                raise unrolling("checks what it computes in each round", [body.place])
+            whole, is_row = hoisting.place(value, behind=False)
+            if runs is not None:
+                if is_row:
+                    raise unrolling("checks what it computes in each round", [body.place])
+                whole = _if_it_runs(loop, runs, whole, node.attributes["low"])
             check = node.op
-            made = hoisting.loop.emit(
+            made = loop.emit(
                 lambda check=check, x=whole, at=node.attributes: check(x, **at),  # type: ignore[misc]
                 behind=False,
             )
             if made.producer is not None:
                 made.producer.location = node.location
 
-    def _append(self, body: Body, operands: list[Value]) -> GraphNode:
-        """Append the loop to what is being recorded."""
-        graph, inner = self._recorder.graph, body.graph
-        assert inner is not None
-        stem, count = inner.name, 0
-        while inner.name in graph.functions:
+    def enter(self, body: Graph) -> None:
+        """File the function of a body, under a name of its own."""
+        functions, stem, count = self.recorder.graph.functions, body.name, 0
+        while body.name in functions:
             count += 1
-            inner.name = f"{stem}_{count}"
-        graph.functions[inner.name] = inner
+            body.name = f"{stem}_{count}"
+        functions[body.name] = body
+
+    def _append(self, op: Op, body: Body, operands: list[Value]) -> GraphNode:
+        """Append the loop to what is being recorded."""
+        graph, inner = self.recorder.graph, body.graph
+        assert inner is not None
+        self.enter(inner)
         types = [value.type for value in inner.outputs]
         types[body.carries :] = [stacked(type, body.length) for type in types[body.carries :]]
         attributes = {
@@ -441,20 +505,110 @@ class Loops:
             "carries": body.carries,
             "rows": body.rows,
             "length": body.length,
-            "reverse": body.reverse,
         }
-        with self._recorder.annotated():
-            node = graph.append_region(ops.scan, operands, attributes, types)
+        if op is ops.scan:
+            attributes["reverse"] = body.reverse
+        with self.recorder.annotated():
+            node = graph.append_region(op, operands, attributes, types)
         body.nodes.append(node)
-        self._bodies[node] = body
+        self.bodies[node] = [body]
         return node
 
+    # -------------------------------------------------------------- rounds that a carry counts
 
-def _unrolling(reason: str, places: Iterable[Location | None]) -> RestartTrace:
+    def rounds(
+        self,
+        step: Callable[[list[Any]], list[Any]],
+        goes_on: Callable[[list[Any]], Any],
+        begins: TensorCore,
+        carry: Sequence[TensorCore],
+        name: str,
+    ) -> list[Any]:
+        """Record a loop of as many rounds as its condition holds.
+
+        goes_on: one element, of the carry; begins: that of the carry to begin with.
+        """
+
+        def truth(answer: Any) -> Any:
+            if not isinstance(answer, TensorCore):
+                self.unroll("has a condition that is no tensor")
+            flat = ops.reshape(answer, shape=())
+            return flat if flat.dtype is bool_ else ops.ne(flat, constant(0, flat.dtype))
+
+        def body(state: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
+            new = step(state[CONTROL:])
+            return [truth(goes_on(new)), ops.add(state[1], constant(1, i64)), *new], []
+
+        first = [truth(begins), constant(0, i64), *carry]
+        return self.scan(body, first, [], 0, False, name, op=ops.while_loop)[0][CONTROL:]
+
+    def backwards(
+        self,
+        step: Round,
+        carry: Sequence[TensorCore],
+        xs: Sequence[TensorCore],
+        name: str,
+        of: Body,
+    ) -> tuple[list[Any], list[Any]]:
+        """Record a loop through the rounds of another one, the last one first."""
+        count, reverse = of.count, not of.reverse
+        if count is None:
+            return self.scan(step, carry, xs, of.length, reverse, name, of)
+        by = constant(-1 if reverse else 1, i64)
+
+        def goes_on(t: TensorCore) -> Any:
+            return ops.ge(t, constant(0, i64)) if reverse else ops.lt(t, count)
+
+        def body(state: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
+            new, ys = step(state[CONTROL:], rows)
+            t = ops.add(state[1], by)
+            return [goes_on(t), t, *new], ys
+
+        t = ops.add(count, by) if reverse else constant(0, i64)
+        first = [goes_on(t), t, *carry]
+        last, ys = self.scan(body, first, xs, of.length, reverse, name, of, op=ops.while_loop)
+        return last[CONTROL:], ys
+
+    def fit(self, body: Body, outside: Callable[[Value], Value] = lambda value: value) -> None:
+        """Let stacks hold all rounds of a `while_loop`, and of those in its body, of this call.
+
+        outside: what a value of the graph that the loop is in is in the whole graph.
+        """
+        assert body.graph is not None
+        if body.count is not None and not body.length:
+            body.length = _FIRST_LENGTH
+            with self.recorder.annotated():
+                counts = outside(body.nodes[0].results[1])
+                axes = tuple(range(len(counts.shape)))
+                most = ops.amax(counts, axes=axes) if axes else counts
+            while counts.type.size and not self._fits(most, body.length):
+                body.length *= _GROWTH
+            for node in body.nodes:
+                node.attributes["length"] = body.length
+        for node in body.graph.nodes:
+            for inner in self.bodies.get(node, ()):
+                self.fit(inner, lambda value: outside(body.stack_of(value)))
+
+    def _fits(self, rounds: Value, length: int) -> bool:
+        graph, exits = self.recorder.graph, self.recorder.exits
+        with self.recorder.annotated():
+            condition = ops.le(rounds, graph.constant(length, i64))
+        return exits.holds(condition, f"a while_loop of at most {length} rounds")
+
+
+def _if_it_runs(loop: Loop, runs: Value, value: Value, otherwise: int) -> Value:
+    """A value from outside of a loop, or what is right if that makes no round."""
+    return loop.emit(
+        lambda: ops.where(runs, value, loop.graph.constant(otherwise, value.dtype)), behind=False
+    )
+
+
+def unrolling(reason: str, places: Iterable[Location | None]) -> RestartTrace:
+    """The restart of a trace in which Python runs the loops and branches of some lines."""
     return RestartTrace(f"has a loop that {reason}, and is unrolled", "unrolled", places)
 
 
-def _cut(
+def cut(
     graph: Graph,
     start: int,
     name: str,
@@ -539,7 +693,7 @@ class LoopNode(Node):
         name: str,
     ) -> None:
         """Give the results of a loop their history, as far as they depend on what has one."""
-        leaves, reached = _leaves(body)
+        leaves, reached = leaves_of(body)
         if not leaves:
             return
         edges: list[Edge | None] = []
@@ -587,7 +741,7 @@ class LoopNode(Node):
         self._sums = [n for n in range(len(leaves)) if n not in inputs]
 
     def _name(self) -> str:
-        return "ScanBackward"
+        return "WhileLoopBackward" if self._body.is_while else "ScanBackward"
 
     def _release(self) -> None:
         self.saved = None
@@ -597,6 +751,10 @@ class LoopNode(Node):
             raise LucidError(FREED + origin_line(self._short_name(), self._line))
         loops, body, recorder = self._loops(), self._body, running.recorder
         assert loops is not None and recorder is not None and recorder.loops is loops
+        if not loops.frames:
+            loops.fit(body)
+        elif body.is_while and not body.length:
+            loops.unroll("differentiates a while_loop in each round")
         count = len(body.results)
         ys = [i for i in range(self._carries, count) if gradients[i] is not None]
         past = [i for i in self._state if gradients[count + i] is not None]
@@ -612,15 +770,15 @@ class LoopNode(Node):
             new = [found.get(self._carried.get(i)) for i in self._state]
             totals = [_sum(before, found[n]) for n, before in zip(self._sums, sums, strict=True)]
             return (
-                [*map(_or_zeros, new, map(self._output_types.__getitem__, self._state)), *totals],
-                [_or_zeros(found[n], self._leaf_type(n)) for n in self._rows],
+                [*map(or_zeros, new, map(self._output_types.__getitem__, self._state)), *totals],
+                [or_zeros(found[n], self._leaf_type(n)) for n in self._rows],
             )
 
-        first = [_or_zeros(gradients[i], self._output_types[i]) for i in self._state]
+        first = [or_zeros(gradients[i], self._output_types[i]) for i in self._state]
         first += [zeros_of(self._leaf_type(n)) for n in self._sums]
         xs: list[Any] = [gradients[i] for i in (*ys, *(count + i for i in past))]
         name = f"{self._called}.backward"
-        last, rows = loops.scan(step, first, xs, body.length, not body.reverse, name, of=body)
+        last, rows = loops.backwards(step, first, xs, name, body)
         parts: dict[int | None, Any] = dict(
             zip(map(self._carried.get, self._state), last, strict=False)
         )
@@ -646,11 +804,12 @@ def _sum(a: Any, b: Any) -> Any:
     return ops.add(a, b)
 
 
-def _or_zeros(gradient: Any, type: TensorType) -> Any:
+def or_zeros(gradient: Any, type: TensorType) -> Any:
+    """A gradient that may be none."""
     return zeros_of(type) if gradient is None else gradient
 
 
-def _leaves(body: Body) -> tuple[list[Edge], list[set[Edge]]]:
+def leaves_of(body: Body) -> tuple[list[Edge], list[set[Edge]]]:
     """Where walks from the results of a body end; and where those of each of them do."""
     ranges = [each.sequence for each in body.chain]
     found: dict[Edge, None] = {}
@@ -709,6 +868,30 @@ def _depending(
                 alive.add((node, 0))
 
 
+def record_while(
+    step: Callable[[list[Any]], list[Any]],
+    goes_on: Callable[[list[Any]], Any],
+    begins: Any,
+    carry: list[Any],
+    name: str,
+) -> list[Any] | None:
+    """What a while_loop leaves in the running trace; None where Python looks at its condition.
+
+    begins: the condition of the carry to begin with.
+    """
+    loops = loops_here() if isinstance(begins, TensorCore) else None
+    return None if loops is None else loops.rounds(step, goes_on, begins, carry, name)
+
+
+def loops_here() -> Loops | None:
+    """The loops of the running trace; None where one is to be unrolled."""
+    recorder = running.recorder
+    if recorder is None or context.levels or context.forward is not None or context.saved_hooks:
+        return None
+    is_unrolled = context.anomaly is not None or here() in recorder.loops.unrolled
+    return None if is_unrolled else recorder.loops
+
+
 def record_scan(
     step: Round,
     carry: list[Any],
@@ -722,11 +905,8 @@ def record_scan(
 
     every: a checkpoint is made of the carry before so many rounds.
     """
-    recorder = running.recorder
-    if recorder is None or context.levels or context.forward is not None or context.saved_hooks:
-        return None
-    loops = recorder.loops
-    if context.anomaly is not None or here() in loops.unrolled:
+    loops = loops_here()
+    if loops is None:
         return None
     if every is None or every >= length or not context.grad_enabled:
         return loops.scan(step, carry, xs, length, reverse, name)

@@ -22,8 +22,10 @@ from lucid.ir.ops.attention import (
 )
 from lucid.ir.ops.calls import (
     call,
+    cond,
     host,
     scan,
+    while_loop,
 )
 from lucid.ir.ops.checks import (
     check,
@@ -165,6 +167,7 @@ __all__ = [
     "check",
     "clamp",
     "concat",
+    "cond",
     "constant",
     "contract",
     "cos",
@@ -241,6 +244,7 @@ __all__ = [
     "trunc",
     "update_slice",
     "where",
+    "while_loop",
     "windows",
     "zero",
     "zeros_like",

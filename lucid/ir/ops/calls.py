@@ -36,6 +36,19 @@ def _of_its_body(
     _of_its_bodies()
 
 
+def _of_its_branches(*operands: TensorType, function: str, otherwise: str) -> NoReturn:
+    _of_its_bodies()
+
+
+def _of_its_round(
+    *operands: TensorType, function: str, carries: int, rows: int, length: int
+) -> NoReturn:
+    _of_its_bodies()
+
+
+cond = declare(Op("cond", _of_its_branches, _of_its_bodies, kind="region"))
+"""Operands: a bool[], and what the bodies read. The results are those of `function`, or where it is
+false those of `otherwise`: both take the same, and give the same types."""
 call = declare(Op("call", _not_here, _not_here, kind="call"))
 host = declare(Op("host", _not_a_formula, _not_a_formula, kind="host"))
 scan = declare(Op("scan", _of_its_body, _of_its_bodies, kind="region"))
@@ -44,3 +57,9 @@ reads besides. In each round the body gets the carry, a row of each and the rest
 of the next round, and a row of each of the further results. The last carry, then these, are the
 results. With `reverse` the rounds go from the last row to the first. A `check` in a body says what
 the graph around has checked of all rounds."""
+while_loop = declare(Op("while_loop", _of_its_round, _of_its_bodies, kind="region"))
+"""A `scan` whose number of rounds its first two carries decide: a bool, as long as which there is
+another round, and an i64, the row that this round reads and fills; below 0 it is the first one,
+behind `length` the last one. Rows that no round has filled are zero. The condition is computed by
+the body, of the carry that it gives, and once by the graph around, of the first carry (loop
+inversion): so it shares values and kernels with the body."""

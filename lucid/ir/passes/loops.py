@@ -12,14 +12,14 @@ from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
 from lucid.ir.graph import Graph, Input, Node, Value
 from lucid.ir.op import Trait
-from lucid.ir.region_ops import stacked
+from lucid.ir.region_ops import BODIES, CONTROL, body_names, is_loop, stacked
 from lucid.ir.types import TensorType
 
 _FREE = ("view", "create")  # kinds of ops that take no time
 
 
 class Loop:
-    """A scan in a graph with the body that only it runs, to be changed."""
+    """A loop in a graph with the body that only it runs, to be changed."""
 
     def __init__(self, graph: Graph, node: Node, body: Graph) -> None:
         self.graph, self.node, self.body = graph, node, body
@@ -28,6 +28,11 @@ class Loop:
     @property
     def length(self) -> int:
         return int(self.node.attributes["length"])
+
+    @property
+    def is_while(self) -> bool:
+        """Whether its first two carries control it, and not all of its rows are of a round."""
+        return self.node.op is ops.while_loop
 
     @property
     def carries(self) -> int:
@@ -101,25 +106,31 @@ def _number(body: Graph) -> None:
 
 def _loops(graph: Graph) -> Iterator[Loop]:
     """The loops of a graph and, after each, those in its body; none shares its body with others."""
+    for part, node, bodies in _region_ops(graph):
+        if is_loop(node):
+            yield Loop(part, node, *bodies)
+
+
+def _region_ops(graph: Graph) -> Iterator[tuple[Graph, Node, list[Graph]]]:
+    """The region ops of a graph, each with the graph that it is in and with bodies of its own."""
     if not graph.functions:
         return
-    shared = Counter(
-        node.attributes["function"]
-        for part in (graph, *graph.functions.values())
-        for node in part.nodes
-        if node.op is ops.scan
-    )
+    parts = (graph, *graph.functions.values())
+    shared = Counter(name for part in parts for node in part.nodes for name in body_names(node))
     pending = [graph]
     while pending:
         part = pending.pop()
         for node in [*part.nodes]:
-            if node.op is ops.scan:
-                name = node.attributes["function"]
+            bodies = []
+            for key in BODIES.get(node.op, ()):
+                name = node.attributes[key]
                 if shared[name] > 1:
                     shared[name] -= 1
-                    name = node.attributes["function"] = _copied(graph, name, shared)
-                pending.append(graph.functions[name])
-                yield Loop(part, node, graph.functions[name])
+                    name = node.attributes[key] = _copied(graph, name, shared)
+                bodies.append(graph.functions[name])
+            if bodies:
+                pending += bodies
+                yield part, node, bodies
 
 
 def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
@@ -129,7 +140,7 @@ def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
         count += 1
     copied.name = unique
     graph.functions[unique] = copied
-    shared.update(x.attributes["function"] for x in copied.nodes if x.op is ops.scan)
+    shared.update(name for node in copied.nodes for name in body_names(node))
     return unique
 
 
@@ -137,15 +148,45 @@ def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
 
 
 def trim_loops(graph: Graph) -> bool:
-    """Drop carries, rows and stacks of scans that no result depends on, or that are there twice.
+    """Drop what no result depends on of carries, rows and stacks, or what is there twice.
 
     A carry that each round passes on as it is becomes a value from outside, and a stack of a row
-    the operand that has it. (Dead code elimination, for the results of loops.)
+    the operand that has it. Of a cond go results and operands. (Dead code elimination, for the
+    results of region ops.)
     """
     changed = False
     for loop in [*_loops(graph)]:
         for step in (_pass_by, _drop_unused):
             changed = step(loop) or changed
+    for part, node, bodies in [*_region_ops(graph)]:
+        if node.op is ops.cond:
+            changed = _trim_branches(part, node, bodies) or changed
+    return changed
+
+
+def _trim_branches(graph: Graph, node: Node, bodies: Sequence[Graph]) -> bool:
+    """Drop what neither branch reads, and results that nobody does."""
+    used = {*graph.uses(), *graph.results()}
+    kept = [number for number, value in enumerate(node.results) if value in used]
+    for body in bodies:
+        body.outputs = [body.outputs[number] for number in kept]
+        read = _read_by(body, body.outputs)
+        body.nodes = [x for x in body.nodes if x.op is not ops.check or x.operands[0] in read]
+        body.drop_dead_nodes()
+    reads = [{*body.uses(), *body.outputs} for body in bodies]
+    inputs = [
+        number
+        for number in range(len(bodies[0].inputs))
+        if any(body.inputs[number].value in read for body, read in zip(bodies, reads, strict=True))
+    ]
+    changed = len(kept) < len(node.results) or len(inputs) < len(bodies[0].inputs)
+    node.results = tuple(node.results[number] for number in kept)
+    for number, value in enumerate(node.results):
+        value.index = number
+    node.operands = (node.operands[0], *(node.operands[1 + number] for number in inputs))
+    for body in bodies:
+        body.inputs = [body.inputs[number] for number in inputs]
+        _number(body)
     return changed
 
 
@@ -158,7 +199,8 @@ def _pass_by(loop: Loop) -> bool:
     for number, value in enumerate(inputs):
         operand = node.operands[number]
         if number < loop.carries:
-            if body.outputs[number] is value:
+            is_control = loop.is_while and number < CONTROL
+            if body.outputs[number] is value and not is_control:
                 outside[node.results[number]] = operand
                 inside[value] = loop.add_input(operand, is_row=False)
         else:
@@ -172,7 +214,7 @@ def _pass_by(loop: Loop) -> bool:
         first = stacks.setdefault(value, result)
         if first is not result:
             outside[result] = first
-        elif value.producer is None and value.index in loop.rows:
+        elif value.producer is None and value.index in loop.rows and not loop.is_while:
             outside[result] = loop.operand_of(value)
     used = {*loop.graph.uses(), *loop.graph.results()}
     outside = {value: by for value, by in outside.items() if value in used}
@@ -191,6 +233,7 @@ def _drop_unused(loop: Loop) -> bool:
     used = {*loop.graph.uses(), *loop.graph.results()}
     results = [i for i, value in enumerate(node.results) if value in used]
     carries = {i for i in results if i < loop.carries}
+    carries |= {*range(CONTROL if loop.is_while else 0)}
     while True:
         stacks = [i for i in results if i >= loop.carries]
         read = _read_by(body, [body.outputs[i] for i in (*carries, *stacks)])
@@ -250,7 +293,7 @@ class Hoisting:
         free = self.free()
         for node in [*loop.body.nodes]:
             by_row = free.get(node)
-            if by_row is None or node.op.kind in _FREE:
+            if by_row is None or node.op.kind in _FREE or (by_row and loop.is_while):
                 continue
             if not by_row or node.op.kind == "contract":
                 value, is_row = self.place(node.result, behind=False)
@@ -266,12 +309,13 @@ class Hoisting:
         for node in self.loop.body.nodes:
             flags = [known.get(operand) for operand in node.operands]
             is_pure = not (node.op.has_effect or Trait.INDEXED in node.op.traits)
+            is_pure = is_pure and len(node.results) == 1
             if is_pure and None not in flags and (node.op.batch is not None or not any(flags)):
                 if node.op.kind == "region" and any(flags):
                     continue
                 found[node] = any(flags)
                 known |= dict.fromkeys(node.results, any(flags))
-        return {node: by_row for node, by_row in found.items() if len(node.results) == 1}
+        return found
 
     def place(self, wanted: Value, *, behind: bool) -> tuple[Value, bool]:
         """What a value is in the graph, made there of what it is computed from."""
@@ -322,11 +366,13 @@ def sink_from_loops(graph: Graph) -> bool:
     together; and what a round computes for a stack alone by a product is done for all at once. Both
     where the factors are no larger than the products, or are stacked anyway.
     """
-    changed = [_sink(loop) for loop in reversed([*_loops(graph)]) if loop.length]
+    changed = [_sink(loop) for loop in reversed([*_loops(graph)])]
     return any(changed)
 
 
 def _sink(loop: Loop) -> bool:
+    if loop.is_while or not loop.length:
+        return False
     body, changed = loop.body, False
     moving = _Sinking(loop)
     uses = Counter(operand for node in body.nodes for operand in node.operands)

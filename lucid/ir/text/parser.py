@@ -19,7 +19,7 @@ from lucid.ir.text.tokens import Token, Tokens
 from lucid.ir.types import DTYPES, DType, TensorType
 
 _Row = TypeVar("_Row", Location, Region)
-_CALLS = (ops.call.name, ops.host.name, ops.scan.name)
+_CALLS = ("call", "cond", "host", "scan", "while_loop")
 _INPUT_KINDS = ("arg", "state", "live")
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 
