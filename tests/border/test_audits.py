@@ -259,6 +259,20 @@ def test_where_a_module_is_called_is_no_difference():
     assert net.stats.audits == 1 and not net.stats.eager_reasons
 
 
+def test_what_callers_call_a_module_and_its_result_is_no_difference():
+    net = lucid.compile(nn.Sequential(nn.Linear(3, 4), nn.Tanh()))
+
+    def validate(model):
+        predicted = model(lucid.ones(2, 3))
+        return predicted
+
+    for _ in range(5):
+        hidden = net(lucid.ones(2, 3))
+    for _ in range(CALLS):
+        validate(net)
+    assert net.stats.audits == 1 and not net.stats.eager_reasons, hidden.shape
+
+
 def test_audits_are_no_traces_of_their_own():
     """`stats.traces` stays 1 in a healthy loop, however often it was audited."""
     net = nn.Linear(3, 3)
