@@ -509,11 +509,11 @@ _IN_PLACE = (
 )  # fmt: skip
 vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
-frames.edge_of_module(__name__)
 explain_calls(autograd, vars(autograd), "lucid.autograd.")
 explain_calls(autograd.functional, vars(autograd.functional), "lucid.autograd.")
 frames.edge_of_module(autograd.__name__)
-frames.edge_of_module(autograd.graph.__name__)
+for _module in (autograd.forward_ad, autograd.function, autograd.functional, autograd.graph):
+    frames.edge_of_module(_module.__name__)
 _check_environment()  # now: what is misspelt is never read, and some is read late
 
 
@@ -598,3 +598,5 @@ __all__ = [
     "while_loop", "xlogy", "zeros", "zeros_like",
 ]
 # fmt: on
+
+frames.edge_of_module(__name__)

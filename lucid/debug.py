@@ -16,6 +16,7 @@ import numpy as np
 from lucid.compiler.compiled import Compiled
 from lucid.functions import checks
 from lucid.functions.finding import computed
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
 from lucid.ir.location import user_frame
 from lucid.ir.stepping import STEPPING
@@ -222,3 +223,6 @@ def bisect(
     step._refuse_eager("bisect")
     found = None if path is None else Path(path)
     return find(lambda: step(*args, **kwargs), step._latest_program, found)
+
+
+frames.edge_of_module(__name__)

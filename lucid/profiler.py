@@ -25,7 +25,9 @@ from lucid.compiler.compiled import Compiled
 from lucid.compiler.reports.events import event, write_events
 from lucid.compiler.reports.kernels import describe
 from lucid.compiler.reports.tables import table
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.frames import edge, leave
 from lucid.ir.op import Op
 from lucid.runtime.executable import Executable
 from lucid.runtime.timed import TimedStep
@@ -257,12 +259,15 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         @functools.wraps(call)
         def noting(compiled: Compiled, *args: Any, **kwargs: Any) -> Any:
             if not self._is_recording or context.recorder is not None:
-                return call(compiled, *args, **kwargs)
+                return edge(call)(compiled, *args, **kwargs)
             if threading.get_ident() == self._thread:
                 self._watch(compiled)
             begin = time.perf_counter()
             try:
                 return call(compiled, *args, **kwargs)
+            except Exception as error:
+                leave(error)
+                raise
             finally:
                 seconds = time.perf_counter() - begin
                 self._note_call(compiled, begin, seconds)
@@ -486,6 +491,7 @@ def tensorboard_trace_handler(
     if use_gzip:
         raise OptionError("tensorboard_trace_handler: traces are written as plain JSON")
 
+    @edge
     def handle(profiler: profile) -> None:
         os.makedirs(dir_name, exist_ok=True)
         name = f"{worker_name or os.getpid()}.{time.time_ns()}.pt.trace.json"
@@ -505,3 +511,6 @@ __all__ = [
     "schedule",
     "tensorboard_trace_handler",
 ]
+
+
+frames.edge_of_module(__name__)

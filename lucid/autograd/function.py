@@ -954,4 +954,4 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         return output_rules.refuse_second_derivative(ctx, tensors, returned)
 
     once.is_once_differentiable = True  # type: ignore[attr-defined]
-    return once
+    return edge(once)

@@ -43,7 +43,7 @@ from lucid.ir.errors import (
     OptionError,
     TraceError,
 )
-from lucid.ir.frames import edge, edge_of_class, leave
+from lucid.ir.frames import catching, edge, edge_of_class, leave
 from lucid.ir.location import Location, here
 from lucid.ir.logs import is_on, say
 from lucid.ir.passes.pipeline import Pass, optimizing
@@ -209,6 +209,7 @@ class Compiled:
         if _collecting and is_paced:
             _collecting[-1].append(self)
 
+    @catching
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             latest = self._latest
@@ -732,7 +733,7 @@ class Compiled:
                 is_mode = kind_of_change(reason) in ("mode", "flag")
                 kind = kind_of_change(reason) if is_mode else "guard"
                 place = self._place_of_failure(call) or place
-            self._refuse_unpaid(reason, is_path)
+            self._refuse_unpaid(reason, is_path, place)
             channel, text = ("exits", "%s: takes a new path: %s")
             if not is_path:
                 channel, text = "retrace", "retrace of %s: %s"
@@ -810,10 +811,10 @@ class Compiled:
         history.append(traced)
         del history[:-MOST_REASONS]
 
-    def _refuse_unpaid(self, reason: str, is_path: bool) -> None:
+    def _refuse_unpaid(self, reason: str, is_path: bool, place: Location | None) -> None:
         """Raise where the function was traced so often that running it op by op costs less.
 
-        reason: of this trace.
+        reason, place: of this trace.
         is_path: whether it is one of another path, of which `max_paths` are free if they are short.
         """
         stats = self.stats
@@ -822,7 +823,6 @@ class Compiled:
         is_short = is_path and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:
-            place = None if self._latest is None else self._latest.guards.place_of_failure()
             if place is None:
                 code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
                 place = None if code is None else Location(code.co_filename, code.co_firstlineno)

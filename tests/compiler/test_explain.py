@@ -77,6 +77,20 @@ def test_a_retrace_for_what_the_call_is_given_is_one_line(
     assert f"  traced for {traced}" in str(step.explain())
 
 
+def test_a_retrace_is_explained_by_the_most_similar_call_before() -> None:
+    """Of a tensor, its dtype, its shape and the rest count: here one of them is new each time."""
+    step = lucid.compile(lambda x: x * 2)
+    step(lucid.ones(4, 3))
+    step(lucid.ones(5, 3, dtype=lucid.float64))
+    step(lucid.ones(4, 3, requires_grad=True))
+    step(lucid.ones(5, 3))
+    reasons = [(traced.kind, traced.reason) for traced in step.stats.history[2:]]
+    assert reasons == [
+        ("flag", "x: f32[4,3] -> f32[4,3] that requires grad"),
+        ("dtype", "x: f64[5,3] -> f32[5,3]"),
+    ]
+
+
 def test_a_retrace_for_a_mode_is_one_line() -> None:
     step = a_step()
     step(lucid.ones(3))

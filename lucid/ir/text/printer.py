@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from lucid.ir import ops
+from lucid.ir.frames import edge
 from lucid.ir.graph import Graph, Node, Region, Value
 from lucid.ir.location import Location
 from lucid.ir.text.literals import format_attribute, format_number, format_string
@@ -18,6 +19,7 @@ _NOTE_COLUMN = 64  # where the notes of a node (line, scope, gradient) start
 _WIDTH = 100
 
 
+@edge
 def print_graph(graph: Graph, *, numbered: bool = False) -> str:
     """Return the text of a graph and of the functions that it calls, ending in a newline.
 
