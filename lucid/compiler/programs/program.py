@@ -106,7 +106,7 @@ class Program:
         recorded: that graph. What was made of it is made again for who looks at it.
         pass_seconds: how long each pass took, those that prepare the kernels included.
         executable: the native program.
-        compile_seconds: tracing and compiling together.
+        compile_seconds: tracing, passes and compiling together.
         hosts: the host calls, in order.
         path: the outcomes of its exits; questions: what each asks, with the user's line.
         links: programs that took over, by what was found then.
@@ -146,10 +146,10 @@ class Program:
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
         self.undo = trace.undo
-        self.compile_seconds = trace.seconds + self.executable.compile_seconds
         stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
         later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
         self.stage_seconds = stages | dict(later)
+        self.compile_seconds = sum(self.stage_seconds.values())
         self.native: NativeCalls | None = None
         self.enter: Callable[..., Any] | None = None
         self._quick: list[PlainType] | None = None
