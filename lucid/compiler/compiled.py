@@ -674,7 +674,7 @@ class Compiled:
         for program in reversed(self._programs.get(call.key, [])):
             if differs is not None and not program.fits(differs):
                 continue
-            failure = program.guards.failure(call)
+            failure = program.failure(call)
             if failure is None:
                 return program, None
             reason = reason or failure
@@ -982,11 +982,13 @@ class Compiled:
     def profile(
         self, *args: Any, calls: int = 20, by: str = "kernel", top: int = 20, **kwargs: Any
     ) -> Profile:
-        """Call the step with these arguments, `calls` times and once more: what took how long.
+        """Call the step with these arguments: what took how long.
 
-        The calls are real ones: each of them trains. `print` shows a table; `rows` has the calls of
+        It is called `calls` times as it is, `calls` times with its parts measured, and once before;
+        these are real calls: each of them trains. `print` shows a table; `rows` has the calls of
         native kernels with the lines that they come from, `totals(by)` adds them up, and
-        `export_chrome_trace(path)` writes a call for Perfetto.
+        `export_chrome_trace(path)` writes a call for Perfetto. The time of a kernel that comes from
+        several lines, Modules or ops is shared out among them by their counted work.
 
         Args:
             by: what the table has totals of: "kernel", "line", "module", "op", or "call", which
@@ -1009,10 +1011,6 @@ class Compiled:
             lambda: self(*args, **kwargs),
             self._latest_program,
             calls,
-            {
-                "signature": lambda _: self._signature(args, kwargs),
-                "guards": lambda program: program.guards.failure(self._signature(args, kwargs)),
-            },
             by,
             top,
         )
