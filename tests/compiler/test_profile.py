@@ -64,8 +64,8 @@ def test_every_kernel_of_the_step_is_in_it() -> None:
     assert {"matmul", "sqrt", "where"} <= {op for row in profile.rows for op in row.ops}
     assert (profile.calls, profile.name) == (3, "step")
     assert all(row.seconds >= 0 for row in profile.rows)
-    assert 0 < profile.native_seconds < profile.seconds
-    assert 0 < profile.python_seconds < profile.seconds
+    assert 0 < profile.native_seconds <= profile.seconds
+    assert 0 <= profile.python_seconds < profile.seconds
     assert profile.host_seconds == {}
 
 

@@ -87,7 +87,8 @@ class Profile:
         seconds: a call, in all, as the program makes it; median over the calls.
         native_seconds: of it in kernels; `python_seconds`: around them.
         around: what of the latter goes where, in the order of the call. Where machine code serves
-            calls from end to end it is one part, "native entry": guards, arguments and results.
+            calls from end to end it is one part, "native entry": guards, arguments and results. It
+            is 0.0 where kernels vary more than that from call to call.
         rows: the kernels in the order in which they run.
         memory: bytes of arguments, state, results and of the arena, by name.
         by, top: what `print` shows totals of, and how many.
@@ -182,7 +183,10 @@ class Profile:
             f"{self.name}: {micro(self.seconds)} µs per call, median of {self.calls}: "
             f"{micro(self.native_seconds)} native, {micro(self.python_seconds)} around it"
         )
-        around = ", ".join(f"{name} {micro(seconds)}" for name, seconds in self.around.items())
+        around = ", ".join(
+            f"{name} {micro(seconds) if seconds else 'less than kernels vary'}"
+            for name, seconds in self.around.items()
+        )
         head += f"\naround it, µs: {around}" if around else ""
         memory = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.memory.items())
         head += f"\nmemory: {memory}"
@@ -262,7 +266,7 @@ def profile(
         raise OptionError(f"profile: totals are by {', '.join(BY)}, not {by!r}")
     for _ in range(_ATTEMPTS):
         run()  # traces and compiles
-        plain = median(_seconds(run) for _ in range(calls))
+        plain = [_seconds(run) for _ in range(calls)]
         found = program()
         measured = _measure(run, found, calls)
         if measured is not None:
@@ -272,14 +276,15 @@ def profile(
             f"profile: the calls of {name} run different programs, or none\n"
             "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
         )
-    whole, parts, seconds = measured
-    inside = sum(seconds)
+    parts, seconds, shortest = measured
+    whole = sum(seconds) + sum(parts.values())
     if found.enter is not None:  # which Python's way stood in for, to have kernels measured
-        whole, parts = plain, {NATIVE: max(plain - inside, 0.0)}
+        # Two measurements are compared: of both the one that others have disturbed least.
+        whole, parts = median(plain), {NATIVE: max(min(plain) - shortest, 0.0)}
     lowered = found.executable.lower()
     rows = list(_rows(lowered.calls, seconds, whole))
     outside, memory = sum(parts.values()), _memory(lowered)
-    return Profile(name, calls, whole, inside, outside, parts, rows, memory, by, top)
+    return Profile(name, calls, whole, whole - outside, outside, parts, rows, memory, by, top)
 
 
 def _seconds(run: Callable[[], object]) -> float:
@@ -322,8 +327,8 @@ def _memory(lowered: Lowered) -> dict[str, int]:
 
 def _measure(
     run: Callable[[], Any], program: Program, calls: int
-) -> tuple[float, dict[str, float], list[float]] | None:
-    """Median of the whole; what is around kernels, of the call in the middle; median per kernel.
+) -> tuple[dict[str, float], list[float], float] | None:
+    """What is around kernels, of the call in the middle; median per kernel; least of all kernels.
 
     None when other programs ran.
     """
@@ -347,8 +352,7 @@ def _measure(
         lap.seconds[NATIVE] = max(lap.seconds[NATIVE] - sum(row) * unit, 0.0)
     laps.sort(key=lambda lap: sum(lap.seconds.values()))
     seconds = [median(column) * unit for column in zip(*ticks, strict=True)]
-    around = laps[len(laps) // 2].seconds
-    return sum(seconds) + sum(around.values()), around, seconds
+    return laps[len(laps) // 2].seconds, seconds, min(map(sum, ticks)) * unit
 
 
 def _rows(
