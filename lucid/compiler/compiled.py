@@ -991,6 +991,8 @@ class Compiled:
         several lines, Modules or ops is shared out among them by their counted work.
 
         Args:
+            args, kwargs: as of a call.
+            calls: how many are measured in each way. Default: 20.
             by: what the table has totals of: "kernel", "line", "module", "op", or "call", which
                 adds nothing up.
             top: how many rows it has.
@@ -1023,7 +1025,16 @@ class Compiled:
         in. Derivatives of ops that the step has used are compared with central differences.
         A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
 
+        Args:
+            args, kwargs: as of a call.
+
         Raises: what a call raises, and `LucidError` where nothing runs natively.
+
+        Example:
+            >>> import lucid
+            >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
+            >>> step.check(lucid.ones(3)).agrees
+            True
         """
         from lucid.compiler.reports.checking import check
 
@@ -1036,10 +1047,22 @@ class Compiled:
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
     def kernel_graph(self, *args: Any, **kwargs: Any) -> networkx.DiGraph[int]:
-        """The native step of the program used last, as a networkx graph.
+        """The native step of a program, as a networkx graph: what each kernel waits for.
 
         A node is a call of a kernel, with `label`, `name`, `kind`, `ops`, `lines`, `text`, `bytes`
         and `flops`; an edge has its `dependence` ("flow", "anti", "output") and `buffers`.
+
+        Args:
+            args, kwargs: as of a call, which choose the program; none: the one used last.
+
+        Raises: `LucidError` where there is no such program.
+
+        Example:
+            >>> import lucid
+            >>> step = lucid.compile(lambda x: x.exp() @ x)
+            >>> _ = step(lucid.ones(4, 4))
+            >>> [(a, b, e["dependence"]) for a, b, e in step.kernel_graph().edges(data=True)]
+            [(0, 1, 'flow')]
         """
         from lucid.compiler.reports.kernel_graph import kernel_graph
 
@@ -1048,7 +1071,20 @@ class Compiled:
     def export_kernel_graph(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Write `kernel_graph` to a file: a picture (.svg), .dot, .graphml or .json, by its name.
 
+        Args:
+            path: the file, whose ending says as what it is written.
+            args, kwargs: as of a call, which choose the program; none: the one used last.
+
         Raises: `ArgumentError` for another ending, `LucidError` where nothing is compiled.
+
+        Example:
+            >>> import lucid, os, tempfile
+            >>> step = lucid.compile(lambda x: x.exp().sum() * x)
+            >>> _ = step(lucid.ones(3))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     step.export_kernel_graph(os.path.join(folder, "step.svg"))
+            ...     os.listdir(folder)
+            ['step.svg']
         """
         from lucid.compiler.reports.picture import write_kernel_graph
 
@@ -1064,10 +1100,18 @@ class Compiled:
 
         Args:
             path: where to write it; None writes nothing.
-            args, kwargs: as of a call, to measure times with; `calls` times, and these are real
+            args, kwargs: as of a call, to measure times with by `profile`, whose calls are real
                 ones. Without them times are those expected by shapes, of the program used last.
+            calls: how many are measured, as by `profile`. Default: 20.
 
         Raises: as `profile` with arguments, and `LucidError` where nothing is compiled.
+
+        Example:
+            >>> import lucid
+            >>> step = lucid.compile(lambda x: x.exp().sum())
+            >>> _ = step(lucid.ones(3))
+            >>> step.report()
+            <report on <lambda>(x: f32[3])>
         """
         from lucid.compiler.reports.page import Report
 
@@ -1079,7 +1123,17 @@ class Compiled:
         return report
 
     def dump_llvm(self) -> str:
-        """The LLVM IR of the program used last."""
+        """Return the LLVM IR of the program used last, as it was handed to LLVM: not optimized.
+
+        Raises: `LucidError` where nothing is compiled.
+
+        Example:
+            >>> import lucid
+            >>> step = lucid.compile(lambda x: x.exp())
+            >>> _ = step(lucid.ones(3))
+            >>> "define" in step.dump_llvm()
+            True
+        """
         return self._latest_program().executable.llvm
 
 

@@ -206,10 +206,12 @@ class Stats:
 
     @property
     def programs(self) -> Sequence[Served]:
+        """What each program serves, and how often it has."""
         return self.served()
 
     @property
     def calls(self) -> int:
+        """How many calls ran natively so far."""
         return int(self.counted[0])
 
     def add_call(self) -> None:
@@ -217,4 +219,5 @@ class Stats:
 
     @property
     def compiles(self) -> int:
+        """How often it was compiled: another name of `traces`."""
         return self.traces
