@@ -951,7 +951,8 @@ class Compiled:
             module: only what is computed in a Module, by its path or the end of one: `blocks.3`.
             line: only what stands in a line of yours, `24` or `"train.py:24"`, and its gradients.
             function: only the calls of a custom Function.
-            part: only the "forward", the "backward", or the "update" that reads gradients.
+            part: only the "forward", the "backward", or the "update" that reads gradients. The
+                backward of a step that calls none is the program of the latest one outside.
             collapse: show repeated layers, and updates of parameters that are alike, once, as a
                 function that is called.
 
@@ -969,6 +970,10 @@ class Compiled:
         is_whole = module is line is function is part is None
         if is_whole and not collapse:
             return program.stages["trace"]
+        outside = program.backward_outside() if part == "backward" else None
+        if outside is not None:
+            program, part = outside, None
+            is_whole = module is line is function is None
         graph = copy_graph(program.recorded)
         is_early = module is line is function is None  # layers are found in the whole
         if collapse and is_early:

@@ -11,6 +11,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
+from lucid.ir import parse
 
 scale = 2.0
 
@@ -305,3 +306,23 @@ def test_arguments_choose_the_program() -> None:
         "hint: call it with these arguments first"
     )
     assert step.stats.calls == 2
+
+
+def test_the_backward_outside_of_a_compiled_module_is_explained_and_dumped() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    compiled = lucid.compile(model)
+    loss = compiled(lucid.ones(5, 4)).sum()
+    assert compiled.explain().backward == ()
+    with pytest.raises(lucid.ArgumentError, match="there is nothing of part='backward'"):
+        compiled.dump_ir(part="backward")
+    loss.backward()
+    explanation = compiled.explain()
+    text = str(explanation).partition("kernels of the backward outside, by ")[2]
+    assert {"matmul", "sum"} <= {op for kernel in explanation.backward for op in kernel.ops}
+    assert all(kernel.place.startswith("grad of ") for kernel in explanation.backward)
+    assert f"{len(explanation.backward)} calls" in text and "a Sequential.0" in text
+    assert len(explanation.to_dict()["backward"]) == len(explanation.backward)
+    graph = parse(compiled.dump_ir(part="backward"))
+    assert [tuple(value.type.shape) for value in graph.outputs] == [(2,), (2, 6), (6,), (6, 4)]
+    part = parse(compiled.dump_ir(part="backward", module="a Sequential.2"))
+    assert 0 < len(part.nodes) < len(graph.nodes)

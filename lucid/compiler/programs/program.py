@@ -481,6 +481,10 @@ class Program:
                 return False
         return len({tensor._storage for tensor in args}) == len(args)
 
+    def backward_outside(self) -> Program | None:
+        """The program of the backward that was called last on results of this one; None: none."""
+        return None if self.differentiable is None else self.differentiable.latest()
+
     # ------------------------------------------------------------------ calling
 
     def run(self, call: Call, *, is_fit: bool = False) -> Any:
