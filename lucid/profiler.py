@@ -57,7 +57,8 @@ class Event:
     Attributes:
         name: a compiled function's, a kernel's with what it computes, an op's, or what
             `record_function` was given.
-        category: "step", "kernel", "op" or "user".
+        category: "step", "kernel", "op" or "user"; "profiler" for what it does by itself: a step is
+            compiled again before its kernels are timed for the first time.
         start, seconds: by `time.perf_counter`. Of a kernel the latter is measured, and `start`
             follows from what came before it in its step.
         place: the user's lines.
@@ -278,7 +279,11 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         """Let the next call of this thread note how long each kernel takes."""
         latest = compiled._latest
         if latest is not None and latest.executable not in self._timed:
+            begin = time.perf_counter()
             self._timed[latest.executable] = self._open.enter_context(latest.executable.timed())
+            seconds = time.perf_counter() - begin
+            name = f"{_name(compiled)}: compiled again, with clocks"
+            self._events.append(Event(name, "profiler", begin, seconds))
         for timed in self._timed.values():
             timed.forget()
 
