@@ -326,3 +326,20 @@ def test_the_backward_outside_of_a_compiled_module_is_explained_and_dumped() -> 
     assert [tuple(value.type.shape) for value in graph.outputs] == [(2,), (2, 6), (6,), (6, 4)]
     part = parse(compiled.dump_ir(part="backward", module="a Sequential.2"))
     assert 0 < len(part.nodes) < len(graph.nodes)
+
+
+def test_the_calls_of_one_kernel_are_one_row_unless_all_is_asked_for() -> None:
+    layers = [layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())]
+    step = lucid.compile(nn.Sequential(*layers))
+    step(lucid.ones(8, 16))
+    explanation = step.explain()
+    names = [kernel.name for kernel in explanation.kernels]
+    (name,) = {name for name in names if names.count(name) > 1}
+
+    def rows(text: str) -> list[str]:
+        listed = text.partition("kernels, by")[2].partition("kept apart")[0].splitlines()
+        return [row for row in listed if f" {name} " in row]
+
+    (row,) = rows(str(explanation))
+    assert row.split()[2] == str(names.count(name))
+    assert len(rows(str(step.explain(full=True)))) == names.count(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -207,26 +207,36 @@ class Explanation:
             yield f"traced for {traced}"
 
     def _kernels(self, kernels: Sequence[KernelNote]) -> list[str]:
-        def costs(kernel: KernelNote) -> float:
-            return -kernel.seconds
+        """A row for each kernel with all its calls; of a full text for each call."""
+        groups: dict[object, list[KernelNote]] = {}
+        for kernel in kernels:
+            groups.setdefault(kernel.call if self.is_full else kernel.name, []).append(kernel)
 
-        whole = sum(kernel.seconds for kernel in kernels) or 1.0
-        rows = [("µs", "%", "kind", "name", "parts", "computes", "of", "in", "bytes")]
+        def costs(calls: Sequence[KernelNote]) -> float:
+            return sum(call.seconds for call in calls)
+
+        def listed(names: Iterable[str], separator: str = ", ") -> str:
+            text = separator.join(dict.fromkeys(filter(None, names)))
+            return text if self.is_full else cut(text)
+
+        whole = costs(kernels) or 1.0
+        rows = [("µs", "%", "calls", "kind", "name", "parts", "computes", "of", "in", "bytes")]
         rows += [
             (
-                micro(kernel.seconds),
-                f"{100 * kernel.seconds / whole:.0f}",
-                kernel.kind,
-                kernel.name,
-                str(kernel.parts) if kernel.parts > 1 else "",
-                ", ".join(kernel.ops) if self.is_full else cut(", ".join(kernel.ops)),
-                kernel.place if self.is_full else cut(kernel.place),
-                cut(", ".join(kernel.modules)),
-                size(kernel.bytes),
+                micro(costs(calls)),
+                f"{100 * costs(calls) / whole:.0f}",
+                str(len(calls)),
+                calls[0].kind,
+                calls[0].name,
+                str(calls[0].parts) if calls[0].parts > 1 else "",
+                listed(op for call in calls for op in call.ops),
+                listed((call.place for call in calls), "; "),
+                cut(", ".join(dict.fromkeys(name for call in calls for name in call.modules))),
+                size(sum(call.bytes for call in calls)),
             )
-            for kernel in sorted(kernels, key=costs)
+            for calls in sorted(groups.values(), key=costs, reverse=True)
         ]
-        titles, *lines = table(rows, left=(2, 3, 5, 6, 7))
+        titles, *lines = table(rows, left=(3, 4, 6, 7, 8))
         return [f"{len(kernels)} calls", titles, *self._most(lines)]
 
     def _apart(self) -> list[str]:
