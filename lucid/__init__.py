@@ -477,6 +477,7 @@ if TYPE_CHECKING:
         backends,
         compiler,
         cuda,
+        debug,
         distributions,
         func,
         jit,
@@ -509,11 +510,11 @@ _IN_PLACE = (
 )  # fmt: skip
 vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 enter_border(sys.modules[__name__], dict(vars()), __name__)
-frames.edge_of_module(__name__)
 explain_calls(autograd, vars(autograd), "lucid.autograd.")
 explain_calls(autograd.functional, vars(autograd.functional), "lucid.autograd.")
 frames.edge_of_module(autograd.__name__)
-frames.edge_of_module(autograd.graph.__name__)
+for _module in (autograd.forward_ad, autograd.function, autograd.functional, autograd.graph):
+    frames.edge_of_module(_module.__name__)
 _check_environment()  # now: what is misspelt is never read, and some is read late
 
 
@@ -549,7 +550,7 @@ __all__ = [
     "combinations", "compile", "compiler", "concat", "concatenate", "cond", "conj",
     "constant_pad_nd", "contiguous_format", "copysign", "corrcoef", "cos", "cosh",
     "count_nonzero", "cov", "cross", "cuda", "cummax", "cummin", "cumprod", "cumsum",
-    "cumulative_trapezoid", "default_generator", "deg2rad", "det", "device", "diag",
+    "cumulative_trapezoid", "debug", "default_generator", "deg2rad", "det", "device", "diag",
     "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff", "digamma", "dist",
     "distributions", "div", "divide", "dot", "double", "dsplit", "dstack", "dtype", "e",
     "einsum", "empty", "empty_like", "enable_grad", "eq", "equal", "erf",
@@ -598,3 +599,5 @@ __all__ = [
     "while_loop", "xlogy", "zeros", "zeros_like",
 ]
 # fmt: on
+
+frames.edge_of_module(__name__)

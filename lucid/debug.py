@@ -16,6 +16,7 @@ import numpy as np
 from lucid.compiler.compiled import Compiled
 from lucid.functions import checks
 from lucid.functions.finding import computed
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
 from lucid.ir.location import user_frame
 from lucid.ir.stepping import STEPPING
@@ -37,20 +38,27 @@ def callback(function: Callable[..., Any], *tensors: Any) -> None:
     what it returns is nothing to the step; so it has no part in gradients. In a vmap it is called
     for one example after the other, in a loop for one round after the other; not again where a
     checkpointed block is computed again, or a step to be compared, as by `step.check`. What it
-    raises ends the call of the step, which leaves all as it was.
+    raises ends the call of the step, which leaves all as it was; `functools.partial` binds what is
+    no tensor.
 
-    Raises: `ArgumentError` for what isn't a tensor; what the function raises.
+    Args:
+        function: gets the tensors, of a compiled step as well as in eager mode.
+        *tensors: whose values it gets.
 
-    >>> import lucid
-    >>> seen = []
-    >>> @lucid.compile
-    ... def step(x):
-    ...     lucid.debug.callback(lambda h: seen.append(h.tolist()), x * 2)
-    ...     return x + 1
-    >>> step(lucid.ones(2)), step(lucid.zeros(2))
-    (tensor([2., 2.]), tensor([1., 1.]))
-    >>> seen
-    [[2.0, 2.0], [0.0, 0.0]]
+    Raises:
+        ArgumentError: one of them isn't a tensor. What the function raises is raised as well.
+
+    Example:
+        >>> import lucid
+        >>> seen = []
+        >>> @lucid.compile
+        ... def step(x):
+        ...     lucid.debug.callback(lambda h: seen.append(h.tolist()), x * 2)
+        ...     return x + 1
+        >>> step(lucid.ones(2)), step(lucid.zeros(2))
+        (tensor([2., 2.]), tensor([1., 1.]))
+        >>> seen
+        [[2.0, 2.0], [0.0, 0.0]]
     """
     for tensor in tensors:
         if not isinstance(tensor, TensorCore):
@@ -103,10 +111,15 @@ class _Call:
 def print(format: str, *tensors: Any) -> None:
     """Print `format.format(*tensors)` where this stands, at each call, as `callback` would.
 
-    >>> import lucid
-    >>> step = lucid.compile(lambda x: lucid.debug.print("x = {}", x))
-    >>> step(lucid.ones(2))
-    x = tensor([1., 1.])
+    Args:
+        format: the text, with a `{}` for each tensor.
+        *tensors: what is printed.
+
+    Example:
+        >>> import lucid
+        >>> step = lucid.compile(lambda x: lucid.debug.print("x = {}", x))
+        >>> step(lucid.ones(2))
+        x = tensor([1., 1.])
     """
     callback(lambda *found: sys.stdout.write(f"{format.format(*found)}\n"), *tensors)
 
@@ -182,11 +195,16 @@ def assert_(condition: Any, message: str = "an assertion has failed") -> None:
     In a compiled step it is a check, as that of an index: a call that fails leaves all as it was.
     It is never removed. The error is a `LucidError` and an `AssertionError`.
 
-    >>> import lucid
-    >>> step = lucid.compile(lambda x: lucid.debug.assert_(x > 0, "x must be positive"))
-    >>> step(lucid.zeros(2))
-    Traceback (most recent call last):
-    lucid.ir.errors.AssertionFailedError: x must be positive...
+    Args:
+        condition: a tensor, all of whose elements are to be true, or what Python takes for a truth.
+        message: what the error says. Default: "an assertion has failed".
+
+    Example:
+        >>> import lucid
+        >>> step = lucid.compile(lambda x: lucid.debug.assert_(x > 0, "x must be positive"))
+        >>> step(lucid.zeros(2))
+        Traceback (most recent call last):
+        lucid.ir.errors.AssertionFailedError: x must be positive...
     """
     if not isinstance(condition, TensorCore):
         condition = from_array(np.asarray(bool(condition)))
@@ -204,6 +222,7 @@ def bisect(
 
     Args:
         step: what `lucid.compile` returned.
+        args, kwargs: as of a call.
         path: the file for the small graph's text; one beside it, `.npz`, gets the inputs. None:
             none are written, and none are where the step is right.
 
@@ -225,3 +244,6 @@ def bisect(
     step._refuse_eager("bisect")
     found = None if path is None else Path(path)
     return find(lambda: step(*args, **kwargs), step._latest_program, found)
+
+
+frames.edge_of_module(__name__)

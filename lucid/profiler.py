@@ -30,7 +30,9 @@ from lucid.compiler.compiled import Compiled
 from lucid.compiler.reports.events import event, write_events
 from lucid.compiler.reports.kernels import describe
 from lucid.compiler.reports.tables import table
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.frames import edge, leave
 from lucid.ir.location import line_of, user_spot
 from lucid.ir.op import Op
 from lucid.runtime.executable import Executable
@@ -61,7 +63,8 @@ class Event:
     Attributes:
         name: a compiled function's, a kernel's with what it computes, an op's, or what
             `record_function` was given.
-        category: "step", "kernel", "op" or "user".
+        category: "step", "kernel", "op" or "user"; "profiler" for what it does by itself: a step is
+            compiled again before its kernels are timed for the first time.
         start, seconds: by `time.perf_counter`. Of a kernel the latter is measured, and `start`
             follows from what came before it in its step.
         place: the user's lines; of a block with a name what it was given as `args`.
@@ -279,12 +282,15 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         @functools.wraps(call)
         def noting(compiled: Compiled, *args: Any, **kwargs: Any) -> Any:
             if not self._is_recording or context.recorder is not None:
-                return call(compiled, *args, **kwargs)
+                return edge(call)(compiled, *args, **kwargs)
             if threading.get_ident() == self._thread:
                 self._watch(compiled)
             begin = time.perf_counter()
             try:
                 return call(compiled, *args, **kwargs)
+            except Exception as error:
+                leave(error)
+                raise
             finally:
                 seconds = time.perf_counter() - begin
                 self._note_call(compiled, begin, seconds)
@@ -295,7 +301,11 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         """Let the next call of this thread note how long each kernel takes."""
         latest = compiled._latest
         if latest is not None and latest.executable not in self._timed:
+            begin = time.perf_counter()
             self._timed[latest.executable] = self._open.enter_context(latest.executable.timed())
+            seconds = time.perf_counter() - begin
+            name = f"{_name(compiled)}: compiled again, with clocks"
+            self._events.append(Event(name, "profiler", begin, seconds))
         for timed in self._timed.values():
             timed.forget()
 
@@ -537,6 +547,7 @@ def tensorboard_trace_handler(
     if use_gzip:
         raise OptionError("tensorboard_trace_handler: traces are written as plain JSON")
 
+    @edge
     def handle(profiler: profile) -> None:
         os.makedirs(dir_name, exist_ok=True)
         name = f"{worker_name or os.getpid()}.{time.time_ns()}.pt.trace.json"
@@ -556,3 +567,6 @@ __all__ = [
     "schedule",
     "tensorboard_trace_handler",
 ]
+
+
+frames.edge_of_module(__name__)

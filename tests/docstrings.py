@@ -37,12 +37,16 @@ CLASSES = (
     "lucid.Generator",
     "lucid.autograd.Function",
     "lucid.autograd.function.FunctionCtx",
+    "lucid.compiler.Compiled",
+    "lucid.compiler.Stats",
     "lucid.distributions.Distribution",
     "lucid.nn.Module",
     "lucid.optim.Optimizer",
 )
 # Methods without an underscore that the library's other folders call, and users don't.
 INTERNAL = {
+    "lucid.compiler.Compiled": {"call_natively", "note_eager"},
+    "lucid.compiler.Stats": {"add_call", "served"},
     "lucid.nn.Module": {"walk"},
     "lucid.optim.Optimizer": {"guard", "is_known_unused", "layout", "trace_name"},
 }

@@ -183,6 +183,31 @@ def test_explain_runs_a_script_and_reports_its_steps(
     assert (sys.argv, sys.path) == before
 
 
+def test_explain_shows_the_errors_of_a_script_as_python_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(tmp_path / "none.py")]) == 2
+    said = capsys.readouterr()
+    assert said.err == f"lucid explain: there is no script {tmp_path / 'none.py'}\n"
+    assert said.out == ""
+    script = tmp_path / "wrong.py"
+    script.write_text("import lucid\nf = lucid.compile(lambda x: x @ x)\nf(lucid.ones(2, 3))\n")
+    assert main(["explain", str(script)]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith(f'Traceback (most recent call last):\n  File "{script}", line 3')
+    assert "scripts.py" not in shown and "runpy" not in shown
+    script.write_text("x = = 3\n")
+    assert main(["explain", str(script)]) == 1
+    assert capsys.readouterr().err.startswith(f'  File "{script}", line 1')
+
+
+def test_the_version_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"lucid {lucid.__version__}\n"
+
+
 def test_explain_writes_a_page_for_each_step(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import lucid\nstep = lucid.compile(lambda x: x * 2)\nstep(lucid.ones(3))\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 import numpy as np
 
 from lucid.ir.errors import EagerOnlyError, LucidError
+from lucid.ir.frames import edge
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class detect_anomaly:  # noqa: N801 - the name PyTorch gives it
             with detect_anomaly(bool(self._mode)):
                 return function(*args, **kwargs)
 
-        return watched
+        return edge(watched)
 
 
 class set_detect_anomaly(detect_anomaly):  # noqa: N801 - the name PyTorch gives it

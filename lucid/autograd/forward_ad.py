@@ -16,6 +16,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
+from lucid.ir.frames import edge
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class dual_level:  # noqa: N801 - the name PyTorch gives it
             with dual_level():
                 return function(*args, **kwargs)
 
-        return in_level
+        return edge(in_level)
 
 
 def _check_level(level: Any, op: str) -> None:

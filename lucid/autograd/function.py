@@ -270,6 +270,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         self._is_private = False  # its call was part of another forward
         self._shown_saved: tuple[Any, ...] | None = None  # what saved_tensors shows instead
         self._marked_outputs: tuple[int, ...] = ()  # positions of non-differentiable outputs
+        self._scope = ""  # in a trace, the path of the Module that called the Function
         self._asked: set[str] | None = None  # while backward is watched, what it found missing
 
     def __getattr__(self, name: str) -> Any:
@@ -407,7 +408,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         self._has_read = bool(self._has_read)
         if recorder is not None and recorder.hosts.takes_on(self, backward):
             return recorder.hosts.backward(self, given)
-        with _region(f"{name}.backward", backward):
+        with _region(f"{name}.backward", backward, scope=self._scope):
             before = self._is_running
             self._is_running = True
             try:
@@ -446,13 +447,16 @@ READ_TWICE = (
 
 
 @contextmanager
-def _region(name: str, *methods: Callable[..., Any]) -> Iterator[None]:
-    """Tag what a trace records; the user's `methods`, if they leave it, become a host call."""
+def _region(name: str, *methods: Callable[..., Any], scope: str | None = None) -> Iterator[None]:
+    """Tag what a trace records; the user's `methods`, if they leave it, become a host call.
+
+    scope: the path of the Module that it belongs to; None: of the one that runs.
+    """
     recorder = context.recorder
     if recorder is None:
         yield
     else:
-        with recorder.region(name), recorder.hosts.attempt(name, *methods):
+        with recorder.region(name, scope=scope), recorder.hosts.attempt(name, *methods):
             yield
 
 
@@ -809,11 +813,13 @@ def call_function(
     """
     ctx = cls._backward_cls()
     ctx._spot = user_spot()
+    recorder = context.recorder
+    if recorder is not None:
+        ctx._scope = recorder.scope
     is_differentiable = _note_inputs(ctx, inputs)
     if needed is not None:
         flags = zip(inputs, ctx.needs_input_grad, strict=True)
         ctx.needs_input_grad = tuple(flag or needed(x) for x, flag in flags)
-    recorder = context.recorder
     if recorder is not None and is_differentiable:
         recorder.note_function(ctx, inputs, keyword_only)
     if recorder is not None and recorder.hosts.takes(cls.forward):
@@ -964,4 +970,4 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         return output_rules.refuse_second_derivative(ctx, tensors, returned)
 
     once.is_once_differentiable = True  # type: ignore[attr-defined]
-    return once
+    return edge(once)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, ParamSpec, Self, TypeVar
+from functools import partial, wraps
+from inspect import isgeneratorfunction
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
 from lucid.ir.errors import ArgumentError
+from lucid.ir.frames import edge
 from lucid.tensor.context import context
 
 P = ParamSpec("P")
@@ -44,18 +46,48 @@ class _GradMode:
         context.grad_enabled = self._before.pop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if isgeneratorfunction(function):
+            resumed: Any = _resumed_in(self.mode, function)
+            return cast(Callable[P, R], edge(resumed))
+
         @wraps(function)
         def in_mode(*args: P.args, **kwargs: P.kwargs) -> R:
             with _Fixed(self.mode):
                 return function(*args, **kwargs)
 
-        return in_mode
+        return edge(in_mode)
 
 
 class _Fixed(_GradMode):
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.mode = mode
+
+
+def _resumed_in(mode: bool, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A generator function whose code runs in the mode, and whose callers don't meanwhile."""
+
+    @wraps(function)
+    def generated(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        resume: Callable[[], Any] = generator.__next__
+        try:
+            while True:
+                with _Fixed(mode):
+                    given = resume()
+                try:
+                    sent = yield given
+                    resume = partial(generator.send, sent)
+                except GeneratorExit:
+                    with _Fixed(mode):
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    resume = partial(generator.throw, error)
+        except StopIteration as last:
+            return last.value
+
+    return generated
 
 
 class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import lucid
 from lucid.cli import graphs, machine, scripts
 from lucid.ir.errors import LucidError
 
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("lucid", description="Look into compiled steps, and at lucid.")
+    parser.add_argument("--version", action="version", version=f"lucid {lucid.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     opt = commands.add_parser("opt", help="run passes on a graph, and print what they leave")

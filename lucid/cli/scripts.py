@@ -7,13 +7,16 @@ import re
 import runpy
 import sys
 import traceback
+from types import TracebackType
 
 from lucid.compiler.compiled import Compiled, collecting
-from lucid.ir.errors import LucidError
+from lucid.ir.errors import ArgumentError, LucidError
 
 
 def explain(options: argparse.Namespace) -> int:
     """Run a script as `python` would, then explain each compiled step that it has called."""
+    if not options.script.is_file():
+        raise ArgumentError(f"there is no script {options.script}")
     before = sys.argv[:], sys.path[:]
     sys.argv = [str(options.script), *options.arguments]
     sys.path.insert(0, str(options.script.resolve().parent))
@@ -23,7 +26,8 @@ def explain(options: argparse.Namespace) -> int:
             runpy.run_path(str(options.script), run_name="__main__")
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except Exception:
+        except Exception as error:
+            error.__traceback__ = _of_script(error.__traceback__, str(options.script))
             traceback.print_exc()
             code = 1
         finally:
@@ -38,6 +42,13 @@ def explain(options: argparse.Namespace) -> int:
             name = re.sub(r"\W+", "_", getattr(step, "__name__", type(step).__name__))
             step.report(options.html / f"{number}_{name}.html")
     return code
+
+
+def _of_script(entry: TracebackType | None, script: str) -> TracebackType | None:
+    """The entries from the script's own on, as `python` shows them."""
+    while entry is not None and entry.tb_frame.f_code.co_filename != script:
+        entry = entry.tb_next
+    return entry
 
 
 def _explained(step: Compiled, full: bool) -> str:

@@ -45,7 +45,7 @@ from lucid.ir.errors import (
     OptionError,
     TraceError,
 )
-from lucid.ir.frames import edge, edge_of_class, leave
+from lucid.ir.frames import catching, edge, edge_of_class, leave
 from lucid.ir.location import Location, here
 from lucid.ir.logs import is_on, say
 from lucid.ir.passes.finite import check_finite, check_finite_exactly
@@ -214,6 +214,7 @@ class Compiled:
         if _collecting and is_paced:
             _collecting[-1].append(self)
 
+    @catching
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             latest = self._latest
@@ -687,7 +688,7 @@ class Compiled:
         for program in reversed(self._programs.get(call.key, [])):
             if differs is not None and not program.fits(differs):
                 continue
-            failure = program.guards.failure(call)
+            failure = program.failure(call)
             if failure is None:
                 return program, None
             reason = reason or failure
@@ -746,7 +747,7 @@ class Compiled:
                 is_mode = kind_of_change(reason) in ("mode", "flag")
                 kind = kind_of_change(reason) if is_mode else "guard"
                 place = self._place_of_failure(call) or place
-            self._refuse_unpaid(reason, is_path)
+            self._refuse_unpaid(reason, is_path, place)
             channel, text = ("exits", "%s: takes a new path: %s")
             if not is_path:
                 channel, text = "retrace", "retrace of %s: %s"
@@ -824,10 +825,10 @@ class Compiled:
         history.append(traced)
         del history[:-MOST_REASONS]
 
-    def _refuse_unpaid(self, reason: str, is_path: bool) -> None:
+    def _refuse_unpaid(self, reason: str, is_path: bool, place: Location | None) -> None:
         """Raise where the function was traced so often that running it op by op costs less.
 
-        reason: of this trace.
+        reason, place: of this trace.
         is_path: whether it is one of another path.
 
         Where calls come back to programs, `max_paths` are free if they are short, and traces for
@@ -842,7 +843,6 @@ class Compiled:
         is_short = is_path and come_back and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:
-            place = None if self._latest is None else self._latest.guards.place_of_failure()
             if place is None:
                 code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
                 place = None if code is None else Location(code.co_filename, code.co_firstlineno)
@@ -971,7 +971,8 @@ class Compiled:
             module: only what is computed in a Module, by its path or the end of one: `blocks.3`.
             line: only what stands in a line of yours, `24` or `"train.py:24"`, and its gradients.
             function: only the calls of a custom Function.
-            part: only the "forward", the "backward", or the "update" that reads gradients.
+            part: only the "forward", the "backward", or the "update" that reads gradients. The
+                backward of a step that calls none is the program of the latest one outside.
             collapse: show repeated layers, and updates of parameters that are alike, once, as a
                 function that is called.
 
@@ -989,6 +990,10 @@ class Compiled:
         is_whole = module is line is function is part is None
         if is_whole and not collapse:
             return program.stages["trace"]
+        outside = program.backward_outside() if part == "backward" else None
+        if outside is not None:
+            program, part = outside, None
+            is_whole = module is line is function is None
         graph = copy_graph(program.recorded)
         is_early = module is line is function is None  # layers are found in the whole
         if collapse and is_early:
@@ -1002,13 +1007,17 @@ class Compiled:
     def profile(
         self, *args: Any, calls: int = 20, by: str = "kernel", top: int = 20, **kwargs: Any
     ) -> Profile:
-        """Call the step with these arguments, `calls` times and once more: what took how long.
+        """Call the step with these arguments: what took how long.
 
-        The calls are real ones: each of them trains. `print` shows a table; `rows` has the calls of
+        It is called `calls` times as it is, `calls` times with its parts measured, and once before;
+        these are real calls: each of them trains. `print` shows a table; `rows` has the calls of
         native kernels with the lines that they come from, `totals(by)` adds them up, and
-        `export_chrome_trace(path)` writes a call for Perfetto.
+        `export_chrome_trace(path)` writes a call for Perfetto. The time of a kernel that comes from
+        several lines, Modules or ops is shared out among them by their counted work.
 
         Args:
+            args, kwargs: as of a call.
+            calls: how many are measured in each way. Default: 20.
             by: what the table has totals of: "kernel", "line", "module", "op", or "call", which
                 adds nothing up.
             top: how many rows it has.
@@ -1029,10 +1038,6 @@ class Compiled:
             lambda: self(*args, **kwargs),
             self._latest_program,
             calls,
-            {
-                "signature": lambda _: self._signature(args, kwargs),
-                "guards": lambda program: program.guards.failure(self._signature(args, kwargs)),
-            },
             by,
             top,
         )
@@ -1045,7 +1050,16 @@ class Compiled:
         in. Derivatives of ops that the step has used are compared with central differences.
         A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
 
+        Args:
+            args, kwargs: as of a call.
+
         Raises: what a call raises, and `LucidError` where nothing runs natively.
+
+        Example:
+            >>> import lucid
+            >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
+            >>> step.check(lucid.ones(3)).agrees
+            True
         """
         from lucid.compiler.reports.checking import check
 
@@ -1058,10 +1072,22 @@ class Compiled:
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
     def kernel_graph(self, *args: Any, **kwargs: Any) -> networkx.DiGraph[int]:
-        """The native step of the program used last, as a networkx graph.
+        """The native step of a program, as a networkx graph: what each kernel waits for.
 
         A node is a call of a kernel, with `label`, `name`, `kind`, `ops`, `lines`, `text`, `bytes`
         and `flops`; an edge has its `dependence` ("flow", "anti", "output") and `buffers`.
+
+        Args:
+            args, kwargs: as of a call, which choose the program; none: the one used last.
+
+        Raises: `LucidError` where there is no such program.
+
+        Example:
+            >>> import lucid
+            >>> step = lucid.compile(lambda x: x.exp() @ x)
+            >>> _ = step(lucid.ones(4, 4))
+            >>> [(a, b, e["dependence"]) for a, b, e in step.kernel_graph().edges(data=True)]
+            [(0, 1, 'flow')]
         """
         from lucid.compiler.reports.kernel_graph import kernel_graph
 
@@ -1070,7 +1096,20 @@ class Compiled:
     def export_kernel_graph(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Write `kernel_graph` to a file: a picture (.svg), .dot, .graphml or .json, by its name.
 
+        Args:
+            path: the file, whose ending says as what it is written.
+            args, kwargs: as of a call, which choose the program; none: the one used last.
+
         Raises: `ArgumentError` for another ending, `LucidError` where nothing is compiled.
+
+        Example:
+            >>> import lucid, os, tempfile
+            >>> step = lucid.compile(lambda x: x.exp().sum() * x)
+            >>> _ = step(lucid.ones(3))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     step.export_kernel_graph(os.path.join(folder, "step.svg"))
+            ...     os.listdir(folder)
+            ['step.svg']
         """
         from lucid.compiler.reports.picture import write_kernel_graph
 
@@ -1086,10 +1125,18 @@ class Compiled:
 
         Args:
             path: where to write it; None writes nothing.
-            args, kwargs: as of a call, to measure times with; `calls` times, and these are real
+            args, kwargs: as of a call, to measure times with by `profile`, whose calls are real
                 ones. Without them times are those expected by shapes, of the program used last.
+            calls: how many are measured, as by `profile`. Default: 20.
 
         Raises: as `profile` with arguments, and `LucidError` where nothing is compiled.
+
+        Example:
+            >>> import lucid
+            >>> step = lucid.compile(lambda x: x.exp().sum())
+            >>> _ = step(lucid.ones(3))
+            >>> step.report()
+            <report on <lambda>(x: f32[3])>
         """
         from lucid.compiler.reports.page import Report
 
@@ -1101,7 +1148,17 @@ class Compiled:
         return report
 
     def dump_llvm(self) -> str:
-        """The LLVM IR of the program used last."""
+        """Return the LLVM IR of the program used last, as it was handed to LLVM: not optimized.
+
+        Raises: `LucidError` where nothing is compiled.
+
+        Example:
+            >>> import lucid
+            >>> step = lucid.compile(lambda x: x.exp())
+            >>> _ = step(lucid.ones(3))
+            >>> "define" in step.dump_llvm()
+            True
+        """
         return self._latest_program().executable.llvm
 
 

@@ -12,6 +12,7 @@ from lucid.autograd.modes import enable_grad
 from lucid.autograd.node import AccumulateGrad, iterate_graph
 from lucid.functions.from_data import tensor as as_tensor
 from lucid.ir.errors import ArgumentError, LucidError
+from lucid.ir.frames import edge
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
@@ -19,6 +20,7 @@ from lucid.tensor.tree import flatten
 _NUMBERS = (bool, int, float)
 
 
+@edge
 def disable(
     function: Callable[..., Any] | None = None, *, recursive: bool = True, reason: str | None = None
 ) -> Any:
@@ -58,6 +60,7 @@ def disable(
         raise ArgumentError(f"disable: {type(function).__name__} is not callable")
     called = _host_function(function)
 
+    @edge
     @functools.wraps(function)
     def disabled(*args: Any, **kwargs: Any) -> Any:
         if context.recorder is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lucid
+from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError
 from lucid.tensor.context import context
 from lucid.tensor.tensor import Tensor
@@ -356,3 +357,5 @@ corr_cholesky = _Stated(
 )
 symmetric = _Stated("symmetric", _is_symmetric, event_dim=2)
 positive_definite = _Stated("symmetric and positive definite", _is_positive_definite, event_dim=2)
+
+frames.edge_of_module(__name__)

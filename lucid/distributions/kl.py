@@ -15,6 +15,7 @@ from lucid.distributions.distribution import Distribution, sum_rightmost
 from lucid.distributions.location import Laplace, LogNormal, Normal, Uniform
 from lucid.distributions.positive import Beta, Dirichlet, Exponential, Gamma
 from lucid.ir.errors import MissingRuleError
+from lucid.ir.frames import edge
 from lucid.tensor.tensor import Tensor
 
 Rule = Callable[[Any, Any], Tensor]
@@ -42,6 +43,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
         tensor(2.)
     """
 
+    @edge
     def registered(rule: Rule) -> Rule:
         _RULES[type_p, type_q] = rule
         return rule

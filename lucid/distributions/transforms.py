@@ -11,6 +11,7 @@ import lucid
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
+from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
@@ -557,3 +558,6 @@ class IndependentTransform(Transform):
         slope = self.base_transform.log_abs_det_jacobian(x, y)
         axes = tuple(range(-self.reinterpreted_batch_ndims, 0))
         return slope.sum(axes) if axes else slope
+
+
+frames.edge_of_module(__name__)

@@ -8,8 +8,10 @@ from lucid.autograd.transforms.reverse import grad, grad_and_value, value_and_gr
 from lucid.autograd.transforms.vmapping import vmap
 from lucid.func.modules import functional_call, stack_module_state
 from lucid.functions.border import explain_calls
+from lucid.ir import frames
 
 explain_calls(sys.modules[__name__], dict(vars()), ("lucid.autograd.transforms.", __name__))
+
 
 __all__ = [
     "functional_call",
@@ -25,3 +27,5 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+frames.edge_of_module(__name__)

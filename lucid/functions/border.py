@@ -28,7 +28,7 @@ from lucid.ir.errors import (
     TooLargeError,
     TraceError,
 )
-from lucid.ir.frames import cause, edge, leave
+from lucid.ir.frames import catching, cause, edge, leave
 from lucid.ir.location import LIBRARY
 from lucid.ir.misfits import misfit
 from lucid.tensor.context import context
@@ -107,6 +107,7 @@ def constructors_at_border(names: dict[str, Any], module: str) -> None:
 
 
 def _constructing(construct: FunctionType) -> Callable[..., None]:
+    @catching
     @wraps(construct)
     def constructed(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
@@ -142,6 +143,7 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
     first = next(iter(inspect.signature(function).parameters.values()), None)
     takes_function = first is not None and str(first.annotation).startswith("Callable")
 
+    @catching
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -166,6 +168,7 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
 
 
 def _bordered(function: FunctionType) -> Callable[..., Any]:
+    @catching
     @wraps(function)
     def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         try:

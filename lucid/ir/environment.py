@@ -1,14 +1,15 @@
 """The environment variables that lucid reads: what each means, and what it takes.
 
 One rule holds for all: an empty variable is as if it weren't set. So is one with a value that makes
-no sense, and one warning says so.
+no sense, and one warning says so. Of a list of names those that are known hold, and the warning is
+of the others.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +22,14 @@ LOGS = ("retrace", "compile", "cache", "eager", "exits", "nan")
 _PREFIX = "LUCID_"
 _SIMILAR = 0.75  # LUCID_THREADS is for LUCID_NUM_THREADS, LUCID_SERVICE_PORT for none
 _warned: set[str] = set()
+
+
+class UnknownNamesError(ValueError):
+    """Some names of a list aren't known; `known` are the others."""
+
+    def __init__(self, unknown: Sequence[str], known: tuple[str, ...]) -> None:
+        super().__init__(", ".join(unknown))
+        self.known = known
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,11 @@ class Variable(Generic[T]):
             return self.unset
         try:
             return self.parse(text)
+        except UnknownNamesError as found:
+            self.refuse(
+                f"there is no {found}; expected {self.values}; using {', '.join(found.known)}"
+            )
+            return found.known  # type: ignore[return-value]
         except ValueError:
             self.refuse(f"expected {self.values}; using the default, {self.default}")
             return self.unset
@@ -118,9 +132,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _logs(text: str) -> tuple[str, ...]:
     names = _names(text.lower())
-    if not set(names) <= set(LOGS):
+    known = tuple(name for name in names if name in LOGS)
+    if names and not known:
         raise ValueError
-    return names
+    if len(known) < len(names):
+        raise UnknownNamesError([name for name in names if name not in LOGS], known)
+    return known
 
 
 NUM_THREADS: Variable[int | None] = Variable(

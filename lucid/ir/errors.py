@@ -70,6 +70,12 @@ class FileFormatError(OptionError):
     """A file that isn't what was saved: the message holds its path, the offset, what is wrong."""
 
 
+class UnknownStageError(LucidError, KeyError):
+    """A stage that this program hasn't, such as of a pass that changed nothing; a `KeyError`."""
+
+    __str__ = RuntimeError.__str__  # KeyError would show the text's repr
+
+
 class IndexOutOfRangeError(LucidError, IndexError):
     """An index outside of its axis, found while tracing, in eager mode, or by a compiled step."""
 

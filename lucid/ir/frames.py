@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from types import FunctionType, TracebackType
+from types import CodeType, FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
 from lucid.ir import environment
@@ -65,6 +65,14 @@ def _users(entry: TracebackType | None) -> TracebackType | None:
 
 # ---------------------------------------------------------------------- functions as users get them
 
+_catching: set[CodeType] = set()  # what lets `leave` cut an error that leaves it
+
+
+def catching(function: F) -> F:
+    """Note that a function catches by itself what leaves it: `edge_of_class` lets it be."""
+    _catching.add(cast(Any, function).__code__)
+    return function
+
 
 def edge(function: F) -> F:
     """The function as users call it: what leaves it has the traceback that they are to see.
@@ -72,6 +80,7 @@ def edge(function: F) -> F:
     Of a call that doesn't fit its parameters the error says what was meant.
     """
 
+    @catching
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -85,6 +94,7 @@ def edge(function: F) -> F:
             leave(error)
             raise
 
+    @catching
     @functools.wraps(function)
     def generated(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -116,15 +126,14 @@ def edge_of_class(cls: type) -> type:
     return cls
 
 
-# The last one catches by itself what leaves it: a wrapper would be a part of its time.
-_BARE = {"__new__", "__init_subclass__", "__class_getitem__", "__del__", "__call__"}
+_BARE = {"__init_subclass__", "__class_getitem__", "__del__"}
 
 
 def _edged(value: Any) -> Any:
     if isinstance(value, (classmethod, staticmethod)):
         return type(value)(_edged(value.__func__))
     is_plain = type(value) is FunctionType and value.__code__.co_filename.startswith(LIBRARY)
-    if not is_plain or value.__name__ in _BARE or hasattr(value, "__wrapped__"):
+    if not is_plain or value.__name__ in _BARE or value.__code__ in _catching:
         return value
     if inspect.iscoroutinefunction(value):
         return value

@@ -169,7 +169,6 @@ from lucid.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 
 modules_at_border(dict(vars()))
 constructors_at_border(dict(vars()), "lucid.nn.modules.")
-frames.edge_of_module(__name__)
 
 __all__ = [
     "AdaptiveLogSoftmaxWithLoss",
@@ -333,3 +332,5 @@ __all__ = [
     "init",
     "utils",
 ]
+
+frames.edge_of_module(__name__)

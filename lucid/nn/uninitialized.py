@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import lucid
 from lucid.device import check_device
+from lucid.ir.errors import completed
 from lucid.ir.types import DType, TensorType
 from lucid.nn.errors import UninitializedError
 from lucid.nn.parameter import Buffer, Parameter
@@ -17,9 +18,11 @@ _slot: Any = TensorCore.__dict__["_type"]
 
 
 def _refuse(tensor: Tensor) -> TensorType:
-    raise UninitializedError(
-        "Can't access the shape or the values of an uninitialized parameter or buffer.\n"
-        "hint: call the module once before, as model(batch)"
+    raise completed(
+        UninitializedError(
+            "Can't access the shape or the values of an uninitialized parameter or buffer.\n"
+            "hint: call the module once before, as model(batch)"
+        )
     )
 
 

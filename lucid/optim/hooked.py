@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from lucid.autograd.hooks import HookHandle
 from lucid.ir.errors import LucidError
+from lucid.ir.frames import catching, leave
 
 Hook = Callable[..., Any]
 Hooks = OrderedDict[int, Hook]
@@ -180,25 +181,30 @@ class Hooked:
 def hooked_step(step: Callable[..., Any]) -> Callable[..., Any]:
     """A class's `step` with hooks around it; a `super().step()` in it runs none."""
 
+    @catching
     @wraps(step)
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = vars(self).get("_step_pre_hooks")
-        after = vars(self).get("_step_post_hooks")
-        if not (before or after) or type(self).step is not called:
-            return step(self, *args, **kwargs)
-        for hook in tuple(before.values()) if before else ():
-            changed = hook(self, args, kwargs)
-            if changed is None:
-                continue
-            if not (isinstance(changed, tuple) and len(changed) == 2):
-                raise LucidError(
-                    f"{hook} must return None or a tuple of (new_args, new_kwargs), but got "
-                    f"{changed}."
-                )
-            args, kwargs = changed
-        result = step(self, *args, **kwargs)
-        for hook in tuple(after.values()) if after else ():
-            hook(self, args, kwargs)
-        return result
+        try:
+            before = vars(self).get("_step_pre_hooks")
+            after = vars(self).get("_step_post_hooks")
+            if not (before or after) or type(self).step is not called:
+                return step(self, *args, **kwargs)
+            for hook in tuple(before.values()) if before else ():
+                changed = hook(self, args, kwargs)
+                if changed is None:
+                    continue
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise LucidError(
+                        f"{hook} must return None or a tuple of (new_args, new_kwargs), but got "
+                        f"{changed}."
+                    )
+                args, kwargs = changed
+            result = step(self, *args, **kwargs)
+            for hook in tuple(after.values()) if after else ():
+                hook(self, args, kwargs)
+            return result
+        except Exception as error:
+            leave(error)
+            raise
 
     return called

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from lucid.ir.errors import UnknownStageError
+from lucid.ir.frames import edge_of_class
 
+
+@edge_of_class
 class Stages(Mapping[str, str]):
     """Texts by name, in the order of the stages; printing takes long, so each waits to be read."""
 
@@ -21,6 +25,11 @@ class Stages(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         if name not in self._texts:
+            if name not in self._printers:
+                raise UnknownStageError(
+                    f"stages: there is no stage {name!r} of this step; there are "
+                    + ", ".join(self._printers)
+                )
             self._texts[name] = self._printers[name]()
         return self._texts[name]
 

@@ -60,10 +60,13 @@ def save(obj: Any, f: File) -> None:
     """
     hooks.run_op_by_op("it saves to a file, which each call is to write")
     encoder = Encoder()
+    not_data = ""
     try:
         tree = encoder.encode(obj)
     except NotDataError as found:
-        tree, encoder = pickled(pickle.dumps(obj, protocol=4), str(found))
+        not_data = str(found)
+    if not_data:  # what pickle raises is shown alone
+        tree, encoder = pickled(pickle.dumps(obj, protocol=4), not_data)
     if isinstance(f, (str, os.PathLike)):
         with replaced_at_once(f) as file:
             write(file, tree, encoder.arrays)

@@ -103,3 +103,40 @@ def test_second_derivatives_go_through_an_argument_frozen_after_its_use(run):
     (first,) = grad(run(body, x, w).sum(), w, create_graph=True)
     first.sum().backward()
     assert x.grad.tolist() == [3.0, 12.0]
+
+
+MODES = ("no_grad", "inference_mode", "set_grad_enabled")
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_generator_that_is_decorated_runs_in_the_mode_and_its_caller_does_not(name):
+    mode = lucid.set_grad_enabled(False) if name == "set_grad_enabled" else getattr(lucid, name)
+    seen = []
+
+    @mode
+    def generated(x):
+        try:
+            sent = yield x * 2
+            seen.append((sent, lucid.is_grad_enabled()))
+            yield x * 3
+        except KeyError:
+            seen.append(("thrown", lucid.is_grad_enabled()))
+            yield x * 4
+        finally:
+            seen.append(("closed", lucid.is_grad_enabled()))
+        return "the end"
+
+    def returned(values):
+        seen.append((yield from values))
+
+    x = lucid.ones(2, requires_grad=True)
+    values = generated(x)
+    assert not next(values).requires_grad and (x * 2).requires_grad
+    assert not values.send("sent").requires_grad and (x * 2).requires_grad
+    assert not values.throw(KeyError).requires_grad and (x * 2).requires_grad
+    assert list(returned(values)) == [] and (x * 2).requires_grad
+    assert seen == [("sent", False), ("thrown", False), ("closed", False), "the end"]
+    other = generated(x)
+    next(other)
+    other.close()
+    assert seen[4:] == [("closed", False)] and lucid.is_grad_enabled()

@@ -284,6 +284,20 @@ def test_what_a_step_says_is_no_difference(capsys, tmp_path):
     assert step.stats.audits >= 1 and not step.stats.eager_reasons
 
 
+def test_what_callers_call_a_module_and_its_result_is_no_difference():
+    net = lucid.compile(nn.Sequential(nn.Linear(3, 4), nn.Tanh()))
+
+    def validate(model):
+        predicted = model(lucid.ones(2, 3))
+        return predicted
+
+    for _ in range(5):
+        hidden = net(lucid.ones(2, 3))
+    for _ in range(CALLS):
+        validate(net)
+    assert net.stats.audits == 1 and not net.stats.eager_reasons, hidden.shape
+
+
 def test_audits_are_no_traces_of_their_own():
     """`stats.traces` stays 1 in a healthy loop, however often it was audited."""
     net = nn.Linear(3, 3)

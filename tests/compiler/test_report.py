@@ -216,6 +216,8 @@ document.body.dataset.said = JSON.stringify(said);
 
 def opened(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    command += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
+    command += ["--disable-sync", "--disable-quic"]  # it has nothing to ask the network for
     command += ["--enable-logging=stderr", f"--user-data-dir={path.parent / 'profile'}", *options]
     return subprocess.run(
         [*map(str, command), path.as_uri()], capture_output=True, text=True, timeout=120

@@ -267,8 +267,9 @@ def test_arguments_name_what_differs(monkeypatch):
         "x: f32[2,3] -> f32[4,3]; batch['y']: f32[2,3] on the memory of x -> f32[4,3]",
         "mode: absent -> str 'b'",
         "flag: absent -> bool False",
-        "x: f32[4,3] -> f64[2,3]; batch['y']: f32[4,3] -> f64[2,3]",
-        "x: f64[2,3] -> f32[2,3] of strides (1, 2); batch['y']: f64[2,3] -> f32[2,3]",
+        "x: f32[2,3] -> f64[2,3]; batch['y']: f32[2,3] on the memory of x -> f64[2,3]",
+        "x: f32[2,3] -> f32[2,3] of strides (1, 2); "
+        "batch['y']: f32[2,3] on the memory of x -> f32[2,3]",
         "batch['z']: absent -> a float",
         "x: f32[2,3] of strides (1, 2) -> f32[2,3] that requires grad",
         "grad mode: on -> off",
@@ -426,7 +427,9 @@ def test_traces_that_calls_have_not_paid_for_are_not_made(caplog):
         "<lambda>: this call runs op by op: it was traced 8 times in 8 calls that ran natively, "
         "and would be traced again now: x: f32[8] -> f32[9]"
     )
-    assert line.endswith("step = lucid.compile(lambda x: x * 2)") and hint.startswith("hint: ")
+    assert line.endswith("   assert step(lucid.ones(n)).tolist() == [2.0] * n") and hint.startswith(
+        "hint: "
+    )
     for _ in range(8 * 8):
         step(lucid.ones(3))
     step(lucid.ones(11))

@@ -64,7 +64,19 @@ def test_what_is_logged_is_a_list_of_names(
     assert environment.LOG.read() == names
 
 
-@pytest.mark.parametrize("given", ["foo", "retrace,foo", "1"])
+def test_of_a_list_the_known_names_hold_and_the_others_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LUCID_LOG", "retrace,nonsense,nan,more")
+    with pytest.warns(UserWarning) as warned:
+        assert environment.LOG.read() == ("retrace", "nan")
+    assert str(warned[0].message) == (
+        "LUCID_LOG='retrace,nonsense,nan,more': there is no nonsense, more; expected retrace, "
+        "compile, cache, eager, exits, nan; using retrace, nan"
+    )
+
+
+@pytest.mark.parametrize("given", ["foo", "foo,bar", "1"])
 def test_a_log_that_there_isn_t_is_a_warning(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUCID_LOG", given)
     with pytest.warns(UserWarning) as warned:

@@ -9,6 +9,7 @@ from lucid.autograd.dual import DualLevel, linked_alias
 from lucid.autograd.transforms.reverse import split_aux
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
+from lucid.ir.frames import edge
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten, structure
 
@@ -94,6 +95,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         tensor(2.)
     """
 
+    @edge
     def push_forward(*tangents: Any) -> Any:
         return jvp(func, primals, tangents)[1]
 

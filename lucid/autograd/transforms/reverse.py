@@ -20,6 +20,7 @@ from lucid.autograd.transforms.arguments import Argnums, chosen, normalized, rep
 from lucid.autograd.transforms.vmapping import _as
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, OptionError
+from lucid.ir.frames import edge
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, alias
@@ -344,6 +345,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 f"dtype {tensor.dtype!r}"
             )
 
+    @edge
     def pull_back(cotangents: Any) -> Any:
         given = flatten(cotangents)[0]
         if structure(cotangents) != structure(output):

@@ -21,6 +21,7 @@ from lucid.codegen.lower.legalize import legalize
 from lucid.codegen.program.memory_plan import place, size_of
 from lucid.codegen.program.program import Apart, KernelCall, Program, lifetimes
 from lucid.codegen.program.verify import verify_program
+from lucid.ir import ops
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
 from lucid.ir.extents import hint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -25,6 +26,7 @@ from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
 Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, bool]
+TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
@@ -368,13 +370,24 @@ def differences(now: Description, before: Description) -> list[str]:
 
 
 def changes(now: Description, earlier: Iterable[Description]) -> str:
-    """What differs from the most similar earlier call, old -> new."""
-    fewest: list[str] | None = None
-    for before in earlier:
-        found = [
-            f"{path}: {before.get(path, 'absent')} -> {now.get(path, 'absent')}"
-            for path in differences(now, before)
-        ]
-        if fewest is None or len(found) <= len(fewest):
-            fewest = found
-    return "; ".join(fewest or ["a new structure of the arguments"])
+    """What differs from the most similar earlier call, the latest of these, old -> new."""
+    calls = list(earlier)
+    nearest = min(reversed(calls), key=lambda before: _distance(now, before))
+    found = [
+        f"{path}: {nearest.get(path, 'absent')} -> {now.get(path, 'absent')}"
+        for path in differences(now, nearest)
+    ]
+    return "; ".join(found or ["a new structure of the arguments"])
+
+
+def _distance(now: Description, before: Description) -> int:
+    """In how much two calls differ: of a tensor dtype, shape and the rest count for themselves."""
+    pairs = [(now.get(path), before.get(path)) for path in differences(now, before)]
+    return sum(1 if None in pair else _parts_that_differ(*map(str, pair)) for pair in pairs)
+
+
+def _parts_that_differ(one: str, other: str) -> int:
+    found = TENSOR.fullmatch(one), TENSOR.fullmatch(other)
+    if found[0] is None or found[1] is None:
+        return 1
+    return sum(x != y for x, y in zip(found[0].groups(), found[1].groups(), strict=True))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from types import FunctionType
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ import numpy as np
 
 from lucid.compiler.guards.guard import SCALARS
 from lucid.compiler.results.outcomes import Same
+from lucid.ir.graph import Graph
+from lucid.ir.text import print_graph
 from lucid.ir.whose_code import is_users
 
 if TYPE_CHECKING:
@@ -96,14 +98,18 @@ def _name_of(function: Callable[..., object]) -> str:
     return repr(function)
 
 
-def difference(program: Program, text: str, outline: Sequence[str]) -> str | None:
+def difference(program: Program, graph: Graph, outline: Sequence[str]) -> str | None:
     """What is another thing in a new trace than in a program, with the user's line; None: nothing.
 
-    text: of the new graph; outline: of the new trace.
+    A Module may be called from several lines, and its result be named otherwise in each.
+
+    graph, outline: of the new trace.
     """
-    was = str(program.recorded)
-    for before, now in zip_longest(was.splitlines(), text.splitlines(), fillvalue="nothing"):
-        if _computed(before) != _computed(now):
+    was, text = str(program.recorded), str(graph)
+    computed = _computed(program.recorded), _computed(graph)
+    shown = was.splitlines(), text.splitlines()
+    for one, other, before, now in zip_longest(*computed, *shown, fillvalue="nothing"):
+        if one != other:
             return f"  traced: {before.strip()}\n  now:    {now.strip()}{_line_of(now, text)}"
     for before, now in zip_longest(program.outline, outline, fillvalue="nothing"):
         if before != now:
@@ -111,9 +117,10 @@ def difference(program: Program, text: str, outline: Sequence[str]) -> str | Non
     return None
 
 
-def _computed(line: str) -> str:
-    """A line of a printed graph without its places: a Module may be called from several lines."""
-    return "" if line.startswith("loc @") else re.sub(r" @\d+", "", line)
+def _computed(graph: Graph) -> Iterator[str]:
+    """The lines of a printed graph without what doesn't say what is computed: names and places."""
+    for line in print_graph(graph, numbered=True).splitlines():
+        yield "" if line.startswith("loc @") else re.sub(r" @\d+", "", line)
 
 
 def _line_of(node: str, text: str) -> str:
@@ -138,8 +145,8 @@ def report(name: str, found: str, calls: int) -> str:
     )
 
 
-def made_again(recorded: Trace) -> tuple[str, list[str]]:
-    """The text and the outline of a trace that is not to become a program."""
+def made_again(recorded: Trace) -> tuple[Graph, list[str]]:
+    """The graph and the outline of a trace that is not to become a program."""
     from lucid.compiler.programs.program import as_recorded
 
-    return str(as_recorded(recorded.graph)), outline_of(recorded)
+    return as_recorded(recorded.graph), outline_of(recorded)

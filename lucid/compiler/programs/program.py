@@ -89,6 +89,9 @@ class Departure:
 
 
 Around = Callable[[Run, Reusable | None, Callable[[], None]], None]
+Lap = Callable[[str], None]
+ARGUMENTS = "arguments"  # the part that is over when the native step is entered
+NATIVE = "native entry"  # the part of a call that is binding memory, and the way to native code
 
 
 class Program:
@@ -106,7 +109,7 @@ class Program:
         recorded: that graph. What was made of it is made again for who looks at it.
         pass_seconds: how long each pass took, those that prepare the kernels included.
         executable: the native program.
-        compile_seconds: tracing and compiling together.
+        compile_seconds: tracing, passes and compiling together.
         hosts: the host calls, in order.
         path: the outcomes of its exits; questions: what each asks, with the user's line.
         links: programs that took over, by what was found then.
@@ -146,13 +149,14 @@ class Program:
         self._unchecked: Executable | None = None  # and with none
         self._out_of_bounds = 0  # calls in which what is finite was no reason to end
         self._replaced: tuple[Executable, NativeCalls | None] | None = None
+        self.lap: Lap | None = None  # told, while calls are measured, which part of one is over
         self.executable = self._compile(trace)
         self.places, self.outline = trace.places, outline_of(trace)
         self.undo = trace.undo
-        self.compile_seconds = trace.seconds + self.executable.compile_seconds
         stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
         later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
         self.stage_seconds = stages | dict(later)
+        self.compile_seconds = sum(self.stage_seconds.values())
         self.native: NativeCalls | None = None
         self.enter: Callable[..., Any] | None = None
         self._quick: list[PlainType] | None = None
@@ -485,6 +489,10 @@ class Program:
                 return False
         return len({tensor._storage for tensor in args}) == len(args)
 
+    def backward_outside(self) -> Program | None:
+        """The program of the backward that was called last on results of this one; None: none."""
+        return None if self.differentiable is None else self.differentiable.latest()
+
     # ------------------------------------------------------------------ calling
 
     def run(self, call: Call, *, is_fit: bool = False) -> Any:
@@ -495,15 +503,24 @@ class Program:
         is_fit: whether the guards are known to hold, unless another step may be waited for.
         """
         if not self.is_claiming:
-            if is_fit or self.guards.failure(call) is None:
+            if is_fit or self.failure(call) is None:
                 return self._run(Run(call, self.output_count, Results()))
             return LONG_WAY
         with lock:
             if held:
                 wait_for(self._claims_of(call))
-            if self.guards.failure(call) is not None:
+            if self.failure(call) is not None:
                 return LONG_WAY
             return self._run(Run(call, self.output_count, Results()))
+
+    def failure(self, call: Call) -> str | None:
+        """The first guard that fails for a call."""
+        if self.lap is None:
+            return self.guards.failure(call)
+        self.lap("signature")
+        failure = self.guards.failure(call)
+        self.lap("guards")
+        return failure
 
     def _run(self, run: Run) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would.
@@ -513,12 +530,16 @@ class Program:
         rule, gradients = self.differentiable, self.gradients
         record = None if rule is None else Record(rule, run.call.tensors, run.call.floats)
         batch = gradients.begin() if gradients.are_promised else None
-        before = context.contexts
+        before, lap = context.contexts, self.lap
         try:
             self._prepare(run)
+            if lap is not None:
+                lap(ARGUMENTS)
             if record is not None and self.hosts:
                 context.contexts = record.contexts
             self._run_native(run, None if batch is None else batch.outputs)
+            if lap is not None:
+                lap(NATIVE)
             context.contexts = before
             result = self._deliver(run, batch, record)
         except BaseException:
@@ -531,6 +552,8 @@ class Program:
         for said in self._said:
             kwargs = {name: outcome.of(run) for name, outcome in said.kwargs.items()}
             said.function(*[outcome.of(run) for outcome in said.args], **kwargs)
+        if lap is not None and self._said:
+            lap("effects")
         return result
 
     def _prepare(self, run: Run) -> None:
@@ -642,7 +665,7 @@ class Program:
 
         All of it can be done again from the start when somebody has interrupted it.
         """
-        call, gradients, self.undo = run.call, self.gradients, None
+        call, gradients, self.undo, lap = run.call, self.gradients, None, self.lap
         for counter, version in run.versions.items():
             counter.now = version
         if batch is not None:
@@ -650,17 +673,27 @@ class Program:
         for use, outcome in gradients.others:
             leaf = leaf_of(use, call.tensors)
             leaf._grad = None if outcome is None else outcome.of(run)
+        if lap is not None:
+            lap("gradients")
         result = self.result.of(run)
         finals = [final.of(run) for final in self._finals]
+        if lap is not None:
+            lap("results")
         if self._has_effects:
             self._repeat_effects(run)
+            if lap is not None:
+                lap("effects")
         if record is not None:
             results = [outcome.of(run) for outcome in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
+            if lap is not None:
+                lap("history")
         if self._rebinding is not None:
             moved = epoch.count
             self._rebinding.deliver(finals, call, run.appended)
             self.guards.follow_epoch(moved)
+            if lap is not None:
+                lap("bound places")
         return result
 
     def forget_arguments(self) -> None:

@@ -167,17 +167,24 @@ class Recorder(TracedMemory):
                     self._annotate(node, location)
 
     @contextmanager
-    def region(self, name: str, kind: str = "region") -> Iterator[Region]:
-        """Tag the nodes of a custom Function's forward or backward, or of a checkpointed block."""
+    def region(
+        self, name: str, kind: str = "region", *, scope: str | None = None
+    ) -> Iterator[Region]:
+        """Tag the nodes of a custom Function's forward or backward, or of a checkpointed block.
+
+        scope: the path of the Module that they belong to; None: of the one that runs.
+        """
         before = self._region
-        deriving = self._deriving
+        deriving, scopes = self._deriving, self.scopes
+        if scope is not None:
+            self.scopes = [scope]
         self._region = region = Region(name, here(), before, kind)
         self._deriving = None
         try:
             yield region
         finally:
             self._region = before
-            self._deriving = deriving
+            self._deriving, self.scopes = deriving, scopes
 
     @unheard
     def note_function(

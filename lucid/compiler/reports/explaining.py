@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -112,7 +112,7 @@ class Explanation:
         stats: counts, and each trace with its reason; guards: what of Python each call compares.
         kernels: the calls in order; memory: where they work.
         gradients: which of them are stored; residuals: what is kept, or computed again, for a
-            backward outside of the step.
+            backward outside of the step; backward: the kernels of the latest one.
         is_full: whether the text shows all, or the ten of each kind that cost most.
     """
 
@@ -125,6 +125,7 @@ class Explanation:
     memory: MemoryNote
     gradients: tuple[GradientNote, ...]
     residuals: tuple[str, ...]
+    backward: tuple[KernelNote, ...] = ()
     is_full: bool = False
 
     @property
@@ -156,6 +157,7 @@ class Explanation:
             "memory": asdict(self.memory),
             "gradients": [asdict(gradient) for gradient in self.gradients],
             "residuals": list(self.residuals),
+            "backward": [asdict(kernel) for kernel in self.backward],
             "op_by_op": self.eager,
             "stage_seconds": self.stage_seconds,
             "pass_seconds": dict(stats.pass_seconds),
@@ -176,11 +178,15 @@ class Explanation:
             )
         reasons = (f"{count} calls: {why}" for why, count in Counter(stats.eager_reasons).items())
         yield from _indented("op by op", self._most([*reasons]))
-        yield from _indented("kernels, by the time that they should take", self._kernels())
+        by_time = "by the time that they should take"
+        yield from _indented(f"kernels, {by_time}", self._kernels(self.kernels))
         yield from _indented("kept apart, by the time of the two", self._apart())
         yield from _indented("memory", self._memory())
         yield from _indented("gradients", self._gradients())
         yield from _indented("kept for a backward outside", self._most([*self.residuals]))
+        if self.backward:
+            title = f"kernels of the backward outside, {by_time}"
+            yield from _indented(title, self._kernels(self.backward))
         yield from _indented("compile time", self._compiling())
 
     def _most(self, lines: list[str]) -> list[str]:
@@ -200,28 +206,38 @@ class Explanation:
         for traced in shown:
             yield f"traced for {traced}"
 
-    def _kernels(self) -> list[str]:
-        def costs(kernel: KernelNote) -> float:
-            return -kernel.seconds
+    def _kernels(self, kernels: Sequence[KernelNote]) -> list[str]:
+        """A row for each kernel with all its calls; of a full text for each call."""
+        groups: dict[object, list[KernelNote]] = {}
+        for kernel in kernels:
+            groups.setdefault(kernel.call if self.is_full else kernel.name, []).append(kernel)
 
-        whole = sum(kernel.seconds for kernel in self.kernels) or 1.0
-        rows = [("µs", "%", "kind", "name", "parts", "computes", "of", "in", "bytes")]
+        def costs(calls: Sequence[KernelNote]) -> float:
+            return sum(call.seconds for call in calls)
+
+        def listed(names: Iterable[str], separator: str = ", ") -> str:
+            text = separator.join(dict.fromkeys(filter(None, names)))
+            return text if self.is_full else cut(text)
+
+        whole = costs(kernels) or 1.0
+        rows = [("µs", "%", "calls", "kind", "name", "parts", "computes", "of", "in", "bytes")]
         rows += [
             (
-                micro(kernel.seconds),
-                f"{100 * kernel.seconds / whole:.0f}",
-                kernel.kind,
-                kernel.name,
-                str(kernel.parts) if kernel.parts > 1 else "",
-                ", ".join(kernel.ops) if self.is_full else cut(", ".join(kernel.ops)),
-                kernel.place if self.is_full else cut(kernel.place),
-                cut(", ".join(kernel.modules)),
-                size(kernel.bytes),
+                micro(costs(calls)),
+                f"{100 * costs(calls) / whole:.0f}",
+                str(len(calls)),
+                calls[0].kind,
+                calls[0].name,
+                str(calls[0].parts) if calls[0].parts > 1 else "",
+                listed(op for call in calls for op in call.ops),
+                listed((call.place for call in calls), "; "),
+                cut(", ".join(dict.fromkeys(name for call in calls for name in call.modules))),
+                size(sum(call.bytes for call in calls)),
             )
-            for kernel in sorted(self.kernels, key=costs)
+            for calls in sorted(groups.values(), key=costs, reverse=True)
         ]
-        titles, *lines = table(rows, left=(2, 3, 5, 6, 7))
-        return [f"{len(self.kernels)} calls", titles, *self._most(lines)]
+        titles, *lines = table(rows, left=(3, 4, 6, 7, 8))
+        return [f"{len(kernels)} calls", titles, *self._most(lines)]
 
     def _apart(self) -> list[str]:
         found: dict[str, float] = {}
@@ -285,7 +301,7 @@ def _indented(title: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]
 
 def explain(name: str, signature: str, stats: Stats, program: Program, full: bool) -> Explanation:
     """Explain a program of a step."""
-    lowered = program.executable.lower()
+    lowered, later = program.executable.lower(), program.backward_outside()
     return Explanation(
         name,
         signature,
@@ -296,6 +312,7 @@ def explain(name: str, signature: str, stats: Stats, program: Program, full: boo
         _memory(lowered),
         tuple(_gradients(program)),
         tuple(_residuals(program)),
+        () if later is None else tuple(_kernels(later.executable.lower(), later)),
         full,
     )
 

@@ -176,8 +176,8 @@ class _Page:
                 )
             tables.append(
                 f"<h3>{escape(os.path.basename(file))}</h3><table class=source><thead><tr>"
-                "<th>line</th><th>µs</th><th>its gradient, µs</th><th></th></tr></thead><tbody>"
-                f"{''.join(rows)}</tbody></table>"
+                "<th class=num>line</th><th>µs</th><th>its gradient, µs</th><th></th></tr></thead>"
+                f"<tbody>{''.join(rows)}</tbody></table>"
             )
         return f"<p class=note>Time per line, {self._how}.</p>{''.join(tables)}"
 
@@ -372,7 +372,12 @@ Cell = tuple[str, float | str]  # what is shown, and what it is sorted by
 
 def _table(name: str, titles: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> str:
     """A table whose titles are buttons that sort it."""
-    head = "".join(f"<th><button type=button>{escape(title)}</button></th>" for title in titles)
+    first = rows[0] if rows else [("", "")] * len(titles)
+    head = "".join(
+        f"<th{'' if isinstance(key, str) else ' class=num'}>"
+        f"<button type=button>{escape(title)}</button></th>"
+        for title, (_, key) in zip(titles, first, strict=True)
+    )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (
         f"<div class=scroll tabindex=0><table class=sorted id={name}><thead><tr>{head}</tr></thead>"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod, sqrt
 from statistics import median
 from typing import Any
@@ -14,14 +14,13 @@ from typing import Any
 from lucid.codegen import costs
 from lucid.codegen.program.program import KernelCall
 from lucid.codegen.program.program import Program as Lowered
-from lucid.compiler.programs.program import Program
+from lucid.compiler.programs.program import ARGUMENTS, NATIVE, Program
 from lucid.compiler.reports.events import event, write_events
 from lucid.compiler.reports.kernels import Described, describe
 from lucid.compiler.reports.tables import cut, micro, size, table
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.ir.extents import hint
 from lucid.ir.graph import Node
-from lucid.runtime.executable import Executable
 
 _ATTEMPTS = 4
 BY = ("kernel", "line", "module", "op", "call")
@@ -85,9 +84,11 @@ class Profile:
     Attributes:
         name: of the step.
         calls: how many were measured.
-        seconds: a call, in all; median over the calls.
-        native_seconds: of it inside of the native step; `python_seconds`: around it.
-        around: what of the latter goes where; "results" is what is left of it.
+        seconds: a call, in all, as the program makes it; median over the calls.
+        native_seconds: of it in kernels; `python_seconds`: around them.
+        around: what of the latter goes where, in the order of the call. Where machine code serves
+            calls from end to end it is one part, "native entry": guards, arguments and results. It
+            is 0.0 where kernels vary more than that from call to call.
         rows: the kernels in the order in which they run.
         memory: bytes of arguments, state, results and of the arena, by name.
         by, top: what `print` shows totals of, and how many.
@@ -182,7 +183,10 @@ class Profile:
             f"{self.name}: {micro(self.seconds)} µs per call, median of {self.calls}: "
             f"{micro(self.native_seconds)} native, {micro(self.python_seconds)} around it"
         )
-        around = ", ".join(f"{name} {micro(seconds)}" for name, seconds in self.around.items())
+        around = ", ".join(
+            f"{name} {micro(seconds) if seconds else 'less than kernels vary'}"
+            for name, seconds in self.around.items()
+        )
         head += f"\naround it, µs: {around}" if around else ""
         memory = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.memory.items())
         head += f"\nmemory: {memory}"
@@ -243,15 +247,13 @@ def profile(
     run: Callable[[], Any],
     program: Callable[[], Program],
     calls: int,
-    around: Mapping[str, Callable[[Program], object]],
     by: str = "kernel",
     top: int = MOST,
 ) -> Profile:
-    """Measure `calls` calls of a step, after one that isn't measured.
+    """Measure `calls` calls of a step as they are, and as many in parts, after one more.
 
     Args:
         run: calls the step; `program`: the one that the latest call used.
-        around: what of a call happens outside of the native step, and can be done alone.
 
     Raises:
         ArgumentError: nothing is to be measured.
@@ -264,7 +266,9 @@ def profile(
         raise OptionError(f"profile: totals are by {', '.join(BY)}, not {by!r}")
     for _ in range(_ATTEMPTS):
         run()  # traces and compiles
-        measured = _measure(run, program().executable, calls)
+        plain = [_seconds(run) for _ in range(calls)]
+        found = program()
+        measured = _measure(run, found, calls)
         if measured is not None:
             break
     else:
@@ -272,25 +276,42 @@ def profile(
             f"profile: the calls of {name} run different programs, or none\n"
             "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
         )
-    whole, inside, outside, seconds = measured
-    found, parts = program(), dict[str, float]()
-    for part, repeat in around.items():
-        parts[part] = min(outside - sum(parts.values()), _alone(partial(repeat, found)))
-    if parts:
-        parts["results"] = outside - sum(parts.values())
+    parts, seconds, shortest = measured
+    whole = sum(seconds) + sum(parts.values())
+    if found.enter is not None:  # which Python's way stood in for, to have kernels measured
+        # Two measurements are compared: of both the one that others have disturbed least.
+        whole, parts = median(plain), {NATIVE: max(min(plain) - shortest, 0.0)}
     lowered = found.executable.lower()
     rows = list(_rows(lowered.calls, seconds, whole))
-    return Profile(name, calls, whole, inside, outside, parts, rows, _memory(lowered), by, top)
+    outside, memory = sum(parts.values()), _memory(lowered)
+    return Profile(name, calls, whole, whole - outside, outside, parts, rows, memory, by, top)
 
 
-def _alone(run: Callable[[], object]) -> float:
-    """The time of something that can be repeated: median of a few."""
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return median(times)
+def _seconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+class _Laps:
+    """How long each part of this thread's call took; calls within the native step are of that."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._thread, self._depth = threading.get_ident(), 0
+        self._last = time.perf_counter()
+
+    def __call__(self, part: str) -> None:
+        now = time.perf_counter()
+        if threading.get_ident() != self._thread:
+            return
+        self._depth -= part == NATIVE
+        is_within = self._depth > 0
+        self._depth += part == ARGUMENTS
+        if is_within:
+            return
+        self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
+        self._last = now
 
 
 def _memory(lowered: Lowered) -> dict[str, int]:
@@ -305,25 +326,33 @@ def _memory(lowered: Lowered) -> dict[str, int]:
 
 
 def _measure(
-    run: Callable[[], Any], native: Executable, calls: int
-) -> tuple[float, float, float, list[float]] | None:
-    """Medians of the whole, inside, around, and of each kernel; None when others ran."""
+    run: Callable[[], Any], program: Program, calls: int
+) -> tuple[dict[str, float], list[float], float] | None:
+    """What is around kernels, of the call in the middle; median per kernel; least of all kernels.
+
+    None when other programs ran.
+    """
     ticks: list[list[int]] = []
-    totals: list[float] = []
-    with native.timed() as timed:
-        for _ in range(calls):
-            timed.forget()
-            begin = time.perf_counter()
-            run()
-            totals.append(time.perf_counter() - begin)
-            if not timed.was_called:
-                return None
-            ticks.append(timed.read())
+    laps: list[_Laps] = []
+    with program.executable.timed() as timed:
+        try:
+            for _ in range(calls):
+                timed.forget()
+                program.lap = lap = _Laps()
+                run()
+                lap("return")
+                if not timed.was_called:
+                    return None
+                ticks.append(timed.read())
+                laps.append(lap)
+        finally:
+            program.lap = None
         unit = timed.seconds_per_tick()
-    inside = [sum(row) * unit for row in ticks]
-    around = [total - native for total, native in zip(totals, inside, strict=True)]
+    for lap, row in zip(laps, ticks, strict=True):
+        lap.seconds[NATIVE] = max(lap.seconds[NATIVE] - sum(row) * unit, 0.0)
+    laps.sort(key=lambda lap: sum(lap.seconds.values()))
     seconds = [median(column) * unit for column in zip(*ticks, strict=True)]
-    return median(totals), median(inside), median(around), seconds
+    return laps[len(laps) // 2].seconds, seconds, min(map(sum, ticks)) * unit
 
 
 def _rows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.inputs.signature import Description
+from lucid.compiler.inputs.signature import TENSOR, Description
 from lucid.compiler.reports.tables import table
 from lucid.ir.location import Location
 
-_TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")
 _PLAIN = ("int ", "an int", "bool ", "float ", "a float", "str ", "bytes ", "complex ", "None")
 _OF_CALLS = {"grad mode": "mode", "default dtype": "mode"}
 _OF_ATTRIBUTES = {"training": "mode", "requires_grad": "flag"}
@@ -75,7 +73,7 @@ def kind_of_change(reason: str) -> str:
     attribute = name.rpartition(".")[2]
     if attribute in _OF_ATTRIBUTES and name != attribute:
         return _OF_ATTRIBUTES[attribute]
-    old, new = _TENSOR.fullmatch(before), _TENSOR.fullmatch(after)
+    old, new = TENSOR.fullmatch(before), TENSOR.fullmatch(after)
     if old is not None and new is not None:
         for number, kind in ((1, "dtype"), (2, "shape")):
             if old[number] != new[number]:
@@ -208,10 +206,12 @@ class Stats:
 
     @property
     def programs(self) -> Sequence[Served]:
+        """What each program serves, and how often it has."""
         return self.served()
 
     @property
     def calls(self) -> int:
+        """How many calls ran natively so far."""
         return int(self.counted[0])
 
     def add_call(self) -> None:
@@ -219,4 +219,5 @@ class Stats:
 
     @property
     def compiles(self) -> int:
+        """How often it was compiled: another name of `traces`."""
         return self.traces

@@ -97,7 +97,7 @@ class _Outliner:
         operands = list(dict.fromkeys(v for n in span for v in n.operands if v not in inside))
         for value in operands:
             mapping[value] = function.add_input(value.type, name=value.name)
-        scope = _common_scope([node.scope for node in span])
+        scope = _common_scope([node.scope for node in span if node.scope] or [""])
         if scope.split(".")[-1] == region.name:
             scope = scope.rpartition(".")[0]
         for node in span:
@@ -313,6 +313,7 @@ def _repeated_spans(graph: Graph) -> dict[Node, Region]:
     updates = _gather_updates(graph)
     parts = parts_of(graph)
     keys: list[tuple[str, object] | None] = []
+    gradients: tuple[str, object] | None = None  # of the layer whose backward was the last
     for node in graph.nodes:
         layers = (x for x in _numbered(node.scope) if len(families[x[0]]) > 1)
         layer = next(layers, None)
@@ -321,10 +322,14 @@ def _repeated_spans(graph: Graph) -> dict[Node, Region]:
             keys.append(None)
         elif layer is not None:
             keys.append((f"{layer[0].rpartition('.')[2]}{suffix}", layer))
+        elif parts[node] == "backward" and not node.scope:
+            keys.append(gradients)  # what adds up gradients stands in no Module
         elif node in updates:
             keys.append((node.scope or "update", updates[node]))
         else:
             keys.append(None)
+        if parts[node] == "backward":
+            gradients = keys[-1]
     found: dict[Node, Region] = {}
     previous: tuple[str, object] | None = None
     region: Region | None = None

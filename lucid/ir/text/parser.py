@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments, wrong_attribute
 from lucid.ir.errors import LucidError, SizeError
+from lucid.ir.frames import edge
 from lucid.ir.graph import REGION_KINDS, Graph, Input, Node, Region, Value
 from lucid.ir.inference import result_type
 from lucid.ir.location import Location
@@ -24,6 +25,7 @@ _INPUT_KINDS = ("arg", "state", "live")
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 
 
+@edge
 def parse(text: str) -> Graph:
     """Read what `print_graph` writes.
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from lucid.ir import ops
+from lucid.ir.frames import edge
 from lucid.ir.graph import Graph, Node, Region, Value
 from lucid.ir.location import Location
 from lucid.ir.text.literals import format_attribute, format_number, format_string
@@ -18,7 +19,8 @@ _NOTE_COLUMN = 64  # where the notes of a node (line, scope, gradient) start
 _WIDTH = 100
 
 
-def print_graph(graph: Graph) -> str:
+@edge
+def print_graph(graph: Graph, *, numbered: bool = False) -> str:
     """Return the text of a graph and of the functions that it calls, ending in a newline.
 
     `parse` reads it back. Two graphs with the same text are the same program: names, the user's
@@ -27,6 +29,8 @@ def print_graph(graph: Graph) -> str:
 
     Args:
         graph: what is printed; `str(graph)` is the same.
+        numbered: values have numbers instead of names (False): programs that differ in names alone
+            have the same text.
 
     Example:
         >>> from lucid.ir import parse, print_graph
@@ -35,9 +39,10 @@ def print_graph(graph: Graph) -> str:
         ['graph double(%x: f32[3]) {', '  %y = add %x, %x : f32[3]', '  return %y', '}']
     """
     tables = _Tables()
-    lines = _body("graph", graph.name, graph, tables)
+    named = value_numbers if numbered else value_names
+    lines = _body("graph", graph.name, graph, named(graph), tables)
     for name, function in graph.functions.items():
-        lines += _body("function", name, function, tables)
+        lines += _body("function", name, function, named(function), tables)
     return "\n".join(lines + tables.lines()) + "\n"
 
 
@@ -109,6 +114,11 @@ def value_names(graph: Graph) -> dict[Value, str]:
     return names
 
 
+def value_numbers(graph: Graph) -> dict[Value, str]:
+    """Give each value its place in the graph as its name: `v0`, `v1`."""
+    return {value: f"v{number}" for number, value in enumerate(graph.values())}
+
+
 def _hint(value: Value) -> str:
     return _NOT_IN_NAMES.sub("_", value.name)
 
@@ -119,8 +129,9 @@ def _unnamed(value: Value) -> str:
     return "c" if value.producer.op is ops.constant else value.producer.op.name
 
 
-def _body(keyword: str, name: str, graph: Graph, tables: _Tables) -> list[str]:
-    names = value_names(graph)
+def _body(
+    keyword: str, name: str, graph: Graph, names: dict[Value, str], tables: _Tables
+) -> list[str]:
     lines = _header(f"{keyword} {name_text(name)}", graph, names, tables)
     lines += [_node_line(node, names, tables) for node in graph.nodes]
     lines += [f"  write %{names[cell]}, %{names[new]}" for cell, new in graph.writes]

@@ -11,7 +11,7 @@ from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import check_device
 from lucid.dtypes import as_dtype
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
-from lucid.ir.frames import leave
+from lucid.ir.frames import catching, leave
 from lucid.ir.types import DType, f32, f64
 from lucid.layouts import check_memory_format
 from lucid.nn import tracing
@@ -118,6 +118,7 @@ class Module(Hooked, StateHooked):
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
 
+    @catching
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if not trace_hooks.is_tracing():

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import lucid
+from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
@@ -80,3 +81,6 @@ def _affine(norm: Any) -> tuple[Tensor, Tensor]:
         scale = scale * norm.weight.detach()
     shift = -norm.running_mean * scale
     return scale, shift if norm.bias is None else shift + norm.bias.detach()
+
+
+frames.edge_of_module(__name__)

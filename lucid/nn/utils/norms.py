@@ -10,6 +10,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.ir import frames
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.functional.distance import normalize
 from lucid.nn.modules.module import Module
@@ -222,3 +223,6 @@ def _restore(module: Module, name: str, weight: Tensor, parts: tuple[str, ...]) 
     for part in ("", *parts):
         delattr(module, name + part)
     module.register_parameter(name, Parameter(weight.detach()))
+
+
+frames.edge_of_module(__name__)

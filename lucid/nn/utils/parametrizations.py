@@ -7,6 +7,7 @@ import numpy as np
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.functions.lapack import call
+from lucid.ir import frames
 from lucid.ir.errors import IndexOutOfRangeError, MissingRuleError, OptionError, ShapeError
 from lucid.nn.functional.distance import normalize
 from lucid.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
@@ -345,3 +346,6 @@ def orthogonal(
         )
     found = _Orthogonal(weight, orthogonal_map, use_trivialization)
     return register_parametrization(module, name, found, unsafe=True)
+
+
+frames.edge_of_module(__name__)

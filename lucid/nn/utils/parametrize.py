@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from lucid.autograd.modes import no_grad
+from lucid.ir import frames
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.modules.container import ModuleDict, ModuleList
 from lucid.nn.modules.module import Module
@@ -458,3 +459,6 @@ def cached() -> Iterator[None]:
         _cache.depths[recorder] -= 1
         if not _cache.depths[recorder]:
             del _cache.depths[recorder], _cache.values[recorder]
+
+
+frames.edge_of_module(__name__)
