@@ -5,8 +5,8 @@
 >>> _ = step(lucid.ones(3))
 >>> with lucid.profiler.profile() as prof:
 ...     _ = step(lucid.ones(3))
->>> [event.name.split(":")[0] for event in prof.events()]
-['<lambda>', 'k0']
+>>> [(event.category, event.name.split(":")[0]) for event in prof.events()]
+[('profiler', '<lambda>'), ('step', '<lambda>'), ('kernel', 'k0')]
 """
 
 from __future__ import annotations
