@@ -138,7 +138,7 @@ def test_a_native_result_is_a_tensor_like_any_other() -> None:
     assert type(found) is lucid.Tensor
     names = [n for kind in lucid.Tensor.__mro__ for n in getattr(kind, "__slots__", ())]
     for name in set(names) - {"__dict__", "__weakref__"}:
-        if name not in ("_storage", "_array", "_counter", "_line", "_strides", "_type"):
+        if name not in ("_storage", "_array", "_counter", "_spot", "_strides", "_type"):
             assert getattr(found, name) == getattr(other, name), name
     assert found._type == other._type
     assert found._strides in (None, other._strides)
