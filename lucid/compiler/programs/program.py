@@ -47,7 +47,7 @@ from lucid.ir.clone import copy_graph, rewritten
 from lucid.ir.errors import LeavesPath, LucidError, NotFinite
 from lucid.ir.graph import Graph, Node
 from lucid.ir.non_finite import first_non_finite
-from lucid.ir.passes.finite import check_finite_exactly, drop_finite_check
+from lucid.ir.passes.finite import check_finite, check_finite_exactly, drop_finite_check
 from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
 from lucid.ir.stepping import step_through
@@ -243,8 +243,8 @@ class Program:
                 self._passed.append(passed)
             elif node.attributes.get("error") == "exit":
                 passed, followed = int(node.attributes["message"]) + 1, len(self.hosts)
-            elif node.attributes.get("error") == "finite":
-                followed = len(self.hosts)
+        if not {check_finite, check_finite_exactly}.isdisjoint(self.optimize.passes):
+            followed = len(self.hosts)
         for host in self.hosts[:followed]:
             host.is_followed = True
 
