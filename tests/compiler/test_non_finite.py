@@ -13,6 +13,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
+from lucid.ir.passes.bounds import MOST
 
 
 class Divides(lucid.autograd.Function):
@@ -228,7 +229,10 @@ def test_what_is_out_of_bounds_and_finite_is_no_error() -> None:
         np.testing.assert_array_equal(w.detach().numpy(), expected.detach().numpy())
         if number < 8:
             assert watched._latest._replaced is None
+            assert str(MOST) in watched.stages["optimize"]
     assert watched._latest._replaced is not None
+    assert str(MOST) not in watched.stages["optimize"]
+    assert "copy" in dict(watched.kernel_graph().nodes(data="kind")).values()
     assert watched.stats.traces == plain.stats.traces
     assert watched.check(large).agrees
     large.fill_(3.4e38)

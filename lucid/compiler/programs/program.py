@@ -588,6 +588,9 @@ class Program:
         last = drop_finite_check, check_finite_exactly
         self.optimize = replace(self.optimize, passes=(*self.optimize.passes, *last))
         self._graph, self.executable = None, executable
+        optimized = partial(_text, cache(partial(texts_of, self.recorded, self.optimize)))
+        texts = Stages({"optimize": partial(optimized, "optimize")})
+        self.stages = self.stages.then(texts).then(executable.stages)
 
     def _refuse_non_finite(self, run: Run, made: Sequence[Made]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
