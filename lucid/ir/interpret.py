@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, LeavesPath, LucidError, ShapeError
+from lucid.ir.errors import ArgumentError, LeavesPath, LucidError, NotFinite, ShapeError
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.hosts import Frame, HostFunction, host_function
 from lucid.ir.inference import no_memory
@@ -57,7 +57,7 @@ def interpreter_of(
     def run(node: Node, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         try:
             return _results(node, operands, tables)
-        except LeavesPath as error:
+        except (LeavesPath, NotFinite) as error:
             error.frame = tables.frame
             raise
 

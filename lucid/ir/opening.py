@@ -89,7 +89,7 @@ def skeleton_of(graph: Graph, strides: Sequence[Strides]) -> Skeleton:
 
 def is_told_later(node: Node) -> bool:
     """Whether it is a check whose message, with sizes in it, is only asked for when it fails."""
-    return node.op is ops.check and node.attributes["error"] != "exit"
+    return node.op is ops.check and node.attributes["error"] not in ("exit", "finite")
 
 
 def _bits(value: np.generic) -> int:

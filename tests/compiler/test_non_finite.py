@@ -13,6 +13,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
+from lucid.ir.passes.bounds import MOST
 
 
 class Divides(lucid.autograd.Function):
@@ -228,7 +229,10 @@ def test_what_is_out_of_bounds_and_finite_is_no_error() -> None:
         np.testing.assert_array_equal(w.detach().numpy(), expected.detach().numpy())
         if number < 8:
             assert watched._latest._replaced is None
+            assert str(MOST) in watched.stages["optimize"]
     assert watched._latest._replaced is not None
+    assert str(MOST) not in watched.stages["optimize"]
+    assert "copy" in dict(watched.kernel_graph().nodes(data="kind")).values()
     assert watched.stats.traces == plain.stats.traces
     assert watched.check(large).agrees
     large.fill_(3.4e38)
@@ -294,6 +298,46 @@ def test_calls_of_python_are_made_once(
         except lucid.NonFiniteError:
             assert not number and nan == "raise"
         assert seen == [2 * number, -1.0]
+
+
+def test_batches_of_all_sizes_are_looked_at() -> None:
+    """By a program whose sizes are open."""
+    trainer = Trainer(LOSSES["forward"][0])
+    seen: list[float] = []
+
+    @lucid.compile(nan="raise")
+    def step(x: lucid.Tensor) -> None:
+        trainer.opt.zero_grad()
+        lucid.debug.callback(lambda n: seen.append(n.item()), x.sum() * 0)
+        (trainer.model(x).square() / trainer.scale).sum().backward()
+        trainer.opt.step()
+
+    for size in (5, 7, 9, 12, 30, 8):
+        step(lucid.randn(size, 4))
+    assert step.stats.reused
+    before = trainer.state()
+    trainer.scale.fill_(0.0)
+    del seen[:]
+    for size in (6, 11, 5):
+        with pytest.raises(lucid.NonFiniteError, match=f"div: made .* of {size * 3} elements"):
+            step(lucid.full((size, 4), 2.0).cumsum(0))
+    assert trainer.state() == before
+    assert seen == [0.0] * 3
+
+
+def test_a_step_that_is_interpreted_is_looked_at() -> None:
+    seen: list[float] = []
+
+    def body(x: lucid.Tensor) -> lucid.Tensor:
+        lucid.debug.callback(lambda h: seen.append(h.item()), x)
+        return x.sqrt()
+
+    step = lucid.compile(body, mode="interpret", nan="raise")
+    assert step(lucid.tensor(4.0)).item() == 2
+    with pytest.raises(lucid.NonFiniteError, match="sqrt: made 1 NaN of 1 elements"):
+        step(lucid.tensor(-1.0))
+    assert step(lucid.tensor(float("inf"))).item() == float("inf")
+    assert seen == [4.0, -1.0, float("inf")]
 
 
 def test_skip_leaves_the_state_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -46,7 +46,7 @@ from lucid.ir.clone import copy_graph, rewritten
 from lucid.ir.errors import LeavesPath, LucidError, NotFinite
 from lucid.ir.graph import Graph, Node
 from lucid.ir.non_finite import first_non_finite
-from lucid.ir.passes.finite import check_finite_exactly, drop_finite_check
+from lucid.ir.passes.finite import check_finite, check_finite_exactly, drop_finite_check
 from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
 from lucid.ir.stepping import step_through
@@ -246,8 +246,8 @@ class Program:
                 self._passed.append(passed)
             elif node.attributes.get("error") == "exit":
                 passed, followed = int(node.attributes["message"]) + 1, len(self.hosts)
-            elif node.attributes.get("error") == "finite":
-                followed = len(self.hosts)
+        if not {check_finite, check_finite_exactly}.isdisjoint(self.optimize.passes):
+            followed = len(self.hosts)
         for host in self.hosts[:followed]:
             host.is_followed = True
 
@@ -613,6 +613,9 @@ class Program:
         last = drop_finite_check, check_finite_exactly
         self.optimize = replace(self.optimize, passes=(*self.optimize.passes, *last))
         self._graph, self.executable = None, executable
+        optimized = partial(_text, cache(partial(texts_of, self.recorded, self.optimize)))
+        texts = Stages({"optimize": partial(optimized, "optimize")})
+        self.stages = self.stages.then(texts).then(executable.stages)
 
     def _refuse_non_finite(self, run: Run, made: Sequence[Made]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
