@@ -400,7 +400,7 @@ class Compiled:
         from lucid.compiler.recording.trace import trace
 
         program, _ = self._fitting(self._signature(args, kwargs), None)
-        if program is None or program.hosts:
+        if program is None or program.hosts or not program.foresees():
             return None
         known = Known(set(self._asked), set(self._ints), dict(program.places))
         failed: Exception | None = None
