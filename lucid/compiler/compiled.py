@@ -829,17 +829,21 @@ class Compiled:
         is_short = is_path and come_back and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:
-            place = None if self._latest is None else self._latest.guards.place_of_failure()
-            if place is None:
-                code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
-                place = None if code is None else Location(code.co_filename, code.co_firstlineno)
-            line = "" if place is None else f"\n  at {place}   {place.text}"
+            line = "" if _NotPaidForError.kind in self._said else self._line_of_failure()
             raise _NotPaidForError(
                 f"it was traced {traces} times in {calls} calls that ran natively, and would be "
                 f"traced again now: {reason}{line}\n"
                 "hint: let what differs from call to call be a tensor or a float, or one of a few "
                 "values, sizes or functions that come back"
             )
+
+    def _line_of_failure(self) -> str:
+        """The line that read what has changed, or that of the function, for a message."""
+        place = None if self._latest is None else self._latest.guards.place_of_failure()
+        if place is None:
+            code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
+            place = None if code is None else Location(code.co_filename, code.co_firstlineno)
+        return "" if place is None else f"\n  at {place}   {place.text}"
 
     def _record(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
