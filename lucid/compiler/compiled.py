@@ -414,7 +414,7 @@ class Compiled:
         from lucid.compiler.recording.trace import trace
 
         program, _ = self._fitting(self._signature(args, kwargs), None)
-        if program is None or program.hosts:
+        if program is None or program.hosts or not program.foresees():
             return None
         known = Known(set(self._asked), set(self._ints), dict(program.places))
         failed: Exception | None = None
@@ -843,16 +843,20 @@ class Compiled:
         is_short = is_path and come_back and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
         if not is_free and calls < CALLS_PER_TRACE * weight:
-            if place is None:
-                code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
-                place = None if code is None else Location(code.co_filename, code.co_firstlineno)
-            line = "" if place is None else f"\n  at {place}   {place.text}"
+            line = "" if _NotPaidForError.kind in self._said else self._line_of(place)
             raise _NotPaidForError(
                 f"it was traced {traces} times in {calls} calls that ran natively, and would be "
                 f"traced again now: {reason}{line}\n"
                 "hint: let what differs from call to call be a tensor or a float, or one of a few "
                 "values, sizes or functions that come back"
             )
+
+    def _line_of(self, place: Location | None) -> str:
+        """The line that read what has changed, or where the function begins, for a message."""
+        if place is None:
+            code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
+            place = None if code is None else Location(code.co_filename, code.co_firstlineno)
+        return "" if place is None else f"\n  at {place}   {place.text}"
 
     def _record(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known

@@ -298,6 +298,37 @@ def test_what_callers_call_a_module_and_its_result_is_no_difference():
     assert net.stats.audits == 1 and not net.stats.eager_reasons, hidden.shape
 
 
+def test_a_level_that_is_set_later_is_no_difference(caplog, monkeypatch):
+    monkeypatch.setattr("lucid.compiler.programs.audits.SHARE", 1e9)
+    monkeypatch.setattr("lucid.compiler.programs.audits.LOOK", 0.0)
+    log = logging.getLogger("another trainer")
+    step = lucid.compile(lambda x: log.info("sum %s", x.sum()) or x * 2)
+    for level in (logging.INFO, logging.WARNING):
+        log.setLevel(level)
+        for _ in range(CALLS):
+            step(X)
+    said = [r.name for r in caplog.records if r.name == log.name]
+    assert len(said) == CALLS and step.stats.audits >= 1 and not step.stats.eager_reasons
+
+
+def test_the_end_of_a_schedule_is_its_own_error_and_no_difference(monkeypatch):
+    monkeypatch.setattr("lucid.compiler.programs.audits.FIRST", 5)
+    opt = lucid.optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.1)
+    schedule = lucid.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=5)
+
+    @lucid.compile
+    def step():
+        opt.step()
+        schedule.step()
+        return schedule.get_last_lr()[0]
+
+    for _ in range(5):
+        step()
+    with pytest.raises(lucid.OptionError, match="Tried to step 6 times"):
+        step()
+    assert not step.stats.eager_reasons and schedule.last_epoch == 5
+
+
 def test_audits_are_no_traces_of_their_own():
     """`stats.traces` stays 1 in a healthy loop, however often it was audited."""
     net = nn.Linear(3, 3)

@@ -556,6 +556,13 @@ class Program:
             lap("effects")
         return result
 
+    def foresees(self) -> bool:
+        """Whether what is repeated after a call raises nothing; else the call is about to."""
+        try:
+            return not self._effects or bool(self._effects[-1].forecast.entries())
+        except Exception:
+            return False
+
     def _prepare(self, run: Run) -> None:
         """Take what the call finds. Raises what eager would before it has changed anything."""
         call = run.call

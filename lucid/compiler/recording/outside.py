@@ -148,10 +148,11 @@ class Outside:
         if name == "exception" or kwargs.get("exc_info"):
             self._exits.op_by_op("it logs an exception that it handles")
         level = _LEVELS.get(name, 0)
-        if name != "log" and not logger.isEnabledFor(level):
+        if name != "log":
             path = self._collector.path_of(logger)
             self._collector.answer(f"{path}.isEnabledFor({level})", logger.isEnabledFor, level)
-            return _say_nothing
+            if not logger.isEnabledFor(level):
+                return _say_nothing
         frame = self._frame()
         code, line = frame.f_code, frame.f_lineno
 

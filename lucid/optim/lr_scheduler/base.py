@@ -127,6 +127,8 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Go to the next epoch; inside a compiled step, after each call of it.
 
+        What it sets may be read later in the step, where the class is one of the library's.
+
         epoch: deprecated; the epoch to go to.
         """
         if epoch is not None:

@@ -78,7 +78,7 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take note of an epoch's metric. In a compiled step that is done after each call.
 
-        Raises: `TraceError` where such a step reads the learning rate after this.
+        A step that reads the learning rate, or what this has noted, later on runs op by op.
         """
         if hooks.is_tracing():
             value = metrics.item() if isinstance(metrics, Tensor) else metrics
