@@ -410,6 +410,20 @@ def test_an_index_outside_is_no_error_where_no_round_uses_it():
         body = lambda n, x: (n + 1, x + world.w[places].sum(0))  # noqa: E731
         return lucid.while_loop(lambda n, x: (n < 3) & (x[0] > 0), body, (0, x))
 
+    @lucid.compile
+    def in_a_branch(x, places, p):
+        def body(n, x):
+            return n + 1, x + lucid.cond(p, lambda: world.w[places].sum(0), lambda: world.w[0])
+
+        return lucid.while_loop(lambda n, x: (n < 3) & (x[0] > 0), body, (0, x))
+
+    wrong = lucid.tensor([1, 10**9])
+    p = lucid.tensor(True)
+    with lucid.no_grad():
+        assert in_a_branch(tensor(-1.0, 0, 0), wrong, p)[0].item() == 0
+        with pytest.raises(IndexError, match="index 1000000000 is out of"):
+            in_a_branch(tensor(1.0, 0, 0), wrong, p)
+        assert in_a_branch(tensor(1.0, 0, 0), wrong, ~p)[0].item() == 3
     wrong = lucid.tensor([1, 7])
     assert run(tensor(-1.0, 0, 0, grad=False), wrong)[0].item() == 0
     with pytest.raises(IndexError, match="index 7 is out of range"):
