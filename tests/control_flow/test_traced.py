@@ -243,6 +243,30 @@ def index_from_outside(world):
     return step
 
 
+def found_place(world):
+    def step(h, x):
+        i = (h[0, 0] > 0).long()
+        return h * world.v[i] + x, world.w[i]
+
+    return step
+
+
+def carried_places(world):
+    """Indices that follow from the carry: several, some from the end, and in an inner loop."""
+
+    def step(h, x):
+        places = (h * 2).long().clamp(-9, 9).remainder(5) - 2
+
+        def inner(g, row):
+            i = (g[0] * 3).long().remainder(3)
+            return g * 0.5 + row + world.w[i], world.v[i - 3]
+
+        g, ys = lucid.scan(inner, h[0], x)
+        return (h + world.w[places[:, 0]]).tanh() + x, (world.v[places].sum() * h, g, ys)
+
+    return step
+
+
 def table(world):
     def step(h, x):
         def body(i, v):
@@ -257,7 +281,7 @@ RECORDED = [
     plain, with_inner_computation, noise, custom, statistics, in_place, detached, passing_on,
     replacing, nested, looping, inner_gradient, local_list, module, reading_outwards, indexing,
     with_a_loop_in_its_backward,
-    tokens, table, index_from_outside,
+    tokens, table, index_from_outside, found_place, carried_places,
 ]  # fmt: skip
 
 
@@ -357,14 +381,6 @@ def sometimes_wrong(world):
     return caught
 
 
-def found_place(world):
-    def step(h, x):
-        i = (h[0, 0] > 0).long()
-        return h * world.v[i] + x, world.w[i]
-
-    return step
-
-
 def writes_the_carry(world):
     def step(h, x):
         h = h * 1.0
@@ -411,7 +427,7 @@ def iterating(world):
     return step
 
 
-UNROLLED = [counting, keeping, looking, number, numpy, leaking, iterating, found_place,
+UNROLLED = [counting, keeping, looking, number, numpy, leaking, iterating,
     binds_a_name_around, python_numbers, state_of_a_module, kept_by_a_module, sometimes_wrong,
 ]  # fmt: skip
 
@@ -626,6 +642,39 @@ def test_an_index_is_checked_before_the_loop():
         with pytest.raises(IndexError, match="index 7 is out of range for 3 rows") as caught:
             call(lucid.tensor([[0, 1], [7, 0]]))
         assert "nn.functional.embedding(row, world.w)" in str(caught.value)
+
+
+def test_an_index_that_follows_from_the_carry_is_checked_behind_the_loop():
+    world = World()
+
+    def run(n, count):
+        def step(state, row):
+            n, h = state
+            with lucid.no_grad():
+                world.buffer.add_(1)
+            return (n + 1, h + world.w[n]), h
+
+        (_, h), _ = lucid.scan(step, (n, world.v * 1.0), length=2)
+        return lucid.autograd.grad((h * h).sum(), world.w)
+
+    step = lucid.compile(run)
+    first = lucid.tensor(1)
+    np.testing.assert_allclose(step(first, 2)[0].numpy(), run(first, 2)[0].numpy())
+    assert " = scan " in step.dump_ir() and not step.stats.restarts
+    before = world.buffer.tolist()
+    texts = []
+    for wrong in (2, -5):
+        for call in (step, run):
+            with pytest.raises(
+                IndexError, match=f"index {max(wrong, -5) + (wrong > 0)} is out"
+            ) as e:
+                call(lucid.tensor(wrong), 2)
+            texts.append(str(e.value))
+            assert "world.w[n]" in texts[-1]
+            if call is step:
+                assert world.buffer.tolist() == before
+            before = world.buffer.tolist()
+    assert texts[::2] == texts[1::2]
 
 
 def test_checkpoints_take_the_memory_of_a_block_and_of_the_carries():

@@ -112,6 +112,30 @@ def indexed(world, x, limit):
     return lucid.while_loop(lambda n, x: (n < 5) & ((x * x).sum() < limit), body, (0, x))
 
 
+def counted_index(world, x, limit):
+    """Rows one after the other, and from the end."""
+
+    def body(n, x):
+        return n + 1, x * 1.3 + world.w[n] * 0.01 + world.w[:, -n - 1]
+
+    return lucid.while_loop(lambda n, x: (n < 3) & ((x * x).sum() < limit), body, (0, x))
+
+
+def chasing(world, x, limit):
+    """Each round says which rows the next one reads."""
+
+    def body(n, places, x):
+        rows = world.w[places]
+        following = (rows.argmax(1) + places + n).remainder(3)
+        return n + 1, following, x * 1.2 + (rows.sum(0) * x).sin()
+
+    def goes_on(n, places, x):
+        return ((x * x).sum() < limit) & (n < 25)
+
+    n, places, x = lucid.while_loop(goes_on, body, (0, world.places, x))
+    return n + places.sum(), x
+
+
 def in_place(world, x, limit):
     def body(n, x):
         with lucid.no_grad():
@@ -141,7 +165,7 @@ def detached(world, x, limit):
 
 RECORDED = [
     growing, with_a_tree, custom, condition_of_several, converted, in_a_scan, with_a_scan,
-    in_a_while, counted, indexed, in_place, noise, detached,
+    in_a_while, counted, indexed, in_place, noise, detached, counted_index, chasing,
 ]  # fmt: skip
 LIMITS = (1.0, 10.0, 1e-3, 1e6, 1.0)  # the third makes no round, the fourth very many
 
@@ -386,10 +410,48 @@ def test_an_index_outside_is_no_error_where_no_round_uses_it():
         body = lambda n, x: (n + 1, x + world.w[places].sum(0))  # noqa: E731
         return lucid.while_loop(lambda n, x: (n < 3) & (x[0] > 0), body, (0, x))
 
+    @lucid.compile
+    def in_a_branch(x, places, p):
+        def body(n, x):
+            return n + 1, x + lucid.cond(p, lambda: world.w[places].sum(0), lambda: world.w[0])
+
+        return lucid.while_loop(lambda n, x: (n < 3) & (x[0] > 0), body, (0, x))
+
+    wrong = lucid.tensor([1, 10**9])
+    p = lucid.tensor(True)
+    with lucid.no_grad():
+        assert in_a_branch(tensor(-1.0, 0, 0), wrong, p)[0].item() == 0
+        with pytest.raises(IndexError, match="index 1000000000 is out of"):
+            in_a_branch(tensor(1.0, 0, 0), wrong, p)
+        assert in_a_branch(tensor(1.0, 0, 0), wrong, ~p)[0].item() == 3
     wrong = lucid.tensor([1, 7])
     assert run(tensor(-1.0, 0, 0, grad=False), wrong)[0].item() == 0
     with pytest.raises(IndexError, match="index 7 is out of range"):
         run(tensor(1.0, 0, 0, grad=False), wrong)
+
+
+def test_a_loop_ends_at_an_index_that_is_wrong():
+    world = World()
+
+    def run(x, stop):
+        with lucid.no_grad():
+            world.buffer.add_(1)
+        n, y = lucid.while_loop(
+            lambda n, y: n < stop, lambda n, y: (n + 1, y + world.w[n]), (lucid.tensor(0), x)
+        )
+        return n, *lucid.autograd.grad((y * y).sum(), world.w)
+
+    step = lucid.compile(run)
+    x = tensor(0.1, 0.2, 0.3)
+    agree(run(x, lucid.tensor(3)), step(x, lucid.tensor(3)))
+    assert " = while_loop " in step.dump_ir() and not step.stats.restarts
+    before, texts = world.buffer.tolist(), []
+    for call in (step, run):  # it would go on for years
+        with pytest.raises(IndexError, match="index 3 is out of bounds for dimension 0") as caught:
+            call(x, lucid.tensor(2**62))
+        texts.append(str(caught.value))
+        assert call is run or world.buffer.tolist() == before
+    assert texts[0] == texts[1]
 
 
 def test_a_step_of_a_loop_is_checked_stage_by_stage():

@@ -159,7 +159,9 @@ class ItemList:
         elif node.op.kind == "host":
             self._in_turn(self._add_results(node))
         elif node.op.kind == "region":
-            self.append(self._add_results(node))
+            item = self._add_results(node)
+            item.after = self._effects[-1:]  # what its bodies read at indices is checked before
+            self.append(item)
         elif node.op.kind == "check":
             self._add_range(node)
         elif name in ASSEMBLED:

@@ -37,6 +37,7 @@ from lucid.autograd.node import Edge, Gradients, Node, edge_of, origin_line, seq
 from lucid.autograd.saved import FREED
 from lucid.compiler.guards.age import Age
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.recording.carried_checks import CarriedCheck, carry_checks
 from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
@@ -251,6 +252,7 @@ class Loops:
         self.frames: list[Frame] = []
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
+        self._derived: set[GraphNode] = set()  # checks before loops of what these check
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""
@@ -370,6 +372,7 @@ class Loops:
             body.results = [*new, *ys]
             values = [recorder.value_of(x) for x in body.results]
             body.sequence = range(first, next(sequence_numbers))
+            checks = self._carry_checks(frame, values, is_while=op is ops.while_loop)
             if problem := frame.problem(values):
                 self.unroll(problem)
         except TraceError:
@@ -383,16 +386,19 @@ class Loops:
         states, kept = self.written(frame, writes), [*frame.kept]
         before = [value for _, value, _ in states]
         inner = [Value(value.type, recorder.graph, None) for value in before]
+        known = dict(zip(before, inner, strict=True))
+        inner += [check.before for check in checks]
         inputs, outputs = [*frame.stand_ins, *frame.kept.values()], values
         for values, new in (
             (operands, before),
             (inputs, inner),
-            (outputs, [x for *_, x in states]),
+            (outputs, [*(x for *_, x in states), *(check.after for check in checks)]),
         ):
             values[len(carry) : len(carry)] = new
-        body.carries, body.rows = len(carry) + len(states), len(xs) + len(kept)
-        known = dict(zip(before, inner, strict=True))
+        body.carries, body.rows = len(carry) + len(inner), len(xs) + len(kept)
         body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
+        neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
+        operands[len(carry) + len(states) : len(carry) + len(states)] = neutral
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
         node = self._append(op, body, [*operands, *captures])
         loop = Loop(recorder.graph, node, body.graph)
@@ -406,6 +412,7 @@ class Loops:
         for (storage, *_), value in zip(states, node.results[len(carry) :], strict=False):
             storage.value = value
             storage.generation += 1
+        self._check_behind(checks, node.results[len(carry) + len(states) :])
         found = [*results[: len(carry)], *results[body.carries :]]
         if body.is_while:
             body.count = found[1] if of is None else of.count
@@ -484,6 +491,27 @@ class Loops:
             )
             if made.producer is not None:
                 made.producer.location = node.location
+                self._derived.add(made.producer)
+
+    def _carry_checks(
+        self, frame: Frame, values: list[Value], *, is_while: bool
+    ) -> list[CarriedCheck]:
+        """Let a body carry what it checks of its carry; a `while_loop` ends at what is wrong."""
+        inputs = frame.stand_ins
+        own = [*inputs, *frame.kept.values()] if is_while else inputs[: frame.body.carries]
+        carried = [*own, *(value for value, *_ in frame.written.values())]
+        known = self._derived | frame.checked
+        found = carry_checks(self.recorder.graph, frame.start, inputs, carried, known)
+        frame.checked.update(check.node for check in found)
+        for check in found if is_while else ():
+            values[0] = ops.logical_and(values[0], check.holds(check.after))
+        return found
+
+    def _check_behind(self, checks: Sequence[CarriedCheck], results: Sequence[Value]) -> None:
+        """Check behind a loop what its rounds have carried of their checks."""
+        for check, result in zip(checks, results, strict=False):
+            found = self.recorder.graph.append(ops.check, (result,), check.node.attributes)
+            found.location, found.scope = check.node.location, check.node.scope
 
     def enter(self, body: Graph) -> None:
         """File the function of a body, under a name of its own."""

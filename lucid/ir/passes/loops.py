@@ -311,8 +311,8 @@ class Hoisting:
             is_pure = not (node.op.has_effect or Trait.INDEXED in node.op.traits)
             is_pure = is_pure and len(node.results) == 1
             if is_pure and None not in flags and (node.op.batch is not None or not any(flags)):
-                if node.op.kind == "region" and any(flags):
-                    continue
+                if node.op.kind == "region" and (any(flags) or self.loop.is_while):
+                    continue  # without a round nobody has checked what its bodies read
                 found[node] = any(flags)
                 known |= dict.fromkeys(node.results, any(flags))
         return found

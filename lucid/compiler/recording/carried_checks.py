@@ -1,0 +1,122 @@
+"""Checks of what a loop carries: a round notes what is wrong, and it is checked behind the loop.
+
+An index that follows from the carry is known round by round. So the body goes on with one that is
+right where it isn't, and carries the first wrong number that it has met; the check looks at that.
+A step stores nothing before its last check, so what later rounds made of it is never seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from lucid.ir import ops
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.types import TensorType, i64
+
+
+@dataclass(slots=True, eq=False)
+class CarriedCheck:
+    """A check of each round, as a carry.
+
+    Attributes:
+        node: the check; neutral: a number that it accepts.
+        before: what the carry is in a round; after: what it is in the next one.
+    """
+
+    node: Node
+    neutral: int
+    before: Value
+    after: Value
+
+    def holds(self, value: Value) -> Value:
+        """Whether a number is accepted, as a value."""
+        return _is_within(value, self.node)
+
+
+def carry_checks(
+    graph: Graph, start: int, inputs: list[Value], carried: Collection[Value], known: set[Node]
+) -> list[CarriedCheck]:
+    """Make the checks of what is carried, among the nodes from `start` on, carries.
+
+    The value that is checked becomes one that is right: what computed it computes another one.
+
+    Args:
+        graph: what is recorded.
+        start: where the body begins.
+        inputs: what stands for carry and rows, in which a value that is checked is replaced.
+        carried: values that differ from round to round.
+        known: checks that need no other.
+    """
+    found = []
+    depends = set(carried)
+    for node in graph.nodes[start:]:
+        if node.op.kind == "region" or not depends.isdisjoint(node.operands):
+            depends.update(node.results)
+        is_exit = node.op is ops.check and node.attributes["error"] == "exit"
+        if node.op is not ops.check or is_exit or node in known:
+            continue
+        low, high = node.attributes["low"], node.attributes["high"]
+        if low < high and node.operands[0] in depends and node.operands[0].type.size:
+            neutral = 0 if low <= 0 < high else low
+            found.append(_carried(graph, start, inputs, node, neutral))
+    return found
+
+
+def _carried(
+    graph: Graph, start: int, inputs: list[Value], node: Node, neutral: int
+) -> CarriedCheck:
+    (value,) = node.operands
+    maker = value.producer
+    raw = Value(value.type, graph, maker, value.index, value.name)
+    place = start
+    if maker is None:
+        inputs[inputs.index(value)] = raw
+    else:
+        maker.results = tuple(raw if x is value else x for x in maker.results)
+        place = graph.nodes.index(maker) + 1
+
+    def chosen() -> Value:
+        wrong = graph.constant(neutral, value.dtype)
+        found: Value = ops.where(_is_within(raw, node), raw, wrong)
+        return found
+
+    made, nodes = _apart(graph, node, chosen)
+    graph.nodes[place:place] = nodes
+    last = made.producer
+    assert last is not None
+    last.results, value.producer, value.index = (value,), last, 0
+    before = Value(TensorType(i64, ()), graph, None)
+
+    def next_one() -> Value:
+        axes = tuple(range(len(raw.shape)))
+        most, least = (f(raw, axes=axes) if axes else raw for f in (ops.amax, ops.amin))
+        high = graph.constant(node.attributes["high"], raw.dtype)
+        worst = ops.where(ops.ge(most, high), most, least)
+        worst = worst if raw.dtype is i64 else ops.cast(worst, dtype=i64)
+        found: Value = ops.where(_is_within(before, node), worst, before)
+        return found
+
+    after, nodes = _apart(graph, node, next_one)
+    graph.nodes += nodes
+    return CarriedCheck(node, neutral, before, after)
+
+
+def _is_within(value: Value, check: Node) -> Value:
+    low, high = (
+        value.graph.constant(check.attributes[key], value.dtype) for key in ("low", "high")
+    )
+    found: Value = ops.logical_and(ops.ge(value, low), ops.lt(value, high))
+    return found
+
+
+def _apart(graph: Graph, at: Node, build: Callable[[], Value]) -> tuple[Value, Sequence[Node]]:
+    """What `build` makes of values of the graph, and the nodes that it takes, of another's line."""
+    before, graph.nodes = graph.nodes, []
+    try:
+        value = build()
+    finally:
+        made, graph.nodes = graph.nodes, before
+    for node in made:
+        node.location, node.scope = at.location, at.scope
+    return value, made
