@@ -1,79 +1,95 @@
-"""Attention and its gradient over the length of a sequence: time and peak memory of one framework.
+"""Attention and its gradient over the length of a sequence: time and peak memory.
 
-python benchmarks/attention.py [--framework lucid|torch] [--lengths 128 512 1024 8192] [--causal]
+    python benchmarks/attention.py --peers-python PATH [--lengths 128 512 1024 8192] [--causal]
+
+8 heads of width 64, one sequence, on one thread; memory is what comes on top of what was there
+before the arrays were made. jax's is written out, and compiled.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
-import subprocess
+import json
 import sys
-import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from turns import JAX, LUCID, compare, measured, pythons
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 HEADS, WIDTH = 8, 64
+Step = Callable[[], Any]
 
 
-def peak() -> float:
-    """The most memory that this process has had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def arrays_of(length: int) -> list[np.ndarray]:
+    """Queries, keys, values and the cotangent."""
+    rng, shape = np.random.default_rng(0), (1, HEADS, length, WIDTH)
+    return [rng.normal(size=shape).astype(np.float32) for _ in range(4)]
 
 
-def step_of(framework: str, length: int, causal: bool) -> tuple[Callable[[], Any], float]:
-    """One step, of a sequence in heads, and the memory before its arrays were made."""
-    rng = np.random.default_rng(0)
-    shape = 1, HEADS, length, WIDTH
-    if framework == "lucid":
-        import lucid as library
-
-        attend: Any = library.nn.functional.scaled_dot_product_attention
-    else:
-        import torch as library  # type: ignore[import-not-found, no-redef]
-
-        library.set_num_threads(1)
-        attend = library.nn.functional.scaled_dot_product_attention
-    before = peak()
-    arrays = [rng.normal(size=shape).astype(np.float32) for _ in range(4)]
-    q, k, v = (library.tensor(array, requires_grad=True) for array in arrays[:3])
-    w = library.tensor(arrays[3])
+def torch_step(L: Any, compiled: Callable[[Any], Any], length: int, causal: bool) -> Step:
+    """The step with PyTorch's API on `L`."""
+    attend = L.nn.functional.scaled_dot_product_attention
+    *given, cotangent = arrays_of(length)
+    q, k, v = (L.tensor(array, requires_grad=True) for array in given)
+    w = L.tensor(cotangent)
 
     def step(q: Any, k: Any, v: Any, w: Any) -> Any:
-        return library.autograd.grad((attend(q, k, v, is_causal=causal) * w).sum(), (q, k, v))
+        return L.autograd.grad((attend(q, k, v, is_causal=causal) * w).sum(), (q, k, v))
 
-    run: Any = library.compile(step) if framework == "lucid" else step
-    return lambda: run(q, k, v, w), before
-
-
-def measure(framework: str, length: int, causal: bool) -> None:
-    """Print the best time of some steps, and what they have taken of memory."""
-    run, before = step_of(framework, length, causal)
-    times = []
-    for _ in range(3 if length > 2048 else 10):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    print(f"{framework} {length}: {min(times) * 1e3:.2f} ms, {peak() - before:.0f} MB", flush=True)
+    run = compiled(step)
+    return lambda: [g.numpy() for g in run(q, k, v, w)]
 
 
-def main() -> None:
-    """Measure each length in a process of its own: a peak never falls."""
+def jax_step(length: int, causal: bool) -> Step:
+    """The same with jax."""
+    import jax
+    import jax.numpy as jnp
+
+    *given, w = map(jnp.asarray, arrays_of(length))
+
+    def total(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.swapaxes(2, 3) * WIDTH**-0.5
+        if causal:
+            scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -jnp.inf)
+        return (jax.nn.softmax(scores) @ v * w).sum()
+
+    gradient = jax.jit(jax.grad(total, (0, 1, 2)))
+    return lambda: [*map(np.asarray, gradient(*given))]
+
+
+def step_of(length: int, causal: bool, framework: str) -> Step:
+    """One step, of a sequence in heads."""
+    if framework == JAX:
+        return jax_step(length, causal)
+    L = __import__(framework)
+    L.set_num_threads(1)
+    compiled = L.compile if framework == LUCID else (lambda step: step)
+    return torch_step(L, compiled, length, causal)
+
+
+def main() -> int:
+    """Measure each length; 1 if results disagree."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--framework", default="lucid", choices=("lucid", "torch"))
-    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512, 1024, 8192])
+    parser.add_argument("--peers-python", default=sys.executable, help="that has torch and jax")
+    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512, 1024])
     parser.add_argument("--causal", action="store_true")
-    given = parser.parse_args()
-    if len(given.lengths) == 1:
-        measure(given.framework, given.lengths[0], given.causal)
-        return
-    for length in given.lengths:
-        more = ["--causal"] if given.causal else []
-        words = ["--framework", given.framework, "--lengths", str(length), *more]
-        subprocess.run([sys.executable, __file__, *words], check=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        length, causal, framework = json.loads(args.worker)
+        measured(framework, lambda: step_of(length, causal, framework), 3 if length > 2048 else 10)
+        return 0
+    frameworks, agree = pythons(args.peers_python), []
+    for length in args.lengths:
+        given = [length, args.causal]
+        agree.append(compare(__file__, f"attention {length}", given, frameworks, args.rounds))
+    return int(not all(agree))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,43 +1,46 @@
 """Loops: the first call and the step of an LSTM over its length, and of an integrated ODE.
 
-    python benchmarks/loops.py                     # lstm_lengths and ode_loop with lucid
-    python benchmarks/loops.py --framework torch   # or jax, in an interpreter that has it
-    python benchmarks/loops.py --lengths 64,256 --steps 200
+    python benchmarks/loops.py --peers-python PATH   # a Python that has torch and jax
+    python benchmarks/loops.py --workloads ode_loop --steps 200
 
 `lstm_lengths` is a training step (mean square of the outputs, SGD) of nn.LSTM(64, 128) on batches
 of 32, for each length; jax's is a `lax.scan` of the same cell. `ode_loop` is the gradient, with
 respect to the parameters, of the end of 100 steps of Runge and Kutta's method for 64 Lorenz
-systems: a `scan`, and with torch a Python loop. Times are of one thread: the first call, what of
-it is compilation (lucid alone says), and the least and the median time of a later one.
+systems: a Python loop in lucid and torch, and `lax.scan` in jax; `ode_scan` is `lucid.scan` in
+lucid. Times are of one thread: the first call, with no cache on disk, and a later one.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
+import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from turns import JAX, LUCID, compare, measured, pythons
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 BATCH, INPUTS, HIDDEN = 32, 64, 128
+LSTM, ODE, SCAN = "lstm_lengths", "ode_loop", "ode_scan"
 Step = Callable[[], Any]
 
 
-def report(name: str, step: Step, wait: Callable[[Any], Any], rounds: int, compiled: Any) -> None:
-    """Time a step and print a line."""
-    begin = time.perf_counter()
-    wait(step())
-    first = time.perf_counter() - begin
-    times = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        wait(step())
-        times.append(time.perf_counter() - begin)
-    seconds = "" if compiled is None else f", {compiled.stats.compile_seconds:.3f} s of it compiled"
-    least, median = 1e3 * min(times), 1e3 * statistics.median(times)
-    print(f"{name:24} first {first:.3f} s{seconds}; step {least:.2f} ms, median {median:.2f}")
+def lstm_arrays(length: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Weights and biases in PyTorch's order, and the batch."""
+    rng, bound = np.random.default_rng(0), HIDDEN**-0.5
+    shapes = [(4 * HIDDEN, INPUTS), (4 * HIDDEN, HIDDEN), (4 * HIDDEN,), (4 * HIDDEN,)]
+    parameters = [rng.uniform(-bound, bound, shape).astype(np.float32) for shape in shapes]
+    return parameters, rng.normal(size=(length, BATCH, INPUTS)).astype(np.float32)
+
+
+def ode_arrays() -> tuple[np.ndarray, np.ndarray]:
+    """The systems at the beginning, and their parameters."""
+    start = np.random.default_rng(0).normal(size=(3, 64)).astype(np.float32)
+    return start, np.array([10.0, 28.0, 8 / 3], np.float32)
 
 
 # ---------------------------------------------------------------------- lucid and torch
@@ -45,10 +48,12 @@ def report(name: str, step: Step, wait: Callable[[Any], Any], rounds: int, compi
 
 def torch_lstm(L: Any, length: int, whole: Callable[[Any], Any]) -> Step:
     """A training step with PyTorch's API on `L`."""
-    L.manual_seed(0)
-    model = L.nn.LSTM(INPUTS, HIDDEN)
+    model, (arrays, batch) = L.nn.LSTM(INPUTS, HIDDEN), lstm_arrays(length)
+    with L.no_grad():
+        for parameter, array in zip(model.parameters(), arrays, strict=True):
+            parameter.copy_(L.tensor(array))
     optimizer = L.optim.SGD(model.parameters(), lr=0.01)
-    x = L.randn(length, BATCH, INPUTS)
+    x = L.tensor(batch)
 
     def step(x: Any) -> Any:
         optimizer.zero_grad()
@@ -59,7 +64,7 @@ def torch_lstm(L: Any, length: int, whole: Callable[[Any], Any]) -> Step:
         return loss.detach()
 
     run = whole(step)
-    return lambda: run(x)
+    return lambda: [run(x).numpy()]
 
 
 def slope(stack: Callable[[list[Any]], Any], y: Any, p: Any) -> Any:
@@ -77,13 +82,13 @@ def runge_kutta(stack: Callable[[list[Any]], Any], y: Any, p: Any, h: float = 0.
     return y + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
 
 
-def torch_ode(L: Any, steps: int, whole: Callable[[Any], Any]) -> Step:
+def torch_ode(L: Any, steps: int, whole: Callable[[Any], Any], *, by_scan: bool) -> Step:
     """The gradient of the end with respect to the parameters."""
-    start = L.tensor(np.random.default_rng(0).normal(size=(3, 64)).astype(np.float32))
-    p = L.tensor(np.array([10.0, 28.0, 8 / 3], np.float32), requires_grad=True)
+    begin, parameters = ode_arrays()
+    start, p = L.tensor(begin), L.tensor(parameters, requires_grad=True)
 
     def run(y: Any) -> Any:
-        if hasattr(L, "scan"):
+        if by_scan:
             y, _ = L.scan(lambda y, _: (runge_kutta(L.stack, y, p), None), y, length=steps)
         else:
             for _ in range(steps):
@@ -91,7 +96,7 @@ def torch_ode(L: Any, steps: int, whole: Callable[[Any], Any]) -> Step:
         return L.autograd.grad((y * y).mean(), p)[0]
 
     compiled = whole(run)
-    return lambda: compiled(start)
+    return lambda: [compiled(start).numpy()]
 
 
 # ---------------------------------------------------------------------- jax
@@ -102,10 +107,8 @@ def jax_lstm(length: int) -> Step:
     import jax
     import jax.numpy as jnp
 
-    rng, bound = np.random.default_rng(0), HIDDEN**-0.5
-    shapes = [(4 * HIDDEN, INPUTS), (4 * HIDDEN, HIDDEN), (4 * HIDDEN,), (4 * HIDDEN,)]
-    P = [jnp.asarray(rng.uniform(-bound, bound, s).astype(np.float32)) for s in shapes]
-    x = jnp.asarray(rng.normal(size=(length, BATCH, INPUTS)).astype(np.float32))
+    arrays, batch = lstm_arrays(length)
+    P, x = [*map(jnp.asarray, arrays)], jnp.asarray(batch)
 
     def loss(P: Any) -> Any:
         def cell(state: Any, row: Any) -> Any:
@@ -127,7 +130,7 @@ def jax_lstm(length: int) -> Step:
 
     def run() -> Any:
         value, held[0] = step(held[0])
-        return value
+        return [np.asarray(value)]
 
     return run
 
@@ -137,7 +140,7 @@ def jax_ode(steps: int) -> Step:
     import jax
     import jax.numpy as jnp
 
-    start = jnp.asarray(np.random.default_rng(0).normal(size=(3, 64)).astype(np.float32))
+    start, parameters = map(jnp.asarray, ode_arrays())
 
     def end(p: Any) -> Any:
         def step(y: Any, _: Any) -> Any:
@@ -146,52 +149,44 @@ def jax_ode(steps: int) -> Step:
         return (jax.lax.scan(step, start, None, length=steps)[0] ** 2).mean()
 
     gradient = jax.jit(jax.grad(end))
-    p = jnp.asarray(np.array([10.0, 28.0, 8 / 3], np.float32))
-    return lambda: gradient(p)
+    return lambda: [np.asarray(gradient(parameters))]
 
 
 # ---------------------------------------------------------------------- all
 
 
-def main() -> None:
-    """Measure what the arguments ask for."""
+def step_of(name: str, size: int, framework: str) -> Step:
+    """The step of a workload: of a length, or so many rounds."""
+    if framework == JAX:
+        return jax_lstm(size) if name == LSTM else jax_ode(size)
+    L = __import__(framework)
+    L.set_num_threads(1)
+    whole = L.compile if framework == LUCID else (lambda step: step)
+    if name == LSTM:
+        return torch_lstm(L, size, whole)
+    return torch_ode(L, size, whole, by_scan=name == SCAN and framework == LUCID)
+
+
+def main() -> int:
+    """Measure what the arguments ask for; 1 if results disagree."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--framework", default="lucid", choices=("lucid", "torch", "jax"))
-    parser.add_argument("--lengths", default="64,256,1024,4096")
+    parser.add_argument("--peers-python", default=sys.executable, help="that has torch and jax")
+    parser.add_argument("--workloads", nargs="+", default=[LSTM, ODE, SCAN])
+    parser.add_argument("--lengths", nargs="+", type=int, default=[64, 256, 1024])
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=20)
-    arguments = parser.parse_args()
-    lengths = [int(length) for length in arguments.lengths.split(",")]
-    found: list[Any] = [None]
-
-    def kept(step: Any) -> Any:
-        import lucid
-
-        found[0] = lucid.compile(step)
-        return found[0]
-
-    def wait(value: Any) -> None:
-        if arguments.framework == "jax":
-            value.block_until_ready()
-
-    if arguments.framework == "jax":
-        lstm, ode = jax_lstm, jax_ode
-    else:
-        L = __import__(arguments.framework)
-        L.set_num_threads(1)
-        whole = kept if arguments.framework == "lucid" else (lambda step: step)
-
-        def lstm(length: int) -> Step:
-            return torch_lstm(L, length, whole)
-
-        def ode(steps: int) -> Step:
-            return torch_ode(L, steps, whole)
-
-    for length in lengths:
-        step = lstm(length)
-        report(f"lstm_lengths {length}", step, wait, arguments.rounds, found[0])
-    report(f"ode_loop {arguments.steps}", ode(arguments.steps), wait, arguments.rounds, found[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        name, size, framework = json.loads(args.worker)
+        measured(framework, lambda: step_of(name, size, framework), 10 if name == LSTM else 100)
+        return 0
+    frameworks, agree = pythons(args.peers_python), []
+    for name in args.workloads:
+        for size in args.lengths if name == LSTM else [args.steps]:
+            agree.append(compare(__file__, f"{name} {size}", [name, size], frameworks, args.rounds))
+    return int(not all(agree))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,8 +5,9 @@ that a drift of the machine hits all of them alike; the table has the median of 
 first losses and what the steps did to the parameters must agree before a time counts. A peer
 that isn't installed is left out, with a note. `outside_backward` times the parts of steps whose
 model alone is compiled, `looking` what it costs that a step looks at values, `conv_layers` the
-convolutions of known networks layer by layer, `eager_calls` calls outside of any step, and
-`varying_batch` the first calls with new sizes.
+convolutions of known networks layer by layer, `eager_calls` calls outside of any step,
+`varying_batch` the first calls with new sizes, `lstm_lengths` and `ode_loop` the first call and the
+step of loops, and `attention` its memory too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ from workloads import WORKLOADS
 
 LOOKING, VARYING_BATCH = "looking", "varying_batch"
 CONV_LAYERS, RESNET, EAGER_CALLS = "conv_layers", "resnet18", "eager_calls"
-PROGRAMS_OF_THEIR_OWN = (LOOKING, CONV_LAYERS, RESNET, EAGER_CALLS, VARYING_BATCH)
+LSTM, ODE, ATTENTION = "lstm_lengths", "ode_loop", "attention"
+APART = {  # programs of their own, and what they are told
+    LOOKING: ("looking", []),
+    CONV_LAYERS: ("conv_layers", []),
+    RESNET: ("resnet18", []),
+    EAGER_CALLS: ("eager_calls", []),
+    VARYING_BATCH: ("varying_batch", []),
+    LSTM: ("loops", ["--workloads", "lstm_lengths"]),
+    ODE: ("loops", ["--workloads", "ode_loop", "ode_scan"]),
+    ATTENTION: ("attention", []),
+}
 SLOW = ("torch.compile", "lucid eager")  # measured when asked for
 PROGRAMS = {
     "steps": (WORKLOADS, FRAMEWORKS),
@@ -55,7 +66,7 @@ def measure(name: str, args: argparse.Namespace) -> list[Worker]:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    steps = [*WORKLOADS, outside_backward.NAME, *PROGRAMS_OF_THEIR_OWN]
+    steps = [*WORKLOADS, outside_backward.NAME, *APART]
     parser.add_argument("--steps", nargs="+", choices=steps, default=steps)
     parser.add_argument(
         "--frameworks",
@@ -93,12 +104,14 @@ def main() -> int:
         print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
     if outside_backward.NAME in args.steps:
         wrong += outside_backward.compare(args)
-    for name in PROGRAMS_OF_THEIR_OWN:
+    for name, (program, told) in APART.items():
         if name in args.steps:
             options = [] if name == LOOKING else ["--peers-python", args.peers_python]
             print(flush=True)
-            program = Path(__file__).with_name(f"{name}.py")
-            subprocess.run([sys.executable, program, *options], check=False)
+            path = Path(__file__).with_name(f"{program}.py")
+            done = subprocess.run([sys.executable, path, *told, *options], check=False)
+            if name in (LSTM, ODE, ATTENTION) and done.returncode:
+                wrong.append(name)
     for line in wrong:
         print(f"these results disagree, so the times mean nothing: {line}")
     return int(bool(wrong))

@@ -34,6 +34,8 @@ COLUMNS = 1 << 13
 # Size of one loop body; beyond it registers spill and code generation gets slow.
 LOOP = 400
 EPILOGUE = 200
+# Single numbers that one kernel stores.
+NUMBERS = 64
 # An op that takes more doesn't follow dot products, one by one: exp of 12,695, 140 -> 40 us.
 ONE_BY_ONE = 6
 # The elements of so short a last axis may become values apart.

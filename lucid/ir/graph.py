@@ -380,9 +380,12 @@ def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((key, _frozen(value)) for key, value in attributes.items()))
 
 
+_ONLY_INTS = {int}
+
+
 def _frozen(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return tuple(map(_frozen, value))
+        return tuple(value if {*map(type, value)} == _ONLY_INTS else map(_frozen, value))
     if hasattr(value, "tobytes"):  # a NumPy scalar: -0.0 is not 0.0, and NaN equals itself
         return (value.dtype.str, value.tobytes())
     if isinstance(value, DType):

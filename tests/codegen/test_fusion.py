@@ -284,3 +284,15 @@ def test_an_index_without_axes_takes_of_what_was_just_computed(
     array = rng.standard_normal(shape).astype(np.float32)
     (found,) = compile_graph(graph).call([array, np.array(2)])
     np.testing.assert_array_equal(found, 2 * array[(2,) * len(shape)])
+
+
+def test_a_table_of_numbers_is_filled_by_one_kernel() -> None:
+    numbers = [0.5 * n * n for n in range(24)]
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, (24,)))
+    parts = [ops.reshape(graph.constant(n, f32), shape=(1,)) for n in numbers]
+    graph.outputs = [ops.concat(*parts, axis=0), ops.sum(x, axes=(0,))]
+    executable = compile_graph(graph)
+    found, _ = executable.call([np.zeros(24, np.float32)])
+    np.testing.assert_array_equal(found, np.array(numbers, np.float32))
+    assert executable.stages["kernels"].count("call ") == 2

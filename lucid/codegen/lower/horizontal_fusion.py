@@ -11,6 +11,7 @@ from lucid.codegen.kernel_ir.affine import IndexMap, SplitNeeded, dot, unbroadca
 from lucid.codegen.lower.groups import LONG_ROW, OTHER_LOOPS, TOO_MUCH, FusionGroup
 from lucid.codegen.lower.item import Item, reads_elements
 from lucid.ir.graph import Value
+from lucid.ir.passes.rewrite import uniform
 
 if TYPE_CHECKING:
     from lucid.codegen.lower.fuse import Fusion
@@ -26,6 +27,25 @@ def merge_siblings(fusion: Fusion) -> None:
             alike.setdefault(prod(fusion.group_of[read[0]].sizes.values()), []).append(read)
         for same in alike.values():
             _Siblings(fusion, same).merge()
+    _merge_constants(fusion)
+
+
+def _merge_constants(fusion: Fusion) -> None:
+    """Let groups that store nothing but single constants be one: a kernel fills a table."""
+    whole: FusionGroup | None = None
+    for group in [*fusion.groups.values()]:
+        (item, *others) = group.items
+        if group.sizes or others or item.op != "store" or uniform(item.operands[0]) is None:
+            continue
+        waits = fusion.precedence.waits
+        if (
+            whole is None
+            or len(whole.items) == costs.NUMBERS
+            or waits(whole.number, group.number)
+            or waits(group.number, whole.number)
+            or not fusion.absorb(whole, group, {})
+        ):
+            whole = group
 
 
 class _Siblings:

@@ -12,6 +12,7 @@ from typing import cast
 
 from lucid.codegen import costs
 from lucid.ir import ops
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.op import Trait
 from lucid.ir.passes.rewrite import Rules, rewrite
@@ -28,6 +29,7 @@ def split_small_axes(graph: Graph) -> bool:
         return False
     apart: dict[Value, list[Value]] = {}  # the coordinates of values that were computed apart
     sliced: dict[Value, list[Value]] = {}  # and of others
+    read_often = _read_often(chosen)
     rules = Rules()
 
     def whole(parts: list[Value]) -> Value:
@@ -40,7 +42,7 @@ def split_small_axes(graph: Graph) -> bool:
         """The coordinates of an operand, which may be broadcast along the last axis."""
         parts = apart.get(value) or sliced.get(value)
         if parts is None:
-            parts = sliced[value] = _sliced(value)
+            parts = sliced[value] = _sliced(_transposed(value) if value in read_often else value)
         return parts if len(parts) == count else parts * count
 
     @rules.on(Trait.ELEMENTWISE)
@@ -90,6 +92,32 @@ def _chosen(graph: Graph, users: dict[Value, list[Node]]) -> set[Value]:
         near = [*node.operands, *(x for user in users.get(value, ()) for x in user.results)]
         pending += [other for other in near if other.shape == value.shape]
     return found
+
+
+def _read_often(chosen: set[Value]) -> set[Value]:
+    """What isn't computed here, and read again and again along the axis before the last.
+
+    Of computed values the layout is chosen by who reads them.
+    """
+    found: set[Value] = set()
+    for result in chosen:
+        assert result.producer is not None
+        for value in result.producer.operands:
+            is_along = _is_small(value) and value.shape[-2:] == result.shape[-2:]
+            if is_along and costs.GROWN * hint(value.type.size) <= hint(result.type.size):
+                base = value
+                while base.producer is not None and base.producer.op.is_view:
+                    base = base.producer.operands[0]
+                if base.producer is None:
+                    found.add(value)
+    return found
+
+
+def _transposed(value: Value) -> Value:
+    """A copy of a value in which each coordinate lies by itself."""
+    last = len(value.shape) - 1
+    columns = [ops.reshape(part, shape=(1, *part.shape)) for part in _sliced(value)]
+    return cast(Value, ops.transpose(ops.concat(*columns, axis=0), perm=(*range(1, last + 1), 0)))
 
 
 def _sliced(value: Value) -> list[Value]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.extents import taken
+from lucid.ir.extents import is_open, taken
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.inference import result_type
 from lucid.ir.op import Trait
@@ -125,9 +125,7 @@ def _slice(node: Node) -> Value | None:
     tight = [_tight(*axis) for axis in bounds]
     if inner is None and tight == bounds:
         return None
-    starts, stops, steps = (tuple(axis[i] for axis in tight) for i in range(3))
-    value: Value = ops.slice(x, starts=starts, stops=stops, steps=steps)
-    return value
+    return _sliced(x, tight)
 
 
 def _bounds(node: Node) -> list[_Bounds]:
@@ -178,9 +176,7 @@ def _slice_of_part(node: Node) -> Value | None:
         reached = list(zip(ends, origin, behind, strict=True))
         if all(a <= min(pair) and max(pair) < b for pair, a, b in reached):
             moved = [(a - n, b - n, step) for (a, b, step), n in zip(bounds, origin, strict=True)]
-            starts, stops, steps = (tuple(axis[i] for axis in moved) for i in range(3))
-            value: Value = ops.slice(part, starts=starts, stops=stops, steps=steps)
-            return value
+            return _sliced(part, moved)
         if made.op is ops.pad and any(max(pair) < a or b <= min(pair) for pair, a, b in reached):
             border: Value = ops.broadcast_to(made.operands[1], node.result.shape)
             return border
@@ -228,6 +224,42 @@ def _concat(node: Node) -> Value | None:
         return None
     kept = filled or [node.operands[0]]
     return kept[0] if len(kept) == 1 else _same(node, *kept)
+
+
+@_RULES.on(ops.concat)
+def _concat_of_slices(node: Node) -> Value | None:
+    """concat(x[:2], x[2:5], y) -> concat(x[:5], y): what lies side by side is one slice."""
+    parts: list[Value] = []
+    before: Node | None = None  # the slice that the last part is, or the last slice in it
+    first: list[_Bounds] = []
+    for operand in node.operands:
+        made = producer_of(operand, ops.slice)
+        if made is not None and before is not None and _goes_on(before, made, node):
+            axis = node.attributes["axis"]
+            first[axis] = (first[axis][0], made.attributes["stops"][axis], 1)
+            parts[-1] = _sliced(made.operands[0], first)
+        else:
+            parts.append(operand)
+            first = [] if made is None else _bounds(made)
+        before = made
+    if len(parts) == len(node.operands):
+        return None
+    return parts[0] if len(parts) == 1 else _same(node, *parts)
+
+
+def _goes_on(before: Node, after: Node, joined: Node) -> bool:
+    """Whether a slice begins where another one ends, along the axis of a concat of both."""
+    axis, (one, other) = joined.attributes["axis"], (_bounds(before), _bounds(after))
+    if before.operands[0] is not after.operands[0] or any(map(is_open, (*one, *other))):
+        return False
+    (_, stop, step), (start, _, stride) = one.pop(axis), other.pop(axis)
+    return one == other and step == stride == 1 and stop == start
+
+
+def _sliced(base: Value, bounds: list[_Bounds]) -> Value:
+    starts, stops, steps = (tuple(axis[i] for axis in bounds) for i in range(3))
+    value: Value = ops.slice(base, starts=starts, stops=stops, steps=steps)
+    return value
 
 
 @_RULES.on(ops.cast)

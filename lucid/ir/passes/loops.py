@@ -290,12 +290,16 @@ class Hoisting:
     def run(self) -> bool:
         """Move what can be moved."""
         loop, replacement = self.loop, dict[Value, Value]()
-        free = self.free()
+        free, constants = self.free(), set[Value]()
         for node in [*loop.body.nodes]:
             by_row = free.get(node)
-            if by_row is None or node.op.kind in _FREE or (by_row and loop.is_while):
+            if by_row is None or (by_row and loop.is_while):
                 continue
-            if not by_row or node.op.kind == "contract":
+            if node.result.type.size == 1 and constants.issuperset(node.operands):
+                constants.add(node.result)  # its number will be known before the step runs
+            elif node.op.kind in _FREE:
+                continue
+            elif not by_row or node.op.kind == "contract":
                 value, is_row = self.place(node.result, behind=False)
                 replacement[node.result] = loop.add_input(value, is_row=is_row)
         loop.body.substitute(replacement)

@@ -20,6 +20,7 @@ from lucid.ir.passes.dce import dce
 from lucid.ir.passes.loops import hoist_from_loops, sink_from_loops, trim_loops
 from lucid.ir.passes.regions import inline
 from lucid.ir.passes.rematerialize import rematerialize
+from lucid.ir.passes.roll_up import roll_up_rounds
 from lucid.ir.passes.simplify_algebra import simplify_algebra
 from lucid.ir.types import TensorType
 from lucid.ir.verify import verify
@@ -30,7 +31,7 @@ it has that attribute, or its `__name__`: it stands in stages, times and `LUCID_
 
 _known: set[str] = set()  # the names of all passes so far
 _WHOLE: frozenset[Pass] = frozenset(
-    {inline, rematerialize, dce, trim_loops, hoist_from_loops, sink_from_loops}
+    {inline, rematerialize, roll_up_rounds, dce, trim_loops, hoist_from_loops, sink_from_loops}
 )
 """Passes that go into the functions of a graph themselves; all others are run on each of these."""
 
@@ -190,12 +191,13 @@ class Border:
 
     @staticmethod
     def of(graph: Graph) -> Border:
-        """The border of a graph. Calls of Python are listed where none is in a function."""
+        """The border of a graph. Calls of Python are listed where no function is called."""
         inputs = [entry.value for entry in graph.inputs]
         outputs = [value.type for value in graph.outputs]
         hosts = [node.attributes["function"] for node in graph.nodes if node.op is ops.host]
         cells = [cell for cell, _ in graph.writes]
-        return Border(inputs, outputs, cells, None if graph.functions else hosts)
+        is_flat = not any(node.op is ops.call for node in graph.nodes)
+        return Border(inputs, outputs, cells, hosts if is_flat else None)
 
     def require(self, graph: Graph, name: str) -> None:
         """Raise `VerifyError` unless the pass of a name has left a graph with this border."""
@@ -234,7 +236,13 @@ simplify = Pipeline(
 """What makes a graph smaller. Results stay bit for bit."""
 
 
-_LOOPS: tuple[Pass, ...] = (trim_loops, hoist_from_loops, sink_from_loops, trim_loops)
+_LOOPS: tuple[Pass, ...] = (
+    roll_up_rounds,
+    trim_loops,
+    hoist_from_loops,
+    sink_from_loops,
+    trim_loops,
+)
 """What makes loops smaller; sums of products over rounds may round otherwise."""
 
 optimize = Pipeline("optimize", (inline, rematerialize, *_LOOPS, simplify))

@@ -1,0 +1,396 @@
+"""Python loops that become scans: what they compute stays, and lookalikes stay unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+from lucid.ir import passes
+from lucid.ir.clone import copy_graph
+from lucid.ir.graph import Graph
+from lucid.ir.interpret import interpret
+from lucid.ir.passes.roll_up import roll_up_rounds
+from lucid.ir.text import parse
+from lucid.ir.types import f64
+from lucid.ir.verify import verify
+
+ROUNDS, ROWS, WIDTH = 24, 2, 3
+
+
+def loops_of(step: Any) -> list[str]:
+    """The lines of the optimized graph that are loops."""
+    return [line for line in step.stages["optimize"].splitlines() if " = scan " in line]
+
+
+def lengths_of(step: Any) -> list[int]:
+    """How many rounds each loop has."""
+    return [int(line.partition("length = ")[2].partition(",")[0]) for line in loops_of(step)]
+
+
+def require_equal(step: Callable[..., Any], *args: Any, loops: int, rtol: float = 1e-10) -> Any:
+    """Compare a compiled step with eager mode, and count the loops that it has."""
+    wanted, compiled = step(*args), lucid.compile(step)
+    for _ in range(2):
+        for one, other in zip(compiled(*args), wanted, strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=rtol, atol=1e-12)
+    assert not compiled.stats.eager_reasons
+    assert len(loops_of(compiled)) == loops
+    assert "agree" in str(compiled.check(*args))
+    return compiled
+
+
+def randn(seed: int, *shape: int, grad: bool = False) -> lucid.Tensor:
+    data = np.random.default_rng(seed).normal(size=shape)
+    return lucid.tensor(data, dtype=f64, requires_grad=grad)
+
+
+# ---------------------------------------------------------------------- what is rolled up
+
+
+def test_an_integration_is_a_loop_and_its_gradient_is_one() -> None:
+    """Velocity Verlet: what the round before has computed late is read early, and the other way."""
+    k = randn(0, WIDTH, grad=True)
+
+    def step(x: Any, v: Any) -> Any:
+        a = -k * x.sin()
+        for _ in range(ROUNDS):
+            x = x + 0.1 * v + 0.005 * a
+            new = -k * x.sin()
+            v = v + 0.05 * (a + new)
+            a = new
+        loss = (x * x).sum() + (v * x).sum()
+        return loss.detach(), x.detach(), *lucid.autograd.grad(loss, k)
+
+    compiled = require_equal(step, randn(1, WIDTH), randn(2, WIDTH), loops=2)
+    assert all(length >= ROUNDS - 3 for length in lengths_of(compiled))
+
+
+def test_a_cell_in_a_python_loop_gets_the_rows_of_its_sequence() -> None:
+    lucid.manual_seed(0)
+    cell = nn.LSTMCell(WIDTH, 4).to(f64)
+    parameters = list(cell.parameters())
+
+    def step(xs: Any) -> Any:
+        h = c = lucid.zeros(ROWS, 4, dtype=f64)
+        found = []
+        for t in range(ROUNDS):
+            h, c = cell(xs[t], (h, c))
+            found.append(h)
+        loss = (lucid.stack(found) ** 2).sum()
+        return loss.detach(), *lucid.autograd.grad(loss, parameters)
+
+    require_equal(step, randn(1, ROUNDS, ROWS, WIDTH), loops=2)
+
+
+@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_lie_along_any_axis_and_are_read_either_way(axis: int, reverse: bool) -> None:
+    """x[t], x[:, t] and x[:, :, t]; the results are collected in a list."""
+    shape = [ROWS, WIDTH, WIDTH]
+    shape[axis] = ROUNDS
+    w = randn(0, WIDTH, WIDTH, grad=True)
+
+    def step(xs: Any) -> Any:
+        rest = [size for n, size in enumerate(shape) if n != axis]
+        h = lucid.zeros(*rest, dtype=f64)
+        found = []
+        for t in reversed(range(ROUNDS)) if reverse else range(ROUNDS):
+            index = (*(slice(None),) * axis, t)
+            h = (h @ w * 0.3 + xs[index]).tanh() * h.cos() + xs[index]
+            found.append(h * 0.5)
+        ys = lucid.stack(found, axis)
+        loss = (ys * ys).sum()
+        return ys.detach(), *lucid.autograd.grad(loss, w)
+
+    require_equal(step, randn(1, *shape), loops=2)
+
+
+def test_constants_and_numbers_of_each_round_are_rows() -> None:
+    """t = i * dt, and a list of floats; the step dt is a number that is read at each call."""
+
+    def step(x: Any, dt: float, factors: list[float]) -> Any:
+        for i in range(ROUNDS):
+            x = x + dt * (x.sin() * factors[i] + i * dt) + 1.0 / (i + 1)
+            x = x * x.cos()
+        return (x,)
+
+    factors = [0.1 * n * n for n in range(ROUNDS)]
+    compiled = require_equal(step, randn(1, WIDTH), 0.01, factors, loops=1)
+    np.testing.assert_allclose(
+        compiled(randn(1, WIDTH), 0.02, factors)[0].numpy(),
+        step(randn(1, WIDTH), 0.02, factors)[0].numpy(),
+        rtol=1e-12,
+    )
+
+
+def test_random_numbers_in_rounds_are_those_of_eager_mode() -> None:
+    def step(x: Any) -> Any:
+        for _ in range(ROUNDS):
+            x = x * 0.9 + 0.1 * lucid.randn(WIDTH, dtype=f64) * x.sigmoid()
+            x = x + lucid.nn.functional.dropout(x, 0.5)
+        return x, lucid.rand(2)
+
+    x, compiled = randn(1, WIDTH), lucid.compile(step)
+    for seed in range(3):
+        lucid.manual_seed(seed)
+        wanted = step(x)
+        lucid.manual_seed(seed)
+        for one, other in zip(compiled(x), wanted, strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-12)
+    assert len(loops_of(compiled)) == 1
+
+
+def test_second_derivatives_go_through_loops_of_loops() -> None:
+    def step(x: Any, w: Any) -> Any:
+        for _ in range(ROUNDS):
+            x = x + 0.1 * (w * x).tanh() * x.cos() + 0.01 * (x - w).sigmoid()
+        (g,) = lucid.autograd.grad((x * x).sum(), w, create_graph=True)
+        return g.detach(), *lucid.autograd.grad((g * g).sum(), w)
+
+    w = randn(2, WIDTH, grad=True)
+    compiled = require_equal(step, randn(1, WIDTH), w, loops=4, rtol=1e-8)
+    assert min(lengths_of(compiled)) > ROUNDS // 2
+
+
+def test_training_steps_by_hand_in_a_step_are_a_loop() -> None:
+    """Gradient descent within the step, differentiated as a whole: rounds hold a backward."""
+    rate = lucid.tensor(0.1, dtype=f64, requires_grad=True)
+
+    def step(x: Any, y: Any, w: Any) -> Any:
+        for _ in range(20):
+            loss = ((x @ w).tanh() - y).square().mean()
+            (g,) = lucid.autograd.grad(loss, w, create_graph=True)
+            w = w - rate * g
+        loss = ((x @ w).tanh() - y).square().mean()
+        return loss.detach(), *lucid.autograd.grad(loss, rate)
+
+    w = randn(3, WIDTH, 1, grad=True)
+    require_equal(step, randn(1, 8, WIDTH), randn(2, 8, 1), w, loops=2, rtol=1e-8)
+
+
+def test_state_that_rounds_write_is_carried() -> None:
+    total, seen = lucid.zeros(WIDTH, dtype=f64), lucid.zeros(ROUNDS, dtype=f64)
+
+    def step(x: Any) -> Any:
+        for t in range(ROUNDS):
+            x = x * x.sin() + 0.5
+            total.add_(x.exp() * 0.01).mul_(0.99)
+            seen[t] = x.sum()
+        return (x,)
+
+    x, compiled = randn(1, WIDTH), lucid.compile(step)
+    found = [compiled(x)[0], total.clone(), seen.clone()]
+    total.zero_()
+    seen.zero_()
+    for one, other in zip(found, [step(x)[0], total, seen], strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-12)
+
+
+def test_for_batches_of_each_size_loops_are_compiled_as_those_of_scan_are() -> None:
+    lucid.manual_seed(0)
+    cell = nn.GRUCell(WIDTH, 4).to(f64)
+    parameters = list(cell.parameters())
+
+    def step(xs: Any) -> Any:
+        h = xs.new_zeros(xs.shape[1], 4)
+        for t in range(ROUNDS):
+            h = cell(xs[t], h)
+        loss = (h * h).sum()
+        return loss.detach(), *lucid.autograd.grad(loss, parameters)
+
+    compiled = lucid.compile(step)
+    for number, size in enumerate((6, 8, 9, 12, 7)):
+        xs = randn(number, ROUNDS, size, WIDTH)
+        for one, other in zip(compiled(xs), step(xs), strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-9, atol=1e-12)
+        assert len(loops_of(compiled)) == 2
+        assert compiled.stats.history[-1].source == "LLVM"
+
+
+def test_an_index_out_of_range_in_a_round_is_still_an_error() -> None:
+    table = randn(0, 5, WIDTH)
+
+    def step(x: Any, places: Any) -> Any:
+        for t in range(ROUNDS):
+            x = x * x.sin() + table[places[t]] * x.cos() + x.tanh() * x.sigmoid() * 0.5
+        return (x,)
+
+    places = lucid.arange(ROUNDS) % 5
+    compiled = lucid.compile(step)
+    np.testing.assert_allclose(
+        compiled(randn(1, WIDTH), places)[0].numpy(), step(randn(1, WIDTH), places)[0].numpy()
+    )
+    places[7] = 5
+    with pytest.raises(IndexError):
+        compiled(randn(1, WIDTH), places)
+
+
+# ---------------------------------------------------------------------- what is not
+
+
+def _constant_shape(x: Any) -> Any:
+    for t in range(ROUNDS):
+        x = x * 0.5 + lucid.ones(t + 1, WIDTH, dtype=f64).sin().mean(0) * x.cos() * x.tanh()
+    return x
+
+
+def _two_back(x: Any) -> Any:
+    before = x
+    for _ in range(ROUNDS):
+        x, before = (x * 1.5 + before).sin() * x.cos() + before * 0.1, x
+    return x
+
+
+def _few(x: Any) -> Any:
+    for _ in range(3):
+        x = x * x.sin() + x.cos()
+    return x
+
+
+def _layers(x: Any) -> Any:
+    for weight in WEIGHTS:
+        x = (x @ weight).tanh() + x.sin() * x.cos() + (x * 2.0).sigmoid() * x.exp()
+        x = (x - x.mean()) / x.std() * (x.abs() + 1.0).sqrt()
+    return x
+
+
+def _looks(x: Any) -> Any:
+    for _ in range(ROUNDS):
+        x = x * 0.5 * x.sin() + x.cos() * x.tanh() + x.sigmoid() * 0.5
+        if x.sum() > 1e6:
+            return x
+    return x
+
+
+def _asserts(x: Any) -> Any:
+    for _ in range(ROUNDS):
+        x = x * 0.5 * x.sin() + x.cos() * x.tanh() + x.sigmoid() * 0.5
+        lucid.debug.assert_((x < 1e6).all(), "too large")
+    return x
+
+
+WEIGHTS = [randn(n, 16, 16) for n in range(8)]
+
+
+@pytest.mark.parametrize("f", [_constant_shape, _few, _layers, _looks, _asserts])
+def test_what_only_looks_alike_stays_as_it_is(f: Callable[[Any], Any]) -> None:
+    """Shapes that grow, few rounds, weights of each layer's own, and rounds with an effect."""
+    x = randn(1, *((16, 16) if f is _layers else (WIDTH,)))
+    require_equal(lambda x: (f(x),), x, loops=0)
+
+
+def test_a_carry_may_be_read_late_but_not_two_rounds_later() -> None:
+    x = randn(1, WIDTH)
+    require_equal(lambda x: (_two_back(x),), x, loops=1)
+    older = parse(SKIPPING)
+    assert not roll_up_rounds(older)
+
+
+_SKIPPING = """  %s_{0} = sin %x_{0} : f64[3]
+  %t_{0} = tanh %x_{1} : f64[3]
+  %u_{0} = mul %s_{0}, %t_{0} : f64[3]
+  %v_{0} = mul %u_{0}, %x_{2} : f64[3]
+  %w_{0} = exp %v_{0} : f64[3]
+  %x_{3} = cos %w_{0} : f64[3]
+"""
+SKIPPING = (
+    "graph skip(%x_0: f64[3], %x_1: f64[3], %x_2: f64[3]) {\n"
+    + "".join(_SKIPPING.format(n, n + 1, n + 2, n + 3) for n in range(40))
+    + "  return %x_42\n}"
+)
+
+
+# ---------------------------------------------------------------------- at random
+
+
+class Rounds:
+    """A random program that is the same in all rounds, over carries, a row and a weight.
+
+    A list of choices is drawn once; some values are collected, and some steps use the round's
+    number.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.carries = int(rng.integers(1, 4))
+        count = self.carries + 2
+        self.steps: list[tuple[str, int, int]] = []
+        kinds = ["tanh", "sin", "mul", "add", "matmul", "where", "sum", "cat", "number", "row"]
+        for _ in range(int(rng.integers(8, 14))):
+            kind = str(rng.choice(kinds))
+            self.steps.append((kind, int(rng.integers(0, count)), int(rng.integers(0, count))))
+            count += 1
+        self.next = [int(rng.integers(self.carries, count)) for _ in range(self.carries)]
+        self.collected = [int(n) for n in rng.integers(0, count, int(rng.integers(0, 3)))]
+        self.reverse = bool(rng.integers(2))
+
+    def run(self, carry: list[Any], xs: Any, weight: Any) -> list[Any]:
+        rounds, found = range(xs.shape[0]), [[] for _ in self.collected]
+        for t in reversed(rounds) if self.reverse else rounds:
+            values = [*carry, weight, xs[t]]
+            for kind, a, b in self.steps:
+                values.append(self._step(kind, values[a], values[b], t, xs, weight))
+            carry = [
+                (values[n] + 0.3 * old).tanh() for n, old in zip(self.next, carry, strict=True)
+            ]
+            for rows, n in zip(found, self.collected, strict=True):
+                rows.append(values[n] * 1.0)
+        return [*carry, *map(lucid.stack, found)]
+
+    @staticmethod
+    def _step(kind: str, x: Any, y: Any, t: int, xs: Any, weight: Any) -> Any:
+        return {
+            "tanh": lambda: x.tanh(),
+            "sin": lambda: x.sin() + y,
+            "mul": lambda: x * y * 0.5,
+            "add": lambda: x + y * 0.5,
+            "matmul": lambda: (x @ weight[:1].T) * y,
+            "where": lambda: lucid.where(x > 0.1, y, x * 0.5),
+            "sum": lambda: x.sum(-1, keepdim=True) * 0.3 + y,
+            "cat": lambda: lucid.cat([x[:, :1], y[:, 1:]], 1),
+            "number": lambda: x * (0.1 * t) + y / (t + 1.0),
+            "row": lambda: x * xs[t].cos(),
+        }[kind]()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_rounds_agree_with_eager_mode_and_with_the_rounds_themselves(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rounds = Rounds(rng)
+    inputs = [randn(seed + n, ROWS, WIDTH, grad=True) for n in range(rounds.carries + 1)]
+    xs = randn(seed + 9, int(rng.integers(22, 28)), ROWS, WIDTH, grad=bool(rng.integers(2)))
+    leaves = [*inputs, xs] if xs.requires_grad else inputs
+
+    def step(xs: Any, *inputs: Any) -> Any:
+        found = rounds.run([*inputs[:-1]], xs, inputs[-1])
+        loss = sum((x * x).sum() for x in found)
+        given = [*inputs, xs] if xs.requires_grad else inputs
+        grads = lucid.autograd.grad(loss, given, materialize_grads=True)
+        return [x.detach() for x in (*found, *grads)]
+
+    compiled = lucid.compile(step)
+    for wanted, found in zip(step(xs, *inputs), compiled(xs, *inputs), strict=True):
+        scale = float(np.abs(wanted.numpy()).max(initial=1.0))
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-8, atol=1e-10 * scale)
+    assert loops_of(compiled)
+    assert len(leaves) and not compiled.stats.eager_reasons
+    recorded = parse(compiled.stages["trace"])
+    passes.inline(recorded)
+    _require_exact(recorded, rng)
+
+
+def _require_exact(graph: Graph, rng: np.random.Generator) -> None:
+    """Rolling up changes no bit of what a graph computes."""
+    rolled = copy_graph(graph)
+    assert roll_up_rounds(rolled)
+    verify(rolled)
+    arrays = [
+        np.asarray(rng.normal(size=x.value.shape)).astype(x.value.dtype.numpy) for x in graph.inputs
+    ]
+    wanted, found = (interpret(x, arrays) for x in (graph, rolled))
+    for one, other in zip([*wanted[0], *wanted[1]], [*found[0], *found[1]], strict=True):
+        np.testing.assert_array_equal(one, other)
