@@ -78,6 +78,8 @@ def _settle(graph: Graph, schedule: Schedule) -> None:
         if rounds.length < LEAST_ROUNDS:
             continue
         body = Body(schedule, rounds)
+        if not body.is_worthwhile:
+            continue
         ends = schedule.nodes[rounds.stop - rounds.period : rounds.stop]
         if any(x.result in read and n not in body.carried for n, x in enumerate(ends)):
             rounds = rounds.from_to(0, rounds.length - 1)

@@ -100,7 +100,7 @@ class Body:
         numbers, copied = self._schedule.numbers, 0
         work = [x for x in self.graph.nodes if not (x.op.is_view or x.op.kind == "create")]
         for column, values in self.rows:
-            if column.step is OWN and not numbers.issuperset(values):
+            if not (numbers.issuperset(values) if column.step is OWN else self._is_steady(column)):
                 return False
             if column.step.axis > 0 or abs(column.step.by) > 1:
                 copied += column.nbytes

@@ -76,11 +76,28 @@ class Rounds(NamedTuple):
 
 
 def promising(nodes: Sequence[Node]) -> list[Repetition]:
-    """Where the same ops come again and again with results of the same shapes, at a glance."""
+    """Where the same ops come again and again with results of the same shapes, at a glance.
+
+    Layers with weights of their own, and updates of parameters, are none of these.
+    """
     known: dict[object, int] = {}
     keys = ((node.op, node.results[0].shape if node.results else None) for node in nodes)
     numbers = (known.setdefault(key, len(known)) for key in keys)
-    return repetitions(np.fromiter(numbers, np.int64, len(nodes)), LEAST_ROUNDS, LEAST_NODES)
+    found = repetitions(np.fromiter(numbers, np.int64, len(nodes)), LEAST_ROUNDS, LEAST_NODES)
+    return [x for x in found if not _have_own_inputs(nodes, x)]
+
+
+def _have_own_inputs(nodes: Sequence[Node], repetition: Repetition) -> bool:
+    """Whether what repeats reads another input of the graph each time, halfway through."""
+    start, stop, period = repetition
+    middle = start + (stop - start) // (2 * period) * period
+    for one, other in zip(
+        nodes[middle - period : middle], nodes[middle : middle + period], strict=True
+    ):
+        for x, y in zip(one.operands, other.operands, strict=False):
+            if x is not y and x.producer is None and y.producer is None and x.type.size != 1:
+                return True
+    return False
 
 
 class Schedule:
