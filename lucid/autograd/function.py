@@ -772,7 +772,7 @@ class Function(metaclass=FunctionMeta):
             >>> Square.apply(lucid.tensor(3.0))
             tensor(9.)
         """
-        if cls._call_natively is not None:
+        if cls._call_natively is not None and not kwargs:
             output = cls._call_natively(args)
             if output is not NotImplemented:
                 return output

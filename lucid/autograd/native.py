@@ -13,6 +13,7 @@ forward, with hooks on saved tensors, for gradients of gradients – calls run o
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,7 +24,7 @@ from lucid.autograd.function import Function, FunctionMeta, call_function
 from lucid.autograd.node import Gradients, Node, edge_of, end_of, sequence_numbers
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.dtypes import get_default_dtype
-from lucid.ir.environment import NATIVE_FUNCTIONS
+from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import user_spot
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lucid.runtime.executable import Executable
     from lucid.runtime.open_programs import Families
 
+logger = logging.getLogger("lucid")
 _MOST = 128  # programs of one Function; calls with further types and other arguments go op by op
 _PLAIN = ("recorder", "forward", "mutation_guard", "lent", "anomaly", "saving")  # all None
 
@@ -180,6 +182,11 @@ class Code:
             else:
                 self._executable = found[0]
         except LucidError as error:
+            raise NotStraightError(str(error)) from error
+        except Exception as error:  # a defect of the compiler's; op by op the call is right
+            if VERIFY.read():
+                raise
+            logger.exception("%s runs op by op: its ops can't be compiled", self.name)
             raise NotStraightError(str(error)) from error
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:

@@ -353,3 +353,30 @@ def test_threads_share_programs() -> None:
     for thread in threads:
         thread.join()
     assert [found[n] for n in range(8)] == right
+
+
+def test_nothing_is_taken_as_well() -> None:
+    for call, shapes in (
+        (F.linear, [(0, 5), (4, 5), (4,)]),
+        (lambda x: F.layer_norm(x, (5,)), [(0, 5)]),
+        (F.gelu, [(0,)]),
+        (lambda x, w: F.conv2d(x, w), [(0, 3, 8, 7), (4, 3, 3, 3)]),
+    ):
+        arrays = arrays_for(tuple(shapes), f32, 0)
+        ours = results(call, arrays)
+        with native.op_by_op():
+            for mine, right in zip(ours, results(call, arrays), strict=True):
+                np.testing.assert_array_equal(mine, right)  # type: ignore[arg-type]
+
+
+def test_a_defect_of_the_compiler_is_told_and_the_call_runs_op_by_op(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def defect(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setenv("LUCID_VERIFY", "0")
+    monkeypatch.setattr("lucid.runtime.executable.compile_graph", defect)
+    x = lucid.tensor([[0.0, 1.0]], requires_grad=True)
+    assert F.softmax(x, 1).sum().item() == 1.0
+    assert "Softmax runs op by op" in caplog.text
