@@ -14,7 +14,7 @@ from lucid.autograd.rules import Data, Missing, looked_at_by
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.location import Location, Spot, line_of
+from lucid.ir.location import Location, Placed, Spot
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -52,7 +52,7 @@ class GradientEdge(NamedTuple):
     output_nr: int
 
 
-class Node:
+class Node(Placed):
     """A step of the backward computation, such as `tensor.grad_fn`.
 
     The ctx of a custom Function is a node, and a user may give it any attribute: what is lucid's
@@ -121,14 +121,6 @@ class Node:
     @_edges.setter
     def _edges(self, edges: tuple[Edge | None, ...]) -> None:
         self._led_to, self._ends = edges, ()
-
-    @property
-    def _line(self) -> tuple[str, int] | None:
-        return line_of(self._spot)
-
-    @_line.setter
-    def _line(self, line: Spot) -> None:
-        self._spot = line
 
     def name(self) -> str:
         """What messages and printed tensors call it: `SquareBackward`."""

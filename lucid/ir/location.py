@@ -110,6 +110,22 @@ def line_of(spot: Spot) -> tuple[str, int] | None:
     return code.co_filename, found
 
 
+class Placed:
+    """What notes where the user's code has made it, in a slot of its class's own."""
+
+    __slots__ = ()
+
+    _spot: Spot
+
+    @property
+    def _line(self) -> tuple[str, int] | None:
+        return line_of(self._spot)
+
+    @_line.setter
+    def _line(self, line: Spot) -> None:
+        self._spot = line  # type: ignore[misc]
+
+
 def here() -> Location | None:
     """The user's line that is running now: a walk of a few frames, no source is read."""
     frame = user_frame()

@@ -23,7 +23,7 @@ from lucid.ir.inference import (
     result_type,
     strides_of_view,
 )
-from lucid.ir.location import LIBRARY, Location, Spot, at_line, here, line_of, user_spot, warn
+from lucid.ir.location import LIBRARY, Location, Placed, at_line, here, line_of, user_spot, warn
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
@@ -49,7 +49,7 @@ def register_tensor_class(cls: type[Tensor]) -> None:
     _tensor_class = cls
 
 
-class TensorCore(WithGradient):
+class TensorCore(Placed, WithGradient):
     """Storage, view chain and history of a tensor; `Tensor` adds the methods that users call."""
 
     __slots__ = (
@@ -94,7 +94,6 @@ class TensorCore(WithGradient):
     _hooks: dict[int, Callable[..., Any]] | None
     _retains_grad: bool
     _accumulator: Any
-    _spot: Spot  # where the user's code made it
     _guard: ViewGuard | None  # of a view whose history a write would not reach
 
     # ------------------------------------------------------------------ what it is
@@ -124,14 +123,6 @@ class TensorCore(WithGradient):
         """The file and line of the user's code that made it, as errors show it; or None."""
         line = line_of(self._spot)
         return None if line is None else Location(*line)
-
-    @property
-    def _line(self) -> tuple[str, int] | None:
-        return line_of(self._spot)
-
-    @_line.setter
-    def _line(self, line: Spot) -> None:
-        self._spot = line
 
     def element_strides(self) -> Strides:
         """Return the distances in memory of neighbours along each axis, in elements.
