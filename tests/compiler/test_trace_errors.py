@@ -297,7 +297,9 @@ def test_a_tensor_of_an_old_trace_says_so():
 def test_options_of_compile():
     with pytest.raises(lucid.ArgumentError) as error:
         lucid.compile(abs, fast=True)
-    assert str(error.value) == "compile: unknown option(s) fast"
+    assert str(error.value).startswith(
+        "compile: got an unexpected keyword argument 'fast'\nhint: it"
+    )
     with pytest.raises(lucid.OptionError) as error:
         lucid.compile(abs, mode="quick")
     assert str(error.value) == "compile: unknown mode 'quick'; there are native, eager, interpret"
