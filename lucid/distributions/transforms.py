@@ -381,10 +381,10 @@ class SoftplusTransform(Transform):
     Example:
         >>> import lucid
         >>> from lucid.distributions import SoftplusTransform
-        >>> transform, x = SoftplusTransform(), lucid.tensor([0.0, 1.0])
+        >>> transform, x = SoftplusTransform(), lucid.tensor([0.5, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([0.6931, 1.3133]), tensor([0., 1.]), tensor([-0.6931, -0.3133]))
+        (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
     """
 
     domain = constraints.real
