@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from lucid.autograd.function import Function, FunctionMeta, call_function
-from lucid.autograd.node import Gradients, Node, edge_of, end_of, sequence_numbers
+from lucid.autograd.node import Gradients, Node, edge_of, end_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.dtypes import get_default_dtype
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
@@ -206,8 +206,8 @@ class Forward:
         is_tuple: whether forward returned a tuple.
         saved: what is saved, each by the number of a tensor argument, of an output or of what lies
             behind those; None: nothing is.
-        attributes: what forward has set on its ctx.
-        marked: the outputs without a gradient.
+        attributes: of the ctx of each call, those that forward sets included.
+        tracked: the numbers of the outputs with a gradient.
         backwards: by the inputs whose gradient is asked for.
     """
 
@@ -218,9 +218,9 @@ class Forward:
         "count",
         "families",
         "is_tuple",
-        "marked",
         "output_types",
         "saved",
+        "tracked",
     )
 
     def __init__(self, cls: type[Function], inputs: tuple[Any, ...], families: _Families) -> None:
@@ -248,11 +248,15 @@ class Forward:
         self.count = len(self.code.types) - len(extra)
         self.output_types = tuple(self.code.types[: self.count])
         self.saved = None if ctx._saved is None else sources
-        self.marked = ctx._marked_outputs
+        marked, types = ctx._marked_outputs, enumerate(self.output_types)
+        self.tracked = [i for i, t in types if i not in marked and t.dtype.is_floating_point]
         own = ctx._own_names
         self.attributes = {k: v for k, v in vars(ctx).items() if k not in own}
         if any(isinstance(value, TensorCore) for value in self.attributes.values()):
             raise NotStraightError("ctx has a tensor")
+        for name in ("_input_types", "_marked_outputs", "needs_input_grad"):
+            self.attributes[name] = getattr(ctx, name)
+        self.attributes["_native"] = self
         self.families = families
         self.backwards: dict[tuple[bool, ...], Code | None] = {}
 
@@ -360,8 +364,10 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
         tensor._spot = spot
         made.append(tensor)
     outputs = made[: forward.count]
-    if any(end is not None for end in ends):
-        _give_history(cls, forward, inputs, tensors, ends, outputs, made, spot)
+    for end in ends:
+        if end is not None:
+            _give_history(cls, forward, tensors, ends, made, spot)
+            break
     return tuple(outputs) if forward.is_tuple else outputs[0]
 
 
@@ -401,10 +407,8 @@ def _enter(
 def _give_history(
     cls: type[Function],
     forward: Forward,
-    inputs: tuple[Any, ...],
     tensors: list[TensorCore],
     ends: list[Any],
-    outputs: list[Any],
     made: list[Any],
     spot: Any,
 ) -> None:
@@ -412,20 +416,12 @@ def _give_history(
     ctx: BackwardCFunction = cls._backward_cls()
     ctx._spot = spot
     ctx.__dict__.update(forward.attributes)
-    ctx._native = forward
-    ctx._input_types = tuple([x._type if isinstance(x, TensorCore) else None for x in inputs])
     ctx._ends, ctx._led_to = tuple(ends), None
-    rest = iter(ends)
-    ctx.needs_input_grad = tuple(
-        [isinstance(x, TensorCore) and next(rest) is not None for x in inputs]
-    )
-    ctx._sequence = next(sequence_numbers)
     ctx._output_types = forward.output_types
-    ctx._marked_outputs = forward.marked
-    for number, tensor in enumerate(outputs):
-        if number not in forward.marked and tensor._type.dtype.is_floating_point:
-            tensor._requires_grad = True
-            tensor._grad_fn, tensor._output_nr = ctx, number
+    for number in forward.tracked:
+        tensor = made[number]
+        tensor._requires_grad = True
+        tensor._grad_fn, tensor._output_nr = ctx, number
     if forward.saved is not None:
         saved: list[Any] = []
         for source in forward.saved:
@@ -436,7 +432,7 @@ def _give_history(
             if kind == "input":
                 saved.append(SavedTensor(tensors[number], -1))
             elif kind == "output":
-                saved.append(SavedTensor(outputs[number], number))
+                saved.append(SavedTensor(made[number], number))
             else:
                 saved.append(SavedTensor(made[forward.count + number], -1))
         ctx._saved = saved
