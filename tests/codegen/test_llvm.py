@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import math
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -220,6 +218,19 @@ def test_parts_are_the_module(size: int) -> None:
     assert [signature(library.addresses["f"])(i) for i in range(3)] == [36, 100, 196]
 
 
+def in_a_process(program: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 LINKED_AMONG_MAPPINGS = """
 import ctypes, mmap
 from lucid.codegen.llvm import jit
@@ -250,29 +261,34 @@ for _ in range(300):
 @pytest.mark.skipif(sys.platform == "win32", reason="maps memory as POSIX does")
 def test_code_and_its_constants_lie_together_whatever_is_mapped_in_between() -> None:
     """300 libraries as large as a transformer's step, among 75 GiB of other mappings."""
-    command = [sys.executable, "-c", LINKED_AMONG_MAPPINGS]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    in_a_process(LINKED_AMONG_MAPPINGS)
+
+
+DROPPED = """
+import mmap
+from pathlib import Path
+from lucid.codegen.llvm import jit
+from lucid.codegen.llvm.target import host_target
+
+def code_bytes():  # of what is no file's
+    found = 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, mode, *rest = line.split()
+        if mode == "r-xp" and len(rest) == 3:
+            start, _, stop = addresses.partition("-")
+            found += int(stop, 16) - int(start, 16)
+    return found
+
+images = jit.compile_objects(["define void @f() {\\n ret void\\n}"], host_target())
+before = code_bytes()
+libraries = [jit.link_objects(images, ["f"]) for _ in range(20)]
+assert code_bytes() == before + 20 * mmap.PAGESIZE
+del libraries
+assert code_bytes() == before
+"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the mappings of the process")
 def test_the_code_of_dropped_libraries_is_given_back() -> None:
-    def code_mappings() -> int:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-        return sum(1 for line in lines if line.split()[1] == "r-xp" and len(line.split()) == 5)
-
-    images = jit.compile_objects(["define void @f() {\n ret void\n}"], host_target())
-    for _ in range(3):  # what other tests have left, and what goes with it
-        gc.collect()
-    gc.disable()
-    try:
-        before = code_mappings()
-        libraries = [jit.link_objects(images, ["f"]) for _ in range(20)]
-        assert code_mappings() == before + 20
-        del libraries
-        assert code_mappings() == before
-    finally:
-        gc.enable()
+    """In a process of its own, where nobody else links code, or drops it."""
+    in_a_process(DROPPED)
