@@ -113,3 +113,13 @@ def test_a_gradient_that_was_written_counts_its_versions_from_the_start() -> Non
     (x * 2).sum().backward()
     assert x.grad is not None
     assert (x.grad._version, x.grad.tolist()) == (0, [4.0, 4.0, 4.0])
+
+
+def test_a_gradient_that_shows_another_ones_memory_says_so():
+    x = lucid.arange(6.0, requires_grad=True)
+    y = x.reshape(2, 3)
+    of_y, of_x = lucid.autograd.grad((y * y).sum(), (y, x))
+    version = of_y._version
+    of_x.mul_(2.0)
+    shares = of_y.tolist() != [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
+    assert shares == (of_y._version > version)
