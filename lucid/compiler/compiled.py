@@ -9,11 +9,13 @@ import inspect
 import itertools
 import logging
 import os
+import statistics
 import sys
 import time
 import traceback
 import types
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,6 +86,7 @@ FREE_SECONDS = 10.0  # that traces of paths may take, as long as calls come back
 CALLS_PER_RETURN = 1.2  # for each trace, its own included: one call in six found a program
 SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
+EAGER_SHARE = 1.0  # of the time of a call op by op, which a trace for other sizes may take
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 MOST_REASONS = 4096  # that `stats` keeps
 LIMIT = 128  # programs of one function; the one used longest ago is dropped
@@ -127,7 +130,7 @@ _OWN = frozenset(
         *("_options", "_optimize", "_families", "_programs", "_places", "_ints", "_latest"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
-        *("_took_over", "_resized", "_shapes", "_counts", "stats"),
+        *("_took_over", "_resized", "_shapes", "_eager_seconds", "_counts", "stats"),
     }
 )
 
@@ -208,6 +211,7 @@ class Compiled:
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs of its traces
         self._resized = 0  # traces for arguments of other sizes for which there was code
+        self._eager_seconds: deque[float] = deque(maxlen=4)  # of calls for want of a trace
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
         self._is_unverified = options.verify == "first"
@@ -243,10 +247,19 @@ class Compiled:
                     if self._options.fullgraph or self._options.nan != "allow":
                         raise self._refusal(str(reason)) from None
                     self.note_eager(str(reason), getattr(reason, "kind", ""))
+                    if isinstance(reason, _NotPaidForError):
+                        return self._call_timed(args, kwargs)
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
             leave(error)
             raise
+
+    def _call_timed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function op by op, and note how long that takes, as traces are paid for."""
+        begin = time.perf_counter()
+        result = self.__wrapped__(*args, **kwargs)
+        self._eager_seconds.append(time.perf_counter() - begin)
+        return result
 
     def _refusal(self, reason: str) -> TraceError:
         """What a call says that would have to run op by op, and may not."""
@@ -832,7 +845,8 @@ class Compiled:
         is_path: whether it is one of another path.
 
         Where calls come back to programs, `max_paths` are free if they are short, and traces for
-        other sizes cost little.
+        other sizes cost little. Where no size comes back, traces go on if they take less time than
+        the calls that ran op by op.
         """
         stats = self.stats
         traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
@@ -842,7 +856,8 @@ class Compiled:
         weight = traces if is_costly else traces - SAVED * self._resized
         is_short = is_path and come_back and stats.compile_seconds < FREE_SECONDS
         is_free = weight < MOST_FREE or is_short or not self._is_paced
-        if not is_free and calls < CALLS_PER_TRACE * weight:
+        is_paid = calls >= CALLS_PER_TRACE * weight or (not is_path and self._is_faster_to_trace())
+        if not is_free and not is_paid:
             line = "" if _NotPaidForError.kind in self._said else self._line_of(place)
             raise _NotPaidForError(
                 f"it was traced {traces} times in {calls} calls that ran natively, and would be "
@@ -850,6 +865,14 @@ class Compiled:
                 "hint: let what differs from call to call be a tensor or a float, or one of a few "
                 "values, sizes or functions that come back"
             )
+
+    def _is_faster_to_trace(self) -> bool:
+        """Whether another trace for other sizes will take less time than the call op by op."""
+        latest = self.stats.history[-8:]
+        if latest[-1].source != "other sizes" or len(self._eager_seconds) < 4:
+            return False
+        seconds = statistics.median(traced.seconds for traced in latest)
+        return seconds <= EAGER_SHARE * min(self._eager_seconds)
 
     def _line_of(self, place: Location | None) -> str:
         """The line that read what has changed, or where the function begins, for a message."""

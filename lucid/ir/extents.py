@@ -403,10 +403,11 @@ def replaced(x: Any, replace: Callable[[Extent], Any]) -> Any:
     kind = x.__class__
     if kind is Extent:
         return replace(x)
-    if kind is tuple or kind is list:
+    if kind is list or isinstance(x, tuple):
         made = [replaced(entry, replace) for entry in x]
-        same = all(a is b for a, b in zip(made, x, strict=True))
-        return x if same else kind(made)
+        if all(a is b for a, b in zip(made, x, strict=True)):
+            return x
+        return kind(*made) if hasattr(kind, "_fields") else kind(made)
     if kind is dict:
         entries = {key: replaced(value, replace) for key, value in x.items()}
         return x if all(entries[key] is x[key] for key in x) else entries

@@ -42,11 +42,10 @@ class Skeleton:
 
 
 def skeleton_of(graph: Graph, strides: Sequence[Strides]) -> Skeleton:
-    """Take a flat graph apart."""
+    """Take a flat graph and the bodies of its loops apart."""
     texts: list[str] = []
     numbers: list[int] = []
     bits: set[int] = set()
-    places = {value: place for place, value in enumerate(graph.values())}
 
     def add(value: object) -> None:
         if type(value) is int:
@@ -66,23 +65,30 @@ def skeleton_of(graph: Graph, strides: Sequence[Strides]) -> Skeleton:
         texts.append(type_.dtype.name)
         add(type_.shape)
 
-    for entry, steps in zip(graph.inputs, strides, strict=True):
-        texts.append(entry.kind)
-        add_type(entry.value.type)
-        add(tuple(steps))
-    for node in graph.nodes:
-        texts += [node.op.name, *(str(places[value]) for value in node.operands)]
-        if node.op.has_effect or Trait.INDEXED in node.op.traits:  # its error names the line
-            texts.append(str(node.location))
-        for name in sorted(node.attributes):
-            if not (name == "message" and is_told_later(node)):
-                texts.append(name)
-                add(node.attributes[name])
-        for result in node.results:
-            add_type(result.type)
-    texts.append("return")
-    texts += [str(places[value]) for value in graph.outputs]
-    texts += [f"{places[cell]} <- {places[new]}" for cell, new in graph.writes]
+    def add_graph(part: Graph, strides: Sequence[Strides]) -> None:
+        places = {value: place for place, value in enumerate(part.values())}
+        for entry, steps in zip(part.inputs, strides, strict=True):
+            texts.append(entry.kind)
+            add_type(entry.value.type)
+            add(tuple(steps))
+        for node in part.nodes:
+            texts.extend([node.op.name, *(str(places[value]) for value in node.operands)])
+            if node.op.has_effect or Trait.INDEXED in node.op.traits:  # its error names the line
+                texts.append(str(node.location))
+            for name in sorted(node.attributes):
+                if not (name == "message" and is_told_later(node)):
+                    texts.append(name)
+                    add(node.attributes[name])
+            for result in node.results:
+                add_type(result.type)
+        texts.append("return")
+        texts.extend(str(places[value]) for value in part.outputs)
+        texts.extend(f"{places[cell]} <- {places[new]}" for cell, new in part.writes)
+
+    add_graph(graph, strides)
+    for name, body in graph.functions.items():
+        texts.append(name)
+        add_graph(body, [()] * len(body.inputs))
     key = hashlib.sha256("\n".join(texts).encode()).digest()
     return Skeleton(key, tuple(numbers), frozenset(bits))
 
@@ -211,14 +217,22 @@ def opened(graph: Graph, numbers: Sequence[Any]) -> tuple[Graph, list[Strides]]:
     for entry in copied.inputs:
         _retype(entry.value, rest)
         strides.append(tuple(next(rest) for _ in entry.value.shape))
-    for number, node in enumerate(copied.nodes):
+    _open_nodes(copied, rest)
+    for body in copied.functions.values():
+        for entry in body.inputs:
+            _retype(entry.value, rest)
+        _open_nodes(body, rest)
+    return copied, strides
+
+
+def _open_nodes(graph: Graph, rest: Iterator[Any]) -> None:
+    for number, node in enumerate(graph.nodes):
         attributes = {name: _taken(node.attributes[name], rest) for name in sorted(node.attributes)}
         if is_told_later(node):
             attributes["message"] = str(number)
         _set_attributes(node, attributes)
         for result in node.results:
             _retype(result, rest)
-    return copied, strides
 
 
 def _taken(old: Any, rest: Iterator[Any]) -> Any:

@@ -52,6 +52,53 @@ def _layer(x: Tensor, columns: int) -> Tensor:
     return F.linear(x, weight.reshape(columns, -1))
 
 
+def _gated(state: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+    weight = lucid.linspace(-1, 1, WIDTH * WIDTH, dtype=row.dtype).reshape(WIDTH, WIDTH)
+    new = (state @ weight).sigmoid() * state + row.tanh()
+    return new, new * 0.5
+
+
+def _by_round(x: Tensor) -> Tensor:
+    """Rounds whose number is open."""
+    return lucid.scan(_gated, x.new_zeros(WIDTH), x, reverse=True)[1]
+
+
+def _for_each(x: Tensor) -> Tensor:
+    """Rounds whose kernels have open sizes, and memory of their own."""
+    rows = lucid.stack([x, x * 0.5, x.flip(0)])
+    return lucid.scan(_gated, x.new_zeros(x.shape[0], WIDTH), rows)[1].sum(0)
+
+
+def _by_column(x: Tensor) -> Tensor:
+    """A loop of Python, which is rolled up."""
+    state, columns = x.new_zeros(x.shape[0], WIDTH), []
+    for column in range(WIDTH):
+        state, made = _gated(state, x[:, column : column + 1])
+        columns.append(made[:, 0])
+    return lucid.stack(columns, 1)
+
+
+def _until_small(x: Tensor) -> Tensor:
+    """Rounds of which nobody knows how many there are."""
+    return lucid.while_loop(
+        lambda y: (y * y).sum() > 0.5, lambda y: (y * 0.6 + x.mean(0) * 0.01,), (x,)
+    )[0]
+
+
+def _either(x: Tensor) -> Tensor:
+    return lucid.cond(x[0, 0] > 0, lambda: x.softmax(0) * len(x), lambda: x.cumsum(0) * 0.1)
+
+
+def _nested(x: Tensor) -> Tensor:
+    """A loop in each round of another one, both with open sizes."""
+
+    def outer(state: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        rows = lucid.stack([state * row, state + row])
+        return lucid.scan(_gated, state, rows)[0], row.sum() + state
+
+    return lucid.scan(outer, x * 0.1, x)[1].mean(0)
+
+
 # All of them take (n, WIDTH) to (n, WIDTH), whatever n is.
 LAYERS: dict[str, Layer] = {
     "softmax over rows": lambda x: F.softmax(x, dim=0),
@@ -82,6 +129,12 @@ LAYERS: dict[str, Layer] = {
     "mixed": _mixed,
     "transposed": lambda x: x.T.contiguous().T,
     "summed": lambda x: x * lucid.logsumexp(x, 0),
+    "rounds": _by_round,
+    "rounds of kernels": _for_each,
+    "a loop of Python": _by_column,
+    "rounds until": _until_small,
+    "one of two": _either,
+    "rounds of rounds": _nested,
     "matrices": lambda x: F.pad((x.reshape(-1, 2, 3) @ x.reshape(-1, 3, 2)).flatten(1), (1, 1)),
 }  # fmt: skip
 
@@ -127,7 +180,9 @@ def test_a_step_with_other_sizes_is_right_and_runs_code_that_is_there(
         assert stats.reused == len(SIZES) - 1
 
 
-@pytest.mark.parametrize("name", ["all pairs", "a layer", "convolution", "gram", "sorted"])
+@pytest.mark.parametrize(
+    "name", ["all pairs", "a layer", "convolution", "gram", "rounds of kernels", "sorted"]
+)
 def test_kernels_that_threads_share_are_right_for_other_sizes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,6 +244,16 @@ def test_what_nobody_reads_causes_no_retrace():
     assert reasons_after(step, lambda: setattr(settings, "counter", 1)) == []
 
 
+@pytest.mark.parametrize("share", [0.0, 1e9])
+def test_sizes_that_never_come_back_are_traced_as_long_as_that_is_faster(monkeypatch, share):
+    monkeypatch.setattr("lucid.compiler.compiled.EAGER_SHARE", share)
+    step = lucid.compile(lambda x: x.cumsum(0) * 2)
+    for size in range(2, 30):
+        assert step(lucid.ones(size)).shape == (size,)
+    assert step.stats.traces == (28 - 4 if share else 8), "four calls say how long they take"
+    assert len(step.stats.eager_reasons) == 28 - step.stats.traces
+
+
 def test_arguments_name_what_differs(monkeypatch):
     monkeypatch.setattr("lucid.compiler.compiled.MOST_FREE", 16)
 

@@ -191,7 +191,7 @@ def test_state_that_rounds_write_is_carried() -> None:
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-12)
 
 
-def test_for_batches_of_each_size_loops_are_compiled_as_those_of_scan_are() -> None:
+def test_the_code_of_loops_serves_batches_of_each_size() -> None:
     lucid.manual_seed(0)
     cell = nn.GRUCell(WIDTH, 4).to(f64)
     parameters = list(cell.parameters())
@@ -209,7 +209,7 @@ def test_for_batches_of_each_size_loops_are_compiled_as_those_of_scan_are() -> N
         for one, other in zip(compiled(xs), step(xs), strict=True):
             np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-9, atol=1e-12)
         assert len(loops_of(compiled)) == 2
-        assert compiled.stats.history[-1].source == "LLVM"
+        assert (compiled.stats.history[-1].source == "other sizes") == (number > 0)
 
 
 def test_an_index_out_of_range_in_a_round_is_still_an_error() -> None:

@@ -15,6 +15,7 @@ from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.llvm.builder import FunctionBuilder, Val
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.tasks import Caller, define_kernel, regions_of
+from lucid.ir.extents import is_open
 from lucid.ir.types import DType, TensorType, i64
 
 
@@ -33,13 +34,13 @@ class Place(NamedTuple):
     dtype: DType
 
     def __str__(self) -> str:
-        offset = f" + {self.offset}" if self.offset else ""
-        step = f" + t*{self.step}" if self.step else ""
+        offset = f" + {self.offset}" if is_open(self.offset) or self.offset else ""
+        step = f" + t*{self.step}" if is_open(self.step) or self.step else ""
         return f"{self.dtype.name} a{self.arg}{offset}{step}"
 
 
-Calls = tuple[tuple[Kernel, tuple[Place, ...]], ...]
-"""The kernels of a body in their order, and where they find their arguments."""
+Calls = tuple[tuple[int, tuple[Place, ...]], ...]
+"""The calls of a body in their order: the kernel's number, and where it finds its arguments."""
 
 
 @dataclass(slots=True)
@@ -50,16 +51,18 @@ class BodyKernel(Kernel):
         operands: what it reads; results: what it fills.
         bytes: of the memory of the bodies' own.
         flops: of all that runs, as far as that is known before.
+        kernels: those that the bodies call.
     """
 
     operands: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
     bytes: int
     flops: int
+    kernels: tuple[Kernel, ...]
 
     @property
     def bodies(self) -> Sequence[Calls]:
-        """The kernels of each body."""
+        """The calls of each body."""
         raise NotImplementedError
 
     @property
@@ -76,22 +79,21 @@ class BodyKernel(Kernel):
 
     def texts(self) -> list[list[str]]:
         """The lines that say what each body calls, and each kernel where it is called first."""
-        names: dict[str, int] = {}
+        said = 0
         found = []
         for calls in self.bodies:
             lines = []
-            for kernel, places in calls:
-                text = str(kernel)
-                if text not in names:
-                    names[text] = len(names)
-                    lines += [f"  kernel {names[text]} = " + text.replace("\n", "\n  ")]
-                lines.append(f"  call {names[text]}({', '.join(map(str, places))})")
+            for number, places in calls:
+                if number == said:
+                    said += 1
+                    lines += [f"  kernel {number} = {self.kernels[number]}".replace("\n", "\n  ")]
+                lines.append(f"  call {number}({', '.join(map(str, places))})")
             found.append(lines)
         return found
 
     @property
     def is_shared(self) -> bool:
-        return any(kernel.is_shared for calls in self.bodies for kernel, _ in calls)
+        return any(kernel.is_shared for kernel in self.kernels)
 
     @property
     def scratch(self) -> Sequence[int]:
@@ -124,9 +126,23 @@ class BodyKernel(Kernel):
         """What writes the calls of bodies, of the arguments of this kernel's function."""
         return BodyCaller(b, self, args)
 
+    def seconds_of(self, calls: Calls, target: Target) -> float:
+        """What the kernels of a body take."""
+        return sum(self.kernels[number].seconds(target) for number, _ in calls)
+
+    def evaluate_calls(
+        self, calls: Calls, memory: Sequence[Memory], world: World, t: int = 0
+    ) -> None:
+        """Run the kernels of a body in the interpreter, in the round of row `t`."""
+        for number, places in calls:
+            seen = [_seen(memory[place.arg], place, t) for place in places]
+            self.kernels[number].evaluate(seen, world)
+
 
 class BodyCaller:
-    """Writes the calls of bodies, whose functions it adds to the module: of equal texts one.
+    """Writes the calls of bodies, whose functions it adds to the module.
+
+    Where sizes are open, the address of their values is one more argument of each.
 
     Attributes:
         args: addresses of the arguments.
@@ -135,50 +151,43 @@ class BodyCaller:
     def __init__(self, b: FunctionBuilder, kernel: BodyKernel, args: Sequence[Val]) -> None:
         nobody = Val("ptr", "null")
         self._b = b
+        self._kernels = kernel.kernels
         self._pool = list(args[:2]) if kernel.is_shared else [nobody, nobody]
         self.args = args[2:] if kernel.is_shared else args
-        self._names: dict[str, str] = {}
-        most = 0
-        for each, places in (call for calls in kernel.bodies for call in calls):
-            text = str(each)
-            if text not in self._names:
-                self._names[text] = f"{b.name}_{len(self._names)}"
-                define_kernel(b.module, self._names[text], each, len(places))
-            most = max(most, len(places) if each.regions() else 0)
+        self._sizes = () if b.sizes is None else (b.sizes,)
+        counts = {number: len(places) for calls in kernel.bodies for number, places in calls}
+        for number, count in counts.items():
+            is_open, each = b.sizes is not None, kernel.kernels[number]
+            define_kernel(b.module, self._name(number), each, count, is_open=is_open)
+        shared = [count for number, count in counts.items() if kernel.kernels[number].regions()]
+        most = max(shared, default=-len(self._sizes)) + len(self._sizes)
         self._caller = Caller(b, self._pool[0], self._pool[1], most)
 
     def call(self, calls: Calls, rounds: int, t: Val | None = None) -> None:
         """Run the kernels of a body, of which there are so many rounds; `t` is the row of this."""
         b = self._b
-        seconds = [kernel.seconds(b.target) for kernel, _ in calls]
+        kernels = [self._kernels[number] for number, _ in calls]
+        seconds = [kernel.seconds(b.target) for kernel in kernels]
         ahead = rounds * sum(
-            cost for cost, (kernel, _) in zip(seconds, calls, strict=True) if kernel.is_shared
+            cost for cost, kernel in zip(seconds, kernels, strict=True) if kernel.is_shared
         )
-        for (kernel, places), cost in zip(calls, seconds, strict=True):
-            given = [self._address(place, t) for place in places]
+        for (number, places), kernel, cost in zip(calls, kernels, seconds, strict=True):
+            given = [*(self._address(place, t) for place in places), *self._sizes]
             before = self._pool if kernel.parameters() else ()
             wake = ahead >= costs.WAKE_SECONDS
-            name = self._names[str(kernel)]
-            self._caller.call(regions_of(name, kernel), [*before, *given], cost, wake)
+            regions = regions_of(self._name(number), kernel)
+            self._caller.call(regions, [*before, *given], cost, wake)
+
+    def _name(self, number: int) -> str:
+        return f"{self._b.name}_{number}"
 
     def _address(self, place: Place, t: Val | None) -> Val:
         b = self._b
         address = b.at("i8", self.args[place.arg], place.offset)
-        if not place.step:
+        if not is_open(place.step) and not place.step:
             return address
         assert t is not None, "there are no rows"
         return b.at("i8", address, b.mul(t, place.step))
-
-
-def evaluate_calls(calls: Calls, memory: Sequence[Memory], world: World, t: int = 0) -> None:
-    """Run the kernels of a body in the interpreter, in the round of row `t`."""
-    for kernel, places in calls:
-        kernel.evaluate([_seen(memory[place.arg], place, t) for place in places], world)
-
-
-def seconds_of(calls: Calls, target: Target) -> float:
-    """What the kernels of a body take."""
-    return sum(kernel.seconds(target) for kernel, _ in calls)
 
 
 def _seen(memory: Memory, place: Place, t: int) -> Memory:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lucid.codegen.kernel_ir.kernel import Memory, World
-from lucid.codegen.kernels.body import BodyKernel, Calls, evaluate_calls, seconds_of
+from lucid.codegen.kernels.body import BodyKernel, Calls
 from lucid.codegen.llvm.builder import FunctionBuilder, Val
 from lucid.codegen.llvm.target import Target
 
@@ -18,7 +18,7 @@ class BranchKernel(BodyKernel):
     """One of two bodies, as the first argument says.
 
     Attributes:
-        then, otherwise: the kernels of each, and where they find their arguments.
+        then, otherwise: the calls of each.
     """
 
     then: Calls
@@ -34,11 +34,11 @@ class BranchKernel(BodyKernel):
         return "\n".join([self.header("branch"), sizes, *then, "  else", *otherwise])
 
     def seconds(self, target: Target) -> float:
-        return max(seconds_of(calls, target) for calls in self.bodies)
+        return max(self.seconds_of(calls, target) for calls in self.bodies)
 
     def evaluate(self, memory: Sequence[Memory], world: World) -> None:
         holds = memory[0].read(np.arange(1))[0]
-        evaluate_calls(self.then if holds else self.otherwise, memory, world)
+        self.evaluate_calls(self.then if holds else self.otherwise, memory, world)
 
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
         caller = self.caller(b, args)

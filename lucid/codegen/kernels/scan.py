@@ -15,9 +15,10 @@ import numpy as np
 
 from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Memory, World
-from lucid.codegen.kernels.body import BodyKernel, Calls, evaluate_calls, seconds_of
+from lucid.codegen.kernels.body import BodyKernel, Calls
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, vector
 from lucid.codegen.llvm.target import Target
+from lucid.ir.extents import hint, is_open
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class ScanKernel(BodyKernel):
     Attributes:
         carries, rows: how many of them there are.
         is_while: the first carries are whether there is another round, and its row.
-        calls: the kernels of one round, and where they find their arguments.
+        calls: those of one round.
     """
 
     carries: int
@@ -51,12 +52,13 @@ class ScanKernel(BodyKernel):
         return "\n".join([header, sizes, *self.texts()[0]])
 
     def seconds(self, target: Target) -> float:
-        return self.expected_rounds * seconds_of(self.calls, target)
+        return self.expected_rounds * self.seconds_of(self.calls, target)
 
     @property
     def expected_rounds(self) -> int:
         """How many there are, as costs count."""
-        return max(self.length, costs.ROUNDS) if self.is_while else self.length
+        length: int = hint(self.length)
+        return max(length, costs.ROUNDS) if self.is_while else length
 
     # What it means ------------------------------------------------------------------------
 
@@ -65,7 +67,7 @@ class ScanKernel(BodyKernel):
             whole = np.arange(type.size)
             memory[len(self.operands) + number].write(whole, memory[number].read(whole))
         for t in self._rounds(memory):
-            evaluate_calls(self.calls, memory, world, t)
+            self.evaluate_calls(self.calls, memory, world, t)
 
     def _rounds(self, memory: Sequence[Memory]) -> Iterator[int]:
         """The row of each round."""
@@ -111,7 +113,7 @@ def _fill(b: FunctionBuilder, target: Val, source: Val | None, size: int) -> Non
     done = 0
     for type, step in ((vector("i64", lanes), 8 * lanes), ("i8", 1)):
         stop = size // step * step
-        if stop > done:
+        if is_open(stop) or stop > done:
             with b.loop(done, stop, step) as loop:
                 value = const(type, 0)
                 if source is not None:

@@ -48,7 +48,7 @@ from lucid.codegen.lower.loop_schedule import (
 )
 from lucid.codegen.program.program import Program
 from lucid.ir import ops
-from lucid.ir.extents import hint, replaced
+from lucid.ir.extents import hint, is_open, replaced
 from lucid.ir.graph import Node, Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import i64
@@ -429,7 +429,7 @@ class Builder:
         self.body.args += [homes[self.source.base(value)].buffer for value in item.operands]
         bodies = self.source.bodies[node]
         size = max(body.arena_bytes for body in bodies)
-        if size:
+        if is_open(size) or size:
             self.body.args.append(self.source.new_temp(i64, size // i64.itemsize))
         return node, bodies, size
 
@@ -441,13 +441,15 @@ class Builder:
         def argument(buffer: Buffer) -> tuple[int, int]:
             return first[buffer.kind] + buffer.index, 0
 
+        kernels: dict[str, tuple[int, Kernel]] = {}
         memory = given + len(node.results)
-        then, otherwise = (_placed(body, memory, argument) for body in bodies)
+        then, otherwise = (_placed(body, memory, argument, kernels) for body in bodies)
         return BranchKernel(
             operands=tuple(value.type for value in node.operands),
             results=tuple(value.type for value in node.results),
             bytes=size,
             flops=max(map(_flops, bodies)),
+            kernels=tuple(kernel for _, kernel in kernels.values()),
             then=then,
             otherwise=otherwise,
         )
@@ -468,17 +470,20 @@ class Builder:
             is_row = buffer.kind == "output" or carries <= number < carries + rows
             return number, types[number].nbytes // max(length, 1) if is_row else 0
 
+        kernels: dict[str, tuple[int, Kernel]] = {}
+        calls = _placed(body, len(types), argument, kernels)
         return ScanKernel(
             operands=tuple(types[:given]),
             results=tuple(types[given:]),
             bytes=size,
             flops=_flops(body) * (1 if is_while else length),
+            kernels=tuple(kernel for _, kernel in kernels.values()),
             carries=carries,
             rows=rows,
             length=length,
             reverse=node.attributes.get("reverse", False),
             is_while=is_while,
-            calls=_placed(body, len(types), argument),
+            calls=calls,
         )
 
     def _sort(self, item: Item) -> SortKernel:
@@ -529,11 +534,17 @@ class Builder:
         return wanted
 
 
-def _placed(body: Program, memory: int, argument: Callable[[Buffer], tuple[int, int]]) -> Calls:
+def _placed(
+    body: Program,
+    memory: int,
+    argument: Callable[[Buffer], tuple[int, int]],
+    kernels: dict[str, tuple[int, Kernel]],
+) -> Calls:
     """The calls of a body, with the places of their arguments among those of who runs it.
 
     memory: the number of the argument that temps are in.
     argument: of all others, its number, and the bytes from row to row.
+    kernels: those of the bodies by their texts, with their numbers; others are entered.
     """
 
     def place(buffer: Buffer, origin: int) -> Place:
@@ -544,7 +555,10 @@ def _placed(body: Program, memory: int, argument: Callable[[Buffer], tuple[int, 
         return Place(number, offset, step, buffer.dtype)
 
     return tuple(
-        (call.kernel, tuple(place(x, call.origins.get(n, 0)) for n, x in enumerate(call.args)))
+        (
+            kernels.setdefault(call.text, (len(kernels), call.kernel))[0],
+            tuple(place(x, call.origins.get(n, 0)) for n, x in enumerate(call.args)),
+        )
         for call in body.calls
     )
 

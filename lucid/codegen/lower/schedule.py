@@ -18,13 +18,13 @@ from lucid.codegen.lower.item import Item, reads_elements
 from lucid.codegen.lower.items import ItemList
 from lucid.codegen.lower.layouts import choose_layouts
 from lucid.codegen.lower.legalize import legalize
-from lucid.codegen.program.memory_plan import place, size_of
+from lucid.codegen.program.memory_plan import place, place_open, size_of
 from lucid.codegen.program.program import Apart, KernelCall, Program, lifetimes
 from lucid.codegen.program.verify import verify_program
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph
 from lucid.ir.environment import VERIFY
-from lucid.ir.extents import hint
+from lucid.ir.extents import hint, is_open
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.passes.pipeline import PassLog
 from lucid.ir.region_ops import body_names
@@ -74,7 +74,9 @@ def make_program(
             calls.append(KernelCall(moved, given, origins, checked_by, nodes))
             first.setdefault(group, len(calls) - 1)
         calls[-1].leaves = _leaves(group, stored)
-    offsets, size = place(lifetimes(calls))
+    spans = lifetimes(calls)
+    is_placed_later = not is_body or not any(is_open(buffer.size) for buffer in spans)
+    offsets, size = place(spans) if is_placed_later else place_open(spans)
     cells = [cell for cell, _ in graph.writes]
     numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
     written = [numbers[cell] for cell in cells]

@@ -52,6 +52,7 @@ class _Instance:
     def _graph(self, graph: Graph) -> Graph:
         made = Graph(graph.name)
         made.location, made.hosts = graph.location, graph.hosts
+        made.functions = {name: self._graph(body) for name, body in graph.functions.items()}
         for entry in graph.inputs:
             old = entry.value
             value = Value(self._type(old.type), made, None, old.index, old.name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.ir.extents import hint
+from lucid.ir.extents import ceil_div, hint, is_open
 from lucid.ir.memory import ALIGNMENT
 
 
@@ -36,6 +37,26 @@ def place(
         offset = offsets[buffer] = _lowest(taken, size)
         placed[:, count] = offset, offset + size, first, last
     return offsets, int(placed[1].max(initial=0))
+
+
+def place_open(spans: Mapping[Buffer, tuple[int, int]]) -> tuple[dict[Buffer, Any], Any]:
+    """The same where sizes are open, and nobody places temps again when they are known.
+
+    A temp is laid where one of the same size is dead, or behind all others.
+    """
+    offsets: dict[Buffer, Any] = {}
+    free: dict[Any, list[tuple[int, Any]]] = {}  # by sizes: until which call places are taken
+    total: Any = 0
+    for buffer, (first, last) in sorted(spans.items(), key=lambda entry: entry[1]):
+        size: Any = ceil_div(buffer.size * buffer.dtype.itemsize, ALIGNMENT) * ALIGNMENT
+        places = free.setdefault(size.key if is_open(size) else size, [])
+        found = next((n for n, (until, _) in enumerate(places) if until < first), None)
+        if found is None:
+            offsets[buffer], total = total, total + size
+        else:
+            offsets[buffer] = places.pop(found)[1]
+        places.append((last, offsets[buffer]))
+    return offsets, total
 
 
 def size_of(buffer: Buffer, elements: int | None = None) -> int:

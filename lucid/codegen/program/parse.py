@@ -378,12 +378,14 @@ def _scan(lines: list[str]) -> Kernel:
     kind, operands, results = _match(r"(scan|while)\((.*)\) -> \((.*)\)", lines[0]).groups()
     pattern = r"  (\d+) rounds( in reverse)?, carry (\d+), rows (\d+), (\d+) bytes, (\d+) flops"
     length, reverse, carries, rows, size, flops = _match(pattern, lines[1]).groups()
-    (calls,) = _body_calls([lines[2:]])
+    kernels: list[Kernel] = []
+    calls = _calls(lines[2:], kernels)
     return ScanKernel(
         operands=_types(operands),
         results=_types(results),
         bytes=int(size),
         flops=int(flops),
+        kernels=tuple(kernels),
         carries=int(carries),
         rows=int(rows),
         length=int(length),
@@ -397,37 +399,34 @@ def _branch(lines: list[str]) -> Kernel:
     operands, results = _match(r"branch\((.*)\) -> \((.*)\)", lines[0]).groups()
     size, flops = _match(r"  (\d+) bytes, (\d+) flops", lines[1]).groups()
     middle = lines.index("  else")
-    then, otherwise = _body_calls([lines[2:middle], lines[middle + 1 :]])
+    kernels: list[Kernel] = []
+    then, otherwise = (_calls(x, kernels) for x in (lines[2:middle], lines[middle + 1 :]))
     return BranchKernel(
         operands=_types(operands),
         results=_types(results),
         bytes=int(size),
         flops=int(flops),
+        kernels=tuple(kernels),
         then=then,
         otherwise=otherwise,
     )
 
 
-def _body_calls(bodies: list[list[str]]) -> list[Calls]:
-    kernels: dict[str, Kernel] = {}
-    return [_calls(lines, kernels) for lines in bodies]
-
-
-def _calls(lines: list[str], kernels: dict[str, Kernel]) -> Calls:
+def _calls(lines: list[str], kernels: list[Kernel]) -> Calls:
     """The calls of a body; the kernels that its lines define are entered."""
     text = "\n".join(line[2:] for line in lines)
-    calls: list[tuple[Kernel, tuple[Place, ...]]] = []
+    calls: list[tuple[int, tuple[Place, ...]]] = []
     for part in re.split(r"\n(?=kernel |call )", text) if text else ():
         kind, name, rest = _match(r"(?s)(kernel|call) (\d+)(?: = )?(.*)", part).groups()
         if kind == "kernel":
-            kernels[name] = parse_kernel(rest)
+            kernels.append(parse_kernel(rest))
             continue
         places = re.findall(r"(\w+) a(\d+)(?: \+ (\d+))?(?: \+ t\*(\d+))?", rest)
         found = (
             Place(int(arg), int(offset or 0), int(step or 0), dtype_named(dtype))
             for dtype, arg, offset, step in places
         )
-        calls.append((kernels[name], tuple(found)))
+        calls.append((int(name), tuple(found)))
     return tuple(calls)
 
 

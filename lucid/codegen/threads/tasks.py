@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
-from lucid.ir.extents import hint
+from lucid.ir.extents import hint, is_open
 
 
 def symbols_of(name: str, kernel: Kernel) -> list[str]:
@@ -75,7 +75,12 @@ def regions_of(name: str, kernel: Kernel) -> list[Region]:
     parts = kernel.regions()
     if not parts:
         return [Region(Val("ptr", f"@{name}"), None)]
-    return [Region(Val("ptr", f"@{name + region}"), count) for region, count in parts.items()]
+    return [
+        Region(
+            Val("ptr", f"@{name + region}"), count, const("i64", count) if is_open(count) else None
+        )
+        for region, count in parts.items()
+    ]
 
 
 def _listed(values: Sequence[Val]) -> str:

@@ -188,7 +188,7 @@ class Program:
             graph = copy_graph(graph)
         require_known_names()
         found, log = None, PassLog()
-        if self._families is not None and not graph.functions:  # bodies of loops have sizes, too
+        if self._families is not None:
             graph.drop_dead_nodes()
             family, skeleton, full = self._families.of(graph, strides)
             if family is not None:

@@ -269,6 +269,8 @@ class Loops:
         read = chain(graph.results(), *(node.operands for node in graph.nodes))
         if self.places and any(value.graph is not graph for value in read):
             self.unroll_all("computes what is used outside of it")
+        for body in chain.from_iterable(self.bodies.values()):
+            body.loop = None  # which has the body: no cycle may outlive the trace
         self.bodies.clear()
 
     def local(self, value: Value) -> Value:

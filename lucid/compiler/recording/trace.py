@@ -328,17 +328,18 @@ def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) 
     recorder.forget_arguments()
     recorder.remembered.clear()
     references = [*handles, *recorder.made]
-    if _alive(references):
-        gc.collect()
-        escaped = _alive(references)
-        if escaped:
-            lines = "\n".join(f"  {tensor._describe()}" for tensor in escaped[:4])
-            count = "a traced tensor" if len(escaped) == 1 else f"{len(escaped)} traced tensors"
-            raise TraceError(
-                f"{count} escaped from the compiled function, kept in a list, an attribute or a "
-                f"global:\n{lines}\n"
-                "hint: return them, or keep tensor.detach() of a result outside"
-            )
+    for generation in range(3):  # cycles of the trace are young, so the first look mostly is enough
+        if _alive(references):
+            gc.collect(generation)
+    escaped = _alive(references)
+    if escaped:
+        lines = "\n".join(f"  {tensor._describe()}" for tensor in escaped[:4])
+        count = "a traced tensor" if len(escaped) == 1 else f"{len(escaped)} traced tensors"
+        raise TraceError(
+            f"{count} escaped from the compiled function, kept in a list, an attribute or a "
+            f"global:\n{lines}\n"
+            "hint: return them, or keep tensor.detach() of a result outside"
+        )
     recorder.made.clear()
 
 

@@ -27,7 +27,9 @@ class Loop:
 
     @property
     def length(self) -> int:
-        return int(self.node.attributes["length"])
+        """How many rounds there are at most; it may be open."""
+        length: int = self.node.attributes["length"]
+        return length
 
     @property
     def is_while(self) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from lucid.ir import ops
-from lucid.ir.extents import NotOpenError, is_open
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.passes.rewrite import inherit_notes
 from lucid.ir.passes.round_body import DEPTH, Body, Column, is_short
@@ -24,9 +22,6 @@ def roll_up_rounds(graph: Graph) -> bool:
 
     Args:
         graph: what is rewritten, in place; the bodies of its loops as well.
-
-    Raises:
-        NotOpenError: there is a loop, and sizes are open.
     """
     changed = False
     pending = [graph, *graph.functions.values()]
@@ -49,20 +44,8 @@ def _roll_up(graph: Graph, functions: dict[str, Graph]) -> bool:
     _settle(graph, schedule)
     if not schedule.loops:
         return False
-    if _has_open_sizes(graph):
-        raise NotOpenError("rounds are equal: the kernel of their loop has fixed sizes")
     _Rolling(graph, functions, schedule).run()
     return True
-
-
-def _has_open_sizes(graph: Graph) -> bool:
-    """Whether some sizes or numbers are left open: the kernel of a loop has fixed ones."""
-    attributes = (x for node in graph.nodes for x in node.attributes.values())
-    shapes = (entry.value.shape for entry in graph.inputs)
-    return any(
-        any(map(is_open, x)) if isinstance(x, tuple) else is_open(x)
-        for x in chain(shapes, attributes)
-    )
 
 
 def _settle(graph: Graph, schedule: Schedule) -> None:
