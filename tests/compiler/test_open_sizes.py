@@ -138,8 +138,6 @@ LAYERS: dict[str, Layer] = {
     "matrices": lambda x: F.pad((x.reshape(-1, 2, 3) @ x.reshape(-1, 3, 2)).flatten(1), (1, 1)),
 }  # fmt: skip
 
-IN_BLOCKS = {"convolution along rows"}  # whose products know their sizes where these are large
-
 
 def gradients(function: Callable[..., Tensor], array: np.ndarray) -> list[np.ndarray]:
     x = lucid.tensor(array, requires_grad=True)
@@ -176,8 +174,7 @@ def test_a_step_with_other_sizes_is_right_and_runs_code_that_is_there(
     stats = agrees_at([LAYERS[name]], SIZES, dtype).stats
     assert stats.traces == len(SIZES)
     assert not stats.eager_reasons
-    if name not in IN_BLOCKS:
-        assert stats.reused == len(SIZES) - 1
+    assert stats.reused == len(SIZES) - 1
 
 
 @pytest.mark.parametrize(
@@ -388,3 +385,46 @@ def test_a_step_with_passes_of_the_users_knows_its_sizes() -> None:
         compiled(_rows(size))
     assert {shape[0] for shape in seen} == {9, 11, 13}
     assert compiled.stats.reused == 0
+
+
+def _deep() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 48, 3, stride=2), nn.Tanh()
+    )
+
+
+def _generator() -> nn.Module:
+    return nn.Sequential(
+        nn.ConvTranspose2d(32, 64, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(64, 32, 4, 2, 1)
+    )
+
+
+def _grouped() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(32, 64, 3, padding=1, groups=4), nn.ReLU(), nn.Conv2d(64, 40, 3, dilation=2)
+    )
+
+
+@pytest.mark.parametrize("threads", ["one", "many"])
+@pytest.mark.parametrize("make", [_deep, _generator, _grouped])
+def test_convolutions_of_open_sizes_make_what_those_of_known_ones_do(
+    make: Callable[[], nn.Module], threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products in blocks: of images and batches of other sizes, with all gradients."""
+    if threads == "many":
+        monkeypatch.setattr(costs, "WORTH_SECONDS", 0.0)
+    lucid.manual_seed(0)
+    net = make().to(lucid.float64)
+
+    def step(x: Tensor) -> list[Tensor]:
+        x = x.clone().requires_grad_()
+        y = net(x)
+        loss = (y * y).mean()
+        return [y.detach(), *lucid.autograd.grad(loss, [x, *net.parameters()])]
+
+    compiled = lucid.compile(step)
+    for batch, height, width in ((8, 9, 9), (5, 9, 9), (11, 9, 9), (5, 13, 7), (7, 15, 23)):
+        images = lucid.randn(batch, 32, height, width, dtype=lucid.float64)
+        for found, expected in zip(compiled(images), lucid.compile(step)(images), strict=True):
+            np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
+    assert compiled.stats.reused >= 3

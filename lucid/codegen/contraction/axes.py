@@ -172,7 +172,7 @@ def _blocked(
     free, tiled = columns[:-among], [*rows[-1:], *columns[-among:]]
     # The rows of a dot product are long: they stay in the cache while the columns run.
     loops = [*outside, *rows[-1:], *columns] if dots else [*outside, *free, *tiled]
-    vector = -1 if dots or chosen is None else loops.index(chosen)
+    vector = -1 if dots else next((n for n, axis in enumerate(loops) if axis is chosen), -1)
     found = tuple(steps.get(id(axis), 1) for axis in loops)
     return Blocking(tuple(loops), found, tuple(inner), vector, lanes, swapped)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import prod
 
 from lucid.codegen import costs
 from lucid.codegen.contraction.axes import Axis
@@ -27,6 +27,7 @@ from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, i64, vector
 from lucid.codegen.llvm.target import Target
+from lucid.ir.extents import NotOpenError, ceil_div, hint, is_open, replaced
 
 Range = tuple[Val, Val]
 
@@ -122,6 +123,12 @@ class BlockedProduct:
         return LaneCopy(dtype, lowering.MEMORY[dtype], lanes, outer, bool(side))
 
     @property
+    def is_scattered(self) -> bool:
+        """Whether the first operand isn't lines of inner indices that are neighbours."""
+        lines, inner = self.walks(0)
+        return len(lines) > 1 or len(joined(inner)) > 1 or inner[-1][1] != 1
+
+    @property
     def copies_of_a(self) -> int:
         """Different first operands in the batch."""
         return prod(axis.size for axis in self.batch_axes if axis.a)
@@ -129,13 +136,13 @@ class BlockedProduct:
     def cost(self) -> float:
         """What one inner index costs, in multiply-adds of full vectors, copies included."""
         found = self.plan
-        vectors = ceil(self.columns / found.lanes)
+        vectors = ceil_div(self.columns, found.lanes)
         uses = prod(axis.size for axis in self.batch_axes if not axis.a)
         cost = float(self.rows * vectors)
         cost += vectors * self.copy(1).way(joined(self.walks(1)[1]))[0]
         if found.pack_a != "in place":
             copy = self.copy(0)
-            tiles = ceil(self.rows / found.height) * ceil(found.height / copy.lanes)
+            tiles = ceil_div(self.rows, found.height) * ceil_div(found.height, copy.lanes)
             cost += tiles * copy.way(joined(self.walks(0)[1]))[0] / uses
         return cost * prod(self.batch)
 
@@ -165,18 +172,16 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
     element, size = lowering.MEMORY[dtype], dtype.itemsize
     whole = Contraction(product.rows, product.columns, product.depth, element, (0, 0), (0, 1))
     tile = plan(whole, target)
-    lines, inner = product.walks(0)
     uses = prod(axis.size for axis in product.batch_axes if not axis.a)
     is_large = product.rows * product.depth * size > costs.PACK_BYTES
-    is_scattered = len(lines) > 1 or len(joined(inner)) > 1 or inner[-1][1] != 1
-    packs = is_scattered or (is_large and product.columns * uses >= costs.PACK_COLUMNS)
+    packs = product.is_scattered or (is_large and product.columns * uses >= costs.PACK_COLUMNS)
     split, extent = _split(product.inner, costs.PANEL_BYTES // (tile.panel * size))
     if is_large and not packs:
         split, extent = 0, product.inner[0].size  # long lines are read faster
     count = extent * prod(axis.size for axis in product.inner[split + 1 :])
     waiting = product.rows if count < product.depth else 0
     panels = costs.BLOCK_BYTES // ((count + waiting) * size * tile.panel or 1)
-    panels = max(1, min(panels, ceil(product.columns / tile.panel)))
+    panels = max(1, min(panels, ceil_div(product.columns, tile.panel)))
     rows = max(1, costs.BLOCK_BYTES // (count * size * tile.height or 1)) * tile.height
     is_used_once = uses == 1 and panels * tile.panel >= product.columns
     is_used_once &= product.rows >= 2 * costs.PART_ROWS  # parts have rows of their own
@@ -187,9 +192,25 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
         split,
         extent,
         panels * tile.panel,
-        min(rows, ceil(product.rows / tile.height) * tile.height),
+        min(rows, ceil_div(product.rows, tile.height) * tile.height),
         ("block" if is_used_once else "whole") if packs else "in place",
     )
+
+
+def choose_open(product: BlockedProduct, target: Target) -> BlockedPlan:
+    """The same from the sizes at hand: a block has one element of an open axis, or all of it.
+
+    Raises `NotOpenError` where it holds for some sizes only that an operand is read in place.
+    """
+    found = choose(at_hand := replaced(product, hint), target)
+    if at_hand is product:
+        return found
+    if found.pack_a == "in place" and product.is_scattered:
+        raise NotOpenError("an operand lies in one line for some sizes only")
+    size = product.inner[found.split].size
+    if not is_open(size):
+        return found
+    return replace(found, extent=size if found.extent == hint(size) else 1)
 
 
 def _split(inner: Sequence[Axis], most: int) -> tuple[int, int]:
@@ -215,13 +236,13 @@ class BlockMemory:
         plan = product.plan
         element = lowering.MEMORY[product.body.args[0]]
         lanes = product.copy(0).lanes
-        self.pitch = ceil(plan.height / lanes) * lanes
-        tiles = ceil(product.rows / plan.height)
+        self.pitch = ceil_div(plan.height, lanes) * lanes
+        tiles = ceil_div(product.rows, plan.height)
         self.block = plan.extent * prod(axis.size for axis in product.inner[plan.split + 1 :])
         self.of_rows = tiles * self.pitch * self.block  # elements of a block of all rows
         whole = tiles * self.pitch * product.depth * product.copies_of_a
         own = plan.rows // plan.height * self.pitch * self.block
-        waiting = ceil(rows / plan.height) * plan.height * plan.columns
+        waiting = ceil_div(rows, plan.height) * plan.height * plan.columns
         self.blocks = product.depth // self.block
         self.of_a = aligned_bytes(whole if plan.pack_a == "whole" else 0, element)
         self.of_b = aligned_bytes(self.block * plan.columns, element)
@@ -380,16 +401,21 @@ class BlockedEmitter(Emitter):
 
     def _over_columns(self, rows: Range, columns: Range) -> None:
         b = self.b
-        full = self.spec.n - self.spec.n % self.plan.panel
-        if full:
-            stop = columns[1] if full == self.spec.n else smaller(b, columns[1], full)
+        rest = self.spec.n % self.plan.panel
+        full = self.spec.n - rest
+        if is_open(full) or full:
+            is_whole = not is_open(rest) and not rest
+            stop = columns[1] if is_whole else smaller(b, columns[1], full)
             with b.loop(columns[0], stop, self.plan.panel) as loop:
                 self._over_rows(rows, self._panel(loop.index, self.plan.width, 0))
-        if full < self.spec.n:
-            width = ceil((self.spec.n - full) / self.plan.lanes)
+        if is_open(rest):
+            has_rest = b.lt(i64(full), self.spec.n)
+            with b.if_(b.and_(has_rest, b.eq(columns[1], self.spec.n))):
+                self._over_rows(rows, self._panel(i64(full), self.plan.width, rest))
+        elif rest:
+            width = ceil_div(rest, self.plan.lanes)
             with b.if_(b.eq(columns[1], self.spec.n)):
-                tail = (self.spec.n - full) % self.plan.lanes
-                self._over_rows(rows, self._panel(i64(full), width, tail))
+                self._over_rows(rows, self._panel(i64(full), width, rest % self.plan.lanes))
 
     def _pack_block(self, start: Val, columns: Range) -> None:
         b, found, lanes = self.b, self.blocking, self.blocking.lanes
@@ -415,20 +441,28 @@ class BlockedEmitter(Emitter):
 
     def _over_rows(self, rows: Range, panel: Panel) -> None:
         b, m, height = self.b, self.spec.m, self.plan.height
-        full = m - m % height
-        if full:
-            stop = rows[1] if full == m else smaller(b, rows[1], full)
-            with b.loop(rows[0], stop, height) as loop:
+        rest = m % height
+        full = m - rest
+
+        def tiles(low: Val | int, high: Val | int, height: int) -> None:
+            with b.loop(low, high, height) as loop:
                 self._blocked_tile(loop.index, height, panel)
-        if full < m:
+
+        if is_open(full) or full:
+            is_whole = not is_open(rest) and not rest
+            tiles(rows[0], rows[1] if is_whole else smaller(b, rows[1], full), height)
+        if is_open(rest) or rest:
             with b.if_(b.eq(rows[1], m)):
-                self._blocked_tile(i64(full), m - full, panel)
+                self._last_rows(tiles)
 
     def _blocked_tile(self, row: Val, height: int, panel: Panel) -> None:
         b, element, found = self.b, self.spec.element, self.blocking
         if self.plan.pack_a:
-            at = b.binary("udiv", b.sub(row, self.first_row), found.height)
+            behind = b.sub(row, self.first_row)
+            at = b.binary("udiv", behind, found.height)
             tile = b.at(element, self.left, b.mul(at, self.memory.pitch * self.memory.block))
+            if height < found.height:  # one of several lower ones
+                tile = b.at(element, tile, b.binary("urem", behind, found.height))
         else:
             tile = b.at(element, self.left, b.mul(row, self.a_strides[0]))
         if self.memory.blocks == 1:
@@ -438,7 +472,7 @@ class BlockedEmitter(Emitter):
             self._finish(self._tile(tile, self.a_strides, height, panel), row, height, panel)
             return
         offset = b.mul(b.sub(row, self.low), found.columns)
-        offset = b.add(offset, b.mul(b.sub(panel.col, self.first_column), found.height))
+        offset = b.add(offset, b.mul(b.sub(panel.col, self.first_column), height))
         kept = b.at(element, self.waiting, offset)
         places = [b.at(element, kept, n * self.plan.lanes) for n in range(height * panel.width)]
         zero = const(self.type, 0)

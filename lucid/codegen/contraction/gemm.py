@@ -44,7 +44,11 @@ Epilogue = Callable[[FunctionBuilder, Val, Position], None]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Columns that a tile computes: the first one, and how its part of B is read."""
+    """Columns that a tile computes: the first one, and how its part of B is read.
+
+    Attributes:
+        tail: lanes of the last vector; 0 for all. Where it is open: of all vectors.
+    """
 
     col: Val
     width: int
@@ -264,6 +268,8 @@ class Emitter:
         return self.b.masked_load(self.type, pointer, mask)
 
     def _mask(self, v: int, panel: Panel) -> Val | None:
+        if is_open(panel.tail):
+            return self.b.tail_mask(self.plan.lanes, i64(panel.tail - v * self.plan.lanes))
         if not panel.tail or v < panel.width - 1:
             return None
         return const_lanes("i1", [lane < panel.tail for lane in range(self.plan.lanes)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 
 from lucid.codegen import costs
 from lucid.codegen.contraction.packing import transpose
@@ -19,12 +19,12 @@ from lucid.codegen.llvm.builder import (
     FunctionBuilder,
     Module,
     Val,
-    const,
     const_lanes,
     i64,
     iota,
     vector,
 )
+from lucid.ir.extents import ceil_div, hint, is_multiple, is_open
 from lucid.ir.types import DType
 
 MOST_OFFSET = 1 << 31  # lanes lie less than so many elements from the first one
@@ -65,16 +65,16 @@ class LaneCopy:
     def runs(self) -> int:
         """Runs of equally distant lanes that a vector may consist of."""
         size = self.outer[-1][0]
-        if len(self.outer) == 1 or (self.aligned and size % self.lanes == 0):
+        if len(self.outer) == 1 or (self.aligned and is_multiple(size, self.lanes)):
             return 1
-        if self.aligned and self.lanes % size == 0:
+        if not is_open(size) and self.aligned and self.lanes % size == 0:
             return self.lanes // size
-        return ceil((self.lanes - 1) / size) + 1
+        return next(n for n in range(self.lanes) if n * size >= self.lanes - 1) + 1
 
     def way(self, inner: Walk) -> tuple[float, str]:
         """The time of a vector in multiply-adds, and how it is copied."""
         step, (size, stride) = abs(self.outer[-1][1]), inner[-1]
-        filled = size / (ceil(size / self.lanes) * self.lanes)
+        filled = hint(size) / (ceil_div(hint(size), self.lanes) * self.lanes)
         ways = [(costs.GATHERED_LANES, "gathered")]
         if step <= 1 or memory.is_near(self.outer[-1][1], self.lanes):
             ways.append((self.runs * (costs.RUN if step <= 1 else costs.NEAR_RUN * step), "along"))
@@ -110,7 +110,8 @@ class LaneCopier:
         b, lanes = self.b, self.copy.lanes
         total = prod(size for size, _ in self.copy.outer)
         rest = b.add(b.splat(b.cast("trunc", first, "i32"), lanes), iota("i32", lanes))
-        rest = b.select(b.lt(rest, total - 1), rest, const(rest.type, total - 1))
+        last = b.number(rest.type, total - 1)
+        rest = b.select(b.lt(rest, last), rest, last)
         found: Val | None = None
         for number, (size, stride) in reversed([*enumerate(self.copy.outer)]):
             index = rest
@@ -140,8 +141,8 @@ class LaneCopier:
             start = b.load("i32", b.at("i32", self.kept, lane))
             pointers.append(b.at(copy.element, source, b.cast("sext", start, "i64")))
             masks.append(b.eq(starts, b.splat(start, copy.lanes)))
-        is_whole = copy.runs == 1 and not prod(n for n, _ in copy.outer) % copy.lanes
-        is_whole = is_whole and copy.aligned
+        is_whole = copy.aligned and copy.runs == 1
+        is_whole = is_whole and is_multiple(prod(n for n, _ in copy.outer), copy.lanes)
 
         def one(pointers: list[Val], to: Val) -> None:
             value: Val | None = None
@@ -171,7 +172,7 @@ class LaneCopier:
                 block = b.at(copy.element, pointers[0], loop.index)
                 place = b.at(copy.element, to, b.mul(loop.index, pitch))
                 b.call(name, "void", block, self.kept, i64(copy.lanes), place, i64(pitch))
-            if rest:
+            if is_open(rest) or rest:
                 block = b.at(copy.element, pointers[0], size - rest)
                 place = b.at(copy.element, to, (size - rest) * pitch)
                 b.call(name, "void", block, self.kept, i64(rest), place, i64(pitch))
@@ -205,7 +206,7 @@ class LaneCopier:
         apart = pitch * prod(n for n, _ in rest)
         unrolled = 1
         if not rest:
-            unrolled = next(n for n in (4, 3, 2, 1) if size % n == 0)
+            unrolled = next(n for n in (4, 3, 2, 1) if is_multiple(size, n))
         with b.loop(0, size, unrolled) as loop:
             for step in range(unrolled):
                 index = b.add(loop.index, step) if step else loop.index

@@ -43,6 +43,7 @@ from lucid.codegen.kernels.evaluation import (
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import wanted_parts
+from lucid.ir.extents import ceil_div, hint
 from lucid.ir.types import Shape
 
 PACKING = "_packing"  # the region that copies the first operand before the product's own
@@ -86,7 +87,7 @@ class BlockedKernel(Kernel):
 
     def seconds(self, target: Target) -> float:
         body = self.product.body
-        flops = 2.0 * prod(axis.size for axis in self._axes)
+        flops: float = 2.0 * hint(prod(axis.size for axis in self._axes))
         lanes = target.vector_bytes // body.args[0].itemsize
         return flops / peak(body.args[0], target) + nest_seconds(body, lanes)
 
@@ -102,7 +103,8 @@ class BlockedKernel(Kernel):
 
     def _grid(self, target: Target) -> TileGrid | None:
         """Cut the batch if it is large, else columns, and then rows, by whole tiles."""
-        batch, rows, columns = self._totals
+        batch, rows, columns = totals = self._totals
+        products, most_rows, most_columns = map(hint, totals)
         body, cost = self.product.body, self.seconds(target)
         wanted = wanted_parts(cost)
         if wanted == 1 or len(body.free_dims()) != len(body.sizes):
@@ -110,19 +112,24 @@ class BlockedKernel(Kernel):
         wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
         plan = self.product.plan
         panel = plan.width * plan.lanes
-        tiles = ceil(rows / plan.height)
+        tiles = ceil(most_rows / plan.height)
         packs = min(tiles, 16) if plan.pack_a == "whole" else 0
-        if batch >= min(wanted, 2 * costs.LEAST_PARTS):
-            size = ceil(batch / min(wanted, batch))
-            return TileGrid((size, rows, columns), (ceil(batch / size), 1, 1), (packs, 0))
-        wanted = ceil(wanted / batch)
-        panels = ceil(columns / panel)
-        most = max(1, rows // costs.PART_ROWS)  # each copies what it needs of the second operand
+        if products >= min(wanted, 2 * costs.LEAST_PARTS):
+            size = ceil(products / min(wanted, products))
+            return TileGrid((size, rows, columns), (ceil_div(batch, size), 1, 1), (packs, 0))
+        wanted = ceil(wanted / products)
+        panels = ceil(most_columns / panel)
+        most = max(
+            1, most_rows // costs.PART_ROWS
+        )  # each copies what it needs of the second operand
         width = panels if plan.pack_a == "block" else ceil(panels / min(wanted, panels))
         height = ceil(tiles / min(tiles, most, ceil(wanted / ceil(panels / width))))
-        size_of = (1, min(height * plan.height, rows), min(width * panel, columns))
-        counts = batch, ceil(rows / size_of[1]), ceil(columns / size_of[2])
-        return None if prod(counts) < 2 else TileGrid(size_of, counts, (packs, 0))
+        height, row_parts = _cut(rows, height * plan.height)
+        width, column_parts = _cut(columns, width * panel)
+        counts = batch, row_parts, column_parts
+        if hint(prod(counts)) < 2:
+            return None
+        return TileGrid((1, height, width), counts, (packs, 0))
 
     def relocate(self) -> tuple[Kernel, Origins]:
         origins: Origins = {}
@@ -191,7 +198,7 @@ class BlockedKernel(Kernel):
         if emitter.blocking.pack_a == "whole":
             with b.loop(0, self.product.copies_of_a) as loop:
                 emitter.enter_copy(loop.index)
-                emitter.pack_a(0, ceil(rows / emitter.blocking.height))
+                emitter.pack_a(0, ceil_div(rows, emitter.blocking.height))
         every = (i64(0), i64(batch)), (i64(0), i64(rows)), (i64(0), i64(columns))
         _run(b, emitter, *every)
 
@@ -202,13 +209,18 @@ class BlockedKernel(Kernel):
         if region == PACKING:
             number, piece = split(b, part, grid.packs[0])
             emitter.enter_copy(number)
-            tiles = ceil(product.rows / emitter.blocking.height)
-            emitter.pack_a(*part_range(b, piece, ceil(tiles / grid.packs[0]), tiles))
+            tiles = ceil_div(product.rows, emitter.blocking.height)
+            emitter.pack_a(*part_range(b, piece, ceil_div(tiles, grid.packs[0]), tiles))
             return
         first, rest = split(b, part, grid.counts[1] * grid.counts[2])
         row, column = split(b, rest, grid.counts[2])
         numbers = zip((first, row, column), grid.size, self._totals, strict=True)
         _run(b, emitter, *(part_range(b, *entry) for entry in numbers))
+
+
+def _cut(total: int, size: int) -> tuple[int, int]:
+    """The size of a part, and how many there are: all in one where a part has that at hand."""
+    return (total, 1) if size >= hint(total) else (size, ceil_div(total, size))
 
 
 def _run(b: FunctionBuilder, emitter: BlockedEmitter, batch: Range, *block: Range) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from lucid.codegen.contraction.axes import Axis, axes_cost, choose_blocking, inner_block
-from lucid.codegen.contraction.blocked import UNPLANNED, BlockedProduct, choose
+from lucid.codegen.contraction.blocked import UNPLANNED, BlockedProduct, choose_open
 from lucid.codegen.contraction.lanes import MOST_OFFSET
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import IndexMap
@@ -18,7 +18,7 @@ from lucid.codegen.kernels.axes import AxesKernel
 from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.item import Item
-from lucid.ir.extents import NotOpenError, hint, replaced
+from lucid.ir.extents import hint, replaced
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import DType, i64
 
@@ -53,14 +53,7 @@ def blocked_kernel(
 
     Rows and columns are the innermost axes of the result that all instructions walk through as one;
     what is left of them belongs to the batch. The columns are neighbours in the result.
-
-    Raises `NotOpenError` where it would pay, but sizes are open.
     """
-    at_hand = replaced([*axes], hint)
-    if any(a is not b for a, b in zip(at_hand, axes, strict=True)):
-        if blocked_kernel(at_hand, replaced(insts, hint), args, replaced(offsets, hint), target):
-            raise NotOpenError("the blocks of a product follow from its sizes")
-        return None
     kept = [axis for axis in axes if axis.dim >= 0]
     operands = (0, 1)
     if not args[0].is_floating_point or not kept:
@@ -80,11 +73,11 @@ def blocked_kernel(
         groups.append(tuple(found[first:]))
     rows, columns = groups
     inner = tuple(axis for axis in axes if axis.kind == "inner")
-    reach = max(sum((x.size - 1) * abs(x.b or x.a) for x in group) for group in groups)
-    if not inner or not all(axis.size for axis in axes) or reach >= MOST_OFFSET:
+    reaches = [sum((x.size - 1) * abs(x.b or x.a) for x in group) for group in groups]
+    if not inner or not all(axis.size for axis in axes) or any(x >= MOST_OFFSET for x in reaches):
         return None
     dear = axes_cost(axes, insts, ELEMENTS[args[0]], target)
-    dear *= prod(axis.size for axis in axes if axis.kind == "batch")
+    dear *= hint(prod(axis.size for axis in axes if axis.kind == "batch"))
     for axis in (*rows[:-1], *columns[:-1]):
         insts = [without_dim(inst, axis.dim) for inst in insts]
     order = [*batch, rows[-1], columns[-1]]
@@ -98,8 +91,8 @@ def blocked_kernel(
     analyze(body)
     b, m, n, k = (tuple(replace(x, dim=-1) for x in x) for x in (batch, rows, columns, inner))
     product = BlockedProduct(body, b, m, n, k, operands, offsets, UNPLANNED)
-    product.plan = choose(product, target)
-    return BlockedKernel(product) if product.cost() < dear else None
+    product.plan = choose_open(product, target)
+    return BlockedKernel(product) if replaced(product, hint).cost() < dear else None
 
 
 def _are_one(outer: Axis, inner: Axis, insts: Sequence[Inst]) -> bool:

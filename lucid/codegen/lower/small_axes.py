@@ -12,7 +12,7 @@ from typing import cast
 
 from lucid.codegen import costs
 from lucid.ir import ops
-from lucid.ir.extents import hint
+from lucid.ir.extents import hint, is_open
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.op import Trait
 from lucid.ir.passes.rewrite import Rules, rewrite
@@ -68,8 +68,9 @@ def split_small_axes(graph: Graph) -> bool:
 
 
 def _is_small(value: Value) -> bool:
-    shape = value.shape
-    return len(shape) > 1 and 1 < shape[-1] <= costs.SMALL and prod(shape[:-1]) >= costs.LINES
+    *outer, last = value.shape or (0,)
+    is_few = not is_open(last) and 1 < last <= costs.SMALL
+    return is_few and bool(outer) and hint(prod(outer)) >= costs.LINES
 
 
 def _is_sum(node: Node, over_last: bool) -> bool:
