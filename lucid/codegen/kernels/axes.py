@@ -284,15 +284,17 @@ class AxesEmitter(InstEmitter):
         low, stop = self._bounds(level, main)
         if is_open(main) or main:
             self._tiles(level, (low, stop), step, pointers, extents)
-        if is_open(axis.size - main) and level != self.product.vector:
+        rest = axis.size - main
+        if is_open(rest) and level != self.product.vector:
             with self._if_last(level):
                 for lower in (n for n in (8, 4, 2, 1) if n < step):
                     end = main + (axis.size - main) // lower * lower
                     self._tiles(level, (main, end), lower, pointers, extents)
                     main = end
-        elif main < axis.size:
-            rest, index = axis.size - main, i64(main)
-            with self._if_last(level), self._at(level, index):
+        elif is_open(rest) or rest:
+            index = i64(main)
+            there_is = self.b.if_(self.b.lt(index, axis.size)) if is_open(rest) else nullcontext()
+            with self._if_last(level), there_is, self._at(level, index):
                 self._loops(level + 1, self._moved(level, pointers, index), (*extents, rest))
 
     def _tiles(
@@ -381,7 +383,8 @@ class AxesEmitter(InstEmitter):
         kernel, ranges = self.product, []
         for n in tiled:
             step = kernel.lanes if n == kernel.vector else 1
-            ranges.append([(n, at) for at in range(0, extents[n], step)])
+            extent = kernel.steps[n] if is_open(extents[n]) else extents[n]  # then masks tell
+            ranges.append([(n, at) for at in range(0, extent, step)])
         found = []
         for places in product(*ranges):
             offset, mask = 0, None
