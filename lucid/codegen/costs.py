@@ -104,8 +104,9 @@ PANEL_BYTES = 32 * 1024
 # Rows of a part that copies its columns of B by itself.
 PART_ROWS = 96
 # Copying a vector of lanes, in multiply-adds of vectors: for each run of neighbours, for each run
-# of elements further apart and each step of those, by transposing a square block, by a gather.
-RUN, NEAR_RUN, TRANSPOSED_LANES, GATHERED_LANES = 3.0, 2.5, 10.0, 32.0
+# of elements further apart and each step of those, for each load, shuffle and store of a square
+# block that is transposed, by a gather.
+RUN, NEAR_RUN, SHUFFLED, GATHERED_LANES = 3.0, 2.5, 1.67, 32.0
 
 # Contractions over axes -----------------------------------------------------------------------
 

@@ -332,19 +332,31 @@ class BlockedEmitter(Emitter):
         with b.loop(0, memory.blocks) as blocks:
             start, _ = self._starts(blocks.index, (source, source))
             block = b.at(self.spec.element, target, b.mul(blocks.index, memory.of_rows))
-            with b.loop(low, high) as tile:
-                place = b.mul(tile.index, memory.pitch * memory.block)
-                self._pack_tile(start, b.at(self.spec.element, block, place), tile.index)
+            self._pack_tiles(start, block, i64(0), (low, high))
 
-    def _pack_tile(self, source: Val, target: Val, tile: Val) -> None:
-        """Copy a tile of rows for a block of inner indices, which begin at `source`."""
-        b, found = self.b, self.blocking
-        _, walk = self.product.walks(0)
+    def _pack_tiles(
+        self, source: Val, target: Val, first: Val, tiles: tuple[Val | int, Val | int]
+    ) -> None:
+        """Copy tiles of rows for a block of inner indices; the first one comes to the target.
+
+        An inner axis whose elements are further apart than rows goes around all of them.
+        """
+        b, found, element = self.b, self.blocking, self.spec.element
+        lines, walk = self.product.walks(0)
         inner = joined([(found.extent, walk[found.split][1]), *walk[found.split + 1 :]])
-        for lane in range(0, found.height, self.copiers[0].copy.lanes):
-            first = b.add(b.mul(tile, found.height), lane)
-            to = b.at(self.spec.element, target, lane)
-            self.copiers[0].emit(source, to, first, inner, self.memory.pitch)
+        is_outside = len(inner) > 1 and abs(inner[0][1]) > abs(lines[-1][1])
+        around, within = (inner[0], inner[1:]) if is_outside else ((1, 0), inner)
+        rows, pitch = prod(size for size, _ in within), self.memory.pitch
+        with b.loop(0, around[0]) as outer:
+            start = b.at(element, source, b.mul(outer.index, around[1]))
+            place = b.at(element, target, b.mul(outer.index, rows * pitch))
+            with b.loop(*tiles) as tile:
+                to = b.mul(b.sub(tile.index, first), pitch * self.memory.block)
+                to = b.at(element, place, to)
+                for lane in range(0, found.height, self.copiers[0].copy.lanes):
+                    row = b.add(b.mul(tile.index, found.height), lane)
+                    lane_of = b.at(element, to, lane)
+                    self.copiers[0].emit(start, lane_of, row, within, pitch)
 
     # Blocks -------------------------------------------------------------------------------
 
@@ -377,10 +389,9 @@ class BlockedEmitter(Emitter):
         with b.loop(rows[0], rows[1], found.rows) as loop:
             end = b.add(loop.index, found.rows)
             end = b.select(b.lt(end, rows[1]), end, rows[1])
-            with b.loop(loop.index, end, found.height) as tiles:
-                at = b.binary("udiv", b.sub(tiles.index, loop.index), found.height)
-                place = b.at(element, self.block_of_a, b.mul(at, memory.pitch * memory.block))
-                self._pack_tile(left, place, b.binary("udiv", tiles.index, found.height))
+            first = b.binary("udiv", loop.index, found.height)
+            last = b.binary("udiv", b.add(end, found.height - 1), found.height)
+            self._pack_tiles(left, self.block_of_a, first, (first, last))
             self.first_row = loop.index
             self._over_columns((loop.index, end), columns)
 

@@ -8,12 +8,12 @@ registers; and else of gathers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from lucid.codegen import costs
-from lucid.codegen.contraction.packing import transpose
+from lucid.codegen.contraction.packing import shuffles, transpose
 from lucid.codegen.emit import memory
 from lucid.codegen.llvm.builder import (
     FunctionBuilder,
@@ -24,7 +24,7 @@ from lucid.codegen.llvm.builder import (
     iota,
     vector,
 )
-from lucid.ir.extents import ceil_div, hint, is_multiple, is_open
+from lucid.ir.extents import hint, is_multiple, is_open
 from lucid.ir.types import DType
 
 MOST_OFFSET = 1 << 31  # lanes lie less than so many elements from the first one
@@ -44,6 +44,52 @@ def joined(walk: Sequence[tuple[int, int]]) -> Walk:
         else:
             found.append((size, stride))
     return tuple(found) or ((1, 1),)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Inner indices in blocks whose elements lie within a vector of neighbours.
+
+    Attributes:
+        around: the axes that are outside of all blocks. `size`, `stride`: of the one that is cut.
+        step: elements of it in a block.
+        offsets: where the indices of one of them lie.
+    """
+
+    around: Walk
+    size: int
+    stride: int
+    step: int
+    offsets: tuple[int, ...]
+
+    def block(self, size: int) -> list[int]:
+        """Where the indices of a block of so many elements lie."""
+        return [i * self.stride + offset for i in range(size) for offset in self.offsets]
+
+    def blocks(self) -> Iterator[tuple[int, int, list[int]]]:
+        """Where equal blocks begin and end on the axis, and what is in each."""
+        rest = self.size % self.step
+        if is_open(rest):
+            yield 0, self.size - rest, self.block(self.step)
+            yield self.size - rest, self.size, self.block(1)
+            return
+        if is_open(self.size) or rest < self.size:
+            yield 0, self.size - rest, self.block(self.step)
+        if rest:
+            yield self.size - rest, self.size, self.block(rest)
+
+
+def lines_of(inner: Walk, lanes: int) -> Lines:
+    """Cut the inner indices into blocks within so many neighbours, as large as may be."""
+    offsets, axes = [0], [*inner]
+    while axes:
+        size, stride = axes.pop()
+        far = lanes if is_open(stride) else abs(stride) or lanes
+        step = max(0, lanes - 1 - (max(offsets) - min(offsets))) // far + 1
+        if is_open(size) or step < size:
+            return Lines(tuple(axes), size, stride, step, tuple(offsets))
+        offsets = [i * stride + offset for i in range(size) for offset in offsets]
+    return Lines((), 1, 0, 1, tuple(offsets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +119,16 @@ class LaneCopy:
 
     def way(self, inner: Walk) -> tuple[float, str]:
         """The time of a vector in multiply-adds, and how it is copied."""
-        step, (size, stride) = abs(self.outer[-1][1]), inner[-1]
-        filled = hint(size) / (ceil_div(hint(size), self.lanes) * self.lanes)
+        step = abs(self.outer[-1][1])
         ways = [(costs.GATHERED_LANES, "gathered")]
         if step <= 1 or memory.is_near(self.outer[-1][1], self.lanes):
             ways.append((self.runs * (costs.RUN if step <= 1 else costs.NEAR_RUN * step), "along"))
-        if stride == 1:
-            ways.append((costs.TRANSPOSED_LANES / filled, "across"))
+        lines, moved = lines_of(inner, self.lanes), 0
+        for first, last, found in lines.blocks():
+            instructions = self.lanes + shuffles(self.lanes, _columns(found)) + len(found)
+            moved += hint(last - first) // (len(found) // len(lines.offsets)) * instructions
+        count = hint(lines.size) * len(lines.offsets)
+        ways.append((costs.SHUFFLED * moved / count, "across"))
         return min(ways)
 
 
@@ -164,20 +213,19 @@ class LaneCopier:
     def _across(self, source: Val, target: Val, inner: Walk, pitch: int, offsets: Val) -> None:
         b, copy = self.b, self.copy
         b.store(offsets, self.kept)
-        name = _define_transpose_lines(b.module, copy.element, copy.lanes)
-        size, rest = inner[-1][0], inner[-1][0] % copy.lanes
+        lines = lines_of(inner, copy.lanes)
+        apart = len(lines.offsets) * pitch
 
         def one(pointers: list[Val], to: Val) -> None:
-            with b.loop(0, size - rest, copy.lanes) as loop:
-                block = b.at(copy.element, pointers[0], loop.index)
-                place = b.at(copy.element, to, b.mul(loop.index, pitch))
-                b.call(name, "void", block, self.kept, i64(copy.lanes), place, i64(pitch))
-            if is_open(rest) or rest:
-                block = b.at(copy.element, pointers[0], size - rest)
-                place = b.at(copy.element, to, (size - rest) * pitch)
-                b.call(name, "void", block, self.kept, i64(rest), place, i64(pitch))
+            for first, last, places in lines.blocks():
+                name = _define_transpose_lines(b.module, copy.element, copy.lanes, places)
+                with b.loop(first, last, len(places) // len(lines.offsets)) as loop:
+                    at = b.add(b.mul(loop.index, lines.stride), min(places))
+                    block = b.at(copy.element, pointers[0], at)
+                    place = b.at(copy.element, to, b.mul(loop.index, apart))
+                    b.call(name, "void", block, self.kept, place, i64(pitch))
 
-        self._nest(inner[:-1], [source], target, size * pitch, one)
+        self._nest(lines.around, [source], target, lines.size * apart, one)
 
     def _gathered(self, source: Val, target: Val, inner: Walk, pitch: int, offsets: Val) -> None:
         b, copy = self.b, self.copy
@@ -214,40 +262,32 @@ class LaneCopier:
                 self._nest(rest, moved, b.at(element, target, b.mul(index, apart)), pitch, one)
 
 
-def _define_transpose_lines(module: Module, element: str, lanes: int) -> str:
-    """Define `void (source, offsets, count, target, pitch)`.
+def _columns(places: Sequence[int]) -> list[int]:
+    """The columns of a square block that begins at the first of these places."""
+    return [place - min(places) for place in places]
 
-    target[k * pitch + l] = source[offsets[l] + k] for k < count <= lanes.
+
+def _define_transpose_lines(module: Module, element: str, lanes: int, places: Sequence[int]) -> str:
+    """Define `void (source, offsets, target, pitch)`.
+
+    target[k * pitch + l] = source[offsets[l] + columns[k]], by loads of neighbours.
     """
-    name = f"lucid_transpose_lines_{element}{lanes}"
+    columns = _columns(places)
+    name = f"lucid_transpose_lines_{element}{lanes}_{'_'.join(map(str, columns))}"
     if name in module.functions:
         return name
-    parameters = [
-        ("ptr", "source"),
-        ("ptr", "offsets"),
-        ("i64", "count"),
-        ("ptr", "target"),
-        ("i64", "pitch"),
-    ]
+    parameters = [("ptr", "source"), ("ptr", "offsets"), ("ptr", "target"), ("i64", "pitch")]
     with FunctionBuilder(module, name, parameters, internal=True, attributes="noinline") as b:
-        source, offsets, count, target, pitch = b.args
-        type_ = vector(element, lanes)
-        kept = b.alloca(element, lanes * lanes)
-        mask = b.tail_mask(lanes, count)
+        source, offsets, target, pitch = b.args
+        type_, last = vector(element, lanes), max(columns)
+        mask = const_lanes("i1", [lane <= last for lane in range(lanes)])
         lines = []
         for lane in range(lanes):
             offset = b.cast("sext", b.load("i32", b.at("i32", offsets, lane)), "i64")
-            lines.append(b.masked_load(type_, b.at(element, source, offset), mask))
-        columns = transpose(b, lines)
-        with b.if_else(b.eq(count, lanes)) as branch:
-            with branch.then():
-                for number, column in enumerate(columns):
-                    b.store(column, b.at(element, target, b.mul(pitch, number)))
-            with branch.otherwise():
-                for number, column in enumerate(columns):
-                    b.store(column, b.at(element, kept, number * lanes))
-                with b.loop(0, count) as loop:
-                    column = b.load(type_, b.at(element, kept, b.mul(loop.index, lanes)))
-                    b.store(column, b.at(element, target, b.mul(loop.index, pitch)))
+            place = b.at(element, source, offset)
+            is_whole = last == lanes - 1
+            lines.append(b.load(type_, place) if is_whole else b.masked_load(type_, place, mask))
+        for number, column in enumerate(transpose(b, lines, columns)):
+            b.store(column, b.at(element, target, b.mul(pitch, number)))
         b.ret()
     return name

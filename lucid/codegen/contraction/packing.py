@@ -128,20 +128,37 @@ def define_transpose(module: Module, element: str, lanes: int) -> str:
     return name
 
 
-def transpose(b: FunctionBuilder, rows: Sequence[Val]) -> list[Val]:
-    """The columns of a square block of rows, by log2(lanes) rounds of two-operand shuffles.
+def transpose(
+    b: FunctionBuilder, rows: Sequence[Val], columns: Sequence[int] | None = None
+) -> list[Val]:
+    """Columns of a square block of rows, all by default.
 
-    Round s exchanges the off-diagonal s x s blocks of every 2s x 2s block.
+    log2(lanes) rounds of two-operand shuffles: round s exchanges the off-diagonal s x s blocks of
+    every 2s x 2s block. What no column needs isn't shuffled.
     """
     lanes = len(rows)
-    current = list(rows)
-    size = 1
-    while size < lanes:
+    wanted = range(lanes) if columns is None else columns
+    current = dict(enumerate(rows))
+    for size, needed in _transpose_rounds(lanes, wanted):
         low = [lane if not lane & size else (lane ^ size) + lanes for lane in range(lanes)]
         high = [lane | size if not lane & size else lane + lanes for lane in range(lanes)]
-        for i in range(lanes):
-            if not i & size:
-                x, y = current[i], current[i | size]
-                current[i], current[i | size] = b.shuffle(x, y, low), b.shuffle(x, y, high)
+        current = {
+            i: b.shuffle(current[i & ~size], current[i | size], high if i & size else low)
+            for i in needed
+        }
+    return [current[i] for i in wanted]
+
+
+def shuffles(lanes: int, columns: Sequence[int]) -> int:
+    """How many shuffles `transpose` makes for these columns."""
+    return sum(len(needed) for _, needed in _transpose_rounds(lanes, columns))
+
+
+def _transpose_rounds(lanes: int, columns: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """The rounds, each with the vectors that later ones need of it."""
+    found, needed, size = list[tuple[int, list[int]]](), sorted(columns), 1
+    while size < lanes:
+        found.append((size, needed))
+        needed = sorted({i ^ flipped for i in needed for flipped in (0, size)})
         size *= 2
-    return current
+    return found[::-1]

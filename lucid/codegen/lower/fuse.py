@@ -49,7 +49,7 @@ from lucid.codegen.lower.precedence import Precedence
 from lucid.ir.extents import hint, is_multiple, is_open, replaced
 from lucid.ir.graph import Node, Value
 from lucid.ir.ops.contraction import split_indices
-from lucid.ir.strides import contiguous_strides
+from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import Shape, TensorType
 
 # Ops that read their operands at other places than that of the element that they compute.
@@ -348,11 +348,15 @@ class Fusion:
         if covered != set(group.sizes) or item.value in self._for_sums:
             return False
         first = group.items[0]
-        return first.op != "contract" or not self._has_small_images(first, forms, group)
+        return first.op != "contract" or not self._has_small_images(first, item, forms, group)
 
-    def _has_small_images(self, first: Item, forms: IndexMap, group: FusionGroup) -> bool:
-        """Whether elements in the order of these forms would be stored a few at a time."""
+    def _has_small_images(
+        self, first: Item, item: Item, forms: IndexMap, group: FusionGroup
+    ) -> bool:
+        """Whether an item's elements, at these forms, would be stored a few at a time."""
         assert first.node is not None
+        if item.region is not None:
+            forms = forms[_first_without_gap(item.shape, item.region.strides) :]
         _, _, letters = split_indices(first.node.attributes["indices"])
         names = {
             dim: name for name, f in zip(letters, group.forms[first], strict=True) for dim in f.dims
@@ -695,3 +699,15 @@ class Fusion:
         for item in old.items:
             self.group_of[item] = new
         self.precedence.merge(new.number, old.number)
+
+
+def _first_without_gap(shape: Shape, strides: Strides) -> int:
+    """The axis from which on elements lie equally far apart, in row-major order."""
+    following: int | None = None
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            continue
+        if following not in (None, strides[axis]):
+            return axis + 1
+        following = strides[axis] * shape[axis]
+    return 0

@@ -109,7 +109,8 @@ class ConvolutionInputGradient(Function):
         ctx.save_for_backward(g, weight)
         ctx.geometry = geometry
         positions = g.shape[0] * prod(g.shape[2:])
-        if max(geometry.windows.steps) > 1 and positions * geometry.groups <= g.shape[1]:
+        few = positions * geometry.groups * 8 <= g.shape[1]
+        if max(geometry.windows.steps) > 1 and few:
             return _spread(g, weight, geometry)
         along = [_phases(geometry, axis) for axis in range(geometry.windows.rank)]
         parts = [_phase(g, weight, phases, geometry) for phases in product(*along)]
