@@ -23,11 +23,21 @@ from lucid.ir.inference import (
     result_type,
     strides_of_view,
 )
-from lucid.ir.location import LIBRARY, Location, Placed, at_line, here, line_of, user_spot, warn
+from lucid.ir.location import (
+    LIBRARY,
+    Location,
+    Placed,
+    Spot,
+    at_line,
+    here,
+    line_of,
+    user_spot,
+    warn,
+)
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import DType, TensorType, type_of_array
 from lucid.tensor.arrays import shareable
 from lucid.tensor.context import context, epoch
 from lucid.tensor.levels import acting_level
@@ -632,6 +642,14 @@ def of_array(array: np.ndarray, what: str = "tensor") -> Tensor:
     array = shareable(array, what)
     storage = Storage.of_array(array)
     return _new(storage, storage.root_type, array, ())
+
+
+def of_own_array(array: np.ndarray, spot: Spot) -> Tensor:
+    """A tensor on the memory of an array that the library has made for a line of the user's."""
+    type = type_of_array(array)
+    tensor = _new(Storage(type, array), type, array, ())
+    tensor._spot = spot
+    return tensor
 
 
 def of_value(value: Any) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from lucid.autograd.engine import BackwardRun
+from lucid.autograd.engine import BackwardRun, ones
 from lucid.autograd.entry_points import checked_roots
 from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
@@ -103,7 +103,7 @@ class Inputs:
         given = [seed for seed in seeds if seed is not None]
         create_graph = context.grad_enabled and self._may_be_differentiated([*outputs, *given])
         run = BackwardRun(retain or create_graph, create_graph, self.edges)
-        run.run(checked_roots([outputs[i] for i in kept], [seeds[i] for i in kept], create_graph))
+        run.run(checked_roots([outputs[i] for i in kept], [seeds[i] for i in kept], ones))
         found = [
             run.captured[edge] if edge in run.captured else ops.zeros_like(tensor)
             for edge, tensor in zip(self.edges, self.tensors, strict=True)
