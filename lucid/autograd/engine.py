@@ -164,7 +164,7 @@ class BackwardRun:
         if x is None or y is None:
             both: TensorCore = ops.add(self._shown(present), self._shown(gradient))
             return both
-        array = ops.add.evaluate(x, y)
+        array = np.ascontiguousarray(ops.add.evaluate(x, y)).reshape(x.shape)
         return array if self.is_plain else self._shown(array)
 
     def _shown(self, gradient: Gradient) -> TensorCore:

@@ -155,10 +155,11 @@ class Code:
         NotStraightError: an op of it can't be compiled.
     """
 
-    __slots__ = ("_constants", "_executable", "name", "reads", "types")
+    __slots__ = ("_call", "_constants", "_executable", "name", "reads", "types")
 
     def __init__(self, notes: Notes, families: Families) -> None:
         from lucid.ir.passes.pipeline import PassLog, simplify
+        from lucid.runtime.entry.arrays import function_of_arrays
         from lucid.runtime.executable import compile_graph
 
         graph = notes.graph
@@ -187,12 +188,17 @@ class Code:
                 raise
             logger.exception("%s runs op by op: its ops can't be compiled", self.name)
             raise NotStraightError(str(error)) from error
+        self._call = function_of_arrays(self._executable, self._constants)
 
-    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def run(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
         """The outputs for arrays of the noted types, in memory of their own.
 
         Raises what a check of the graph says.
         """
+        if self._call is not None:
+            found = self._call(*arrays)
+            if found is not None:
+                return found
         given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
         return self._executable.call_known(given + self._constants)
 
@@ -353,20 +359,21 @@ def _is_plain() -> bool:
 
 def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
     """What `cls.apply` returns for these arguments; `NotImplemented` where they go op by op."""
-    state: dict[str, Any] = context.__dict__
     if _off[0] or not _is_plain():
         return NotImplemented
     key: list[Any] = [get_default_dtype()]
     tensors: list[TensorCore] = []
     ends: list[Any] = []
+    records = context.grad_enabled
     for x in inputs:
         if isinstance(x, TensorCore):
             if x._array is None:
                 return NotImplemented
-            end = end_of(x) if state["grad_enabled"] else None
+            end = end_of(x) if records and (x._requires_grad or x._base is not None) else None
             tensors.append(x)
             ends.append(end)
-            key += x._type.dtype, x._type.shape, end is None
+            type_ = x._type
+            key += type_.dtype, type_.shape, end is None
         else:
             key += type(x), x.hex() if type(x) is float else x
     known = _forwards.setdefault(cls, {})

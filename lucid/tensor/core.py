@@ -315,6 +315,16 @@ class TensorCore(Placed, WithGradient):
             context.recorder.aliases.add(id(result))
         return result
 
+    def _alias(self) -> Tensor:
+        """A tensor on the same memory and with the same version counter, without history.
+
+        Unlike `detach()` it keeps its tangents, and what is outside of a vmap.
+        """
+        result = self._same_memory()
+        for level in context.levels:
+            level.alias(self, result)
+        return result
+
     def _own_copy(self) -> Tensor:
         """The same numbers in memory that nobody else holds, without history."""
         if context.recorder is not None:
@@ -686,17 +696,6 @@ def constant(value: Any, dtype: DType) -> Tensor:
     if context.recorder is not None:
         return context.recorder.constant(value, dtype)
     return of_array(np.array(value, dtype.numpy))
-
-
-def alias(tensor: TensorCore) -> Tensor:
-    """A tensor on the same memory and with the same version counter, without history.
-
-    Unlike `detach()` it keeps its tangents, and what is outside of a vmap.
-    """
-    result = tensor._same_memory()
-    for level in context.levels:
-        level.alias(tensor, result)
-    return result
 
 
 # ---------------------------------------------------------------------- emission

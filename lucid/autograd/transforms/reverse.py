@@ -23,7 +23,7 @@ from lucid.ir.errors import LucidError, OptionError
 from lucid.ir.frames import edge
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, alias
+from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten, structure
 
 
@@ -66,7 +66,7 @@ class Inputs:
                 )
         self.nodes = [InputNode(value) for value in values]
         self.edges: list[Edge] = [(node, 0) for node in self.nodes]
-        self.tensors = [alias(value) for value in values]
+        self.tensors = [value._alias() for value in values]
         for tensor, node in zip(self.tensors, self.nodes, strict=True):
             tensor._grad_fn, tensor._requires_grad = node, True
 
@@ -131,7 +131,7 @@ class Inputs:
                 for level in context.levels:
                     level.alias(tensor, result)
         if edge is not None and not any(map(self._is_outside, iterate_graph([edge[0]]))):
-            result = alias(result)
+            result = result._alias()
         elif edge is not None and result is not tensor:
             result = with_history(result, edge)
         for level in context.levels:
