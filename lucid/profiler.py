@@ -320,11 +320,11 @@ class profile:  # noqa: N801 - the name PyTorch gives it
 
     def _noting_ops(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(evaluate)
-        def noting(op: Op, operands: Sequence[Any], attributes: Any) -> Any:
+        def noting(op: Op, operands: Sequence[Any], *rest: Any) -> Any:
             if not self._is_recording:
-                return evaluate(op, operands, attributes)
+                return evaluate(op, operands, *rest)
             begin = time.perf_counter()
-            result = evaluate(op, operands, attributes)
+            result = evaluate(op, operands, *rest)
             self._note_op(op.name, begin, result._line, [x.shape for x in operands])
             return result
 

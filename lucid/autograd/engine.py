@@ -162,12 +162,14 @@ class BackwardRun:
         """Both contributions together."""
         x, y = _data_of(present), _data_of(gradient)
         if x is None or y is None:
-            both: TensorCore = ops.add(self._shown(present), self._shown(gradient))
+            both: TensorCore = ops.add(self.shown(present), self.shown(gradient))
             return both
-        array = np.ascontiguousarray(ops.add.evaluate(x, y)).reshape(x.shape)
-        return array if self.is_plain else self._shown(array)
+        array = ops.add.evaluate(x, y)
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if self.is_plain else self.shown(array)
 
-    def _shown(self, gradient: Gradient) -> TensorCore:
+    def shown(self, gradient: Gradient) -> TensorCore:
         """The gradient as a tensor, for who may see it."""
         if isinstance(gradient, np.ndarray):
             from lucid.tensor.core import of_own_array
@@ -181,10 +183,7 @@ class BackwardRun:
         arrived = self.arrived.pop(node)
         if self.is_plain and not node._is_observed:
             if type(node) is AccumulateGrad and isinstance(arrived[0], np.ndarray):
-                gradient = self._shown(arrived[0])
-                self.unshared = gradient if _is_own(arrived[0]) else None
-                accumulate(node.variable, gradient)
-                self.unshared = None
+                accumulate(node.variable, arrived[0])
                 return
             found = node._on_arrays(arrived)
             if found is not None:
@@ -193,7 +192,7 @@ class BackwardRun:
                     if part is not None and edge is not None:
                         self._add(edge, part)
                 return
-        slots = [None if gradient is None else self._shown(gradient) for gradient in arrived]
+        slots = [None if gradient is None else self.shown(gradient) for gradient in arrived]
         del arrived
         self._finish_gradients(node, slots)
         if self.is_part and self._ends_at(node, slots):
@@ -285,22 +284,28 @@ def _room_to_nest(depth: int) -> Iterator[None]:
             sys.setrecursionlimit(sys.getrecursionlimit() - _FRAMES)
 
 
-def accumulate(variable: TensorCore, gradient: TensorCore) -> None:
+def accumulate(variable: TensorCore, gradient: Gradient) -> None:
     """Add to `variable.grad`, in place when there is one; a first one has memory of its own."""
-    from lucid.tensor.writing import write_
+    from lucid.tensor.writing import write_, write_array
 
     with claims.lock:
         if claims.held and context.recorder is None:
             claims.wait_for(frozenset((id(variable),)))
         present, run = variable.grad, context.backward_run
+        added = None if present is None or not is_plain(present) else _data_of(gradient)
+        if present is not None and added is not None:
+            array = ops.add.evaluate(present._array, added)
+            write_array(present, array)
+            return
+        is_unshared = run is not None and run.unshared is gradient
+        if isinstance(gradient, np.ndarray):
+            assert run is not None
+            gradient = run.shown(gradient if _is_own(gradient) else np.array(gradient, order="C"))
+            is_unshared = True
         if present is None:
-            is_unshared = run is not None and run.unshared is gradient
             variable.grad = gradient if is_unshared else own_copy(gradient)
         elif context.grad_enabled:
             variable.grad = ops.add(present, gradient)
-        elif is_plain(present) and is_plain(gradient):
-            array = ops.add.evaluate(present._array, gradient._array)
-            write_(present, gradient._followed_by(array, present._type))
         else:
             write_(present, ops.add(present, gradient))
 

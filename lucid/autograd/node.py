@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lucid.autograd.rules import Derivative, Missing, known_derivative
+from lucid.autograd.rules import Missing, derivative_of
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
+from lucid.ir.inference import Application, application
 from lucid.ir.location import Location, Placed, Spot
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import TensorType
@@ -312,6 +313,7 @@ class OpNode(Node):
         attributes: Attributes,
         result: TensorCore,
         ends: tuple[End, ...],
+        known: Application | None = None,
         *,
         is_private: bool = False,
     ) -> None:
@@ -329,7 +331,8 @@ class OpNode(Node):
         if recorder is not None:
             self._origin = recorder.origin_of(result)
             self._edges = tuple([_edge_to(end) for end in ends])  # before flags change
-        self.derivative = _derivative(op, operands, attributes, ends)
+        wanted = tuple([end is not None for end in ends])
+        self.derivative = derivative_of(known or application(op, operands, attributes), wanted)
         saved: dict[int, SavedTensor] = {}
         for i in self.derivative.needed:
             saved[i] = SavedTensor(result if i < 0 else operands[i], 0 if i < 0 else -1, is_private)
@@ -386,24 +389,6 @@ class OpNode(Node):
     def _release(self) -> None:
         if self.saved:
             self.saved = None
-
-
-def _derivative(
-    op: Op, operands: Sequence[TensorCore], attributes: Attributes, ends: tuple[End, ...]
-) -> Derivative:
-    """What is known of an op on such operands, with the gradients that are wanted."""
-    if len(operands) == 2 and not attributes:
-        x, y = operands[0]._type, operands[1]._type
-        wanted: tuple[bool, ...] = ends[0] is not None, ends[1] is not None
-        return known_derivative(op, wanted, (), x.dtype, x.shape, y.dtype, y.shape)
-    wanted = tuple([end is not None for end in ends])
-    parts: list[Any] = []
-    for operand in operands:
-        parts += operand._type.dtype, operand._type.shape
-    try:
-        return known_derivative(op, wanted, tuple(attributes.items()), *parts)
-    except TypeError:  # what can't be hashed
-        return Derivative(op, wanted, attributes, tuple([x._type for x in operands]))
 
 
 def _as_tensor(part: Gradient | None, gradient: TensorCore, type: TensorType) -> TensorCore | None:

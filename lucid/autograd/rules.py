@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from itertools import starmap
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lucid.ir.inference import Application
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.composites import sum_to_shape
-from lucid.ir.types import DType, Shape, TensorType, shared_type
+from lucid.ir.types import DType, TensorType
 
 
 class Missing(Operand):
@@ -85,9 +85,9 @@ class Rule:
         copied: the numbers of gradients that may not be contiguous, and are to be.
 
     Args:
+        of: the op on such operands.
         wanted: of each operand, whether its gradient is asked for.
         kept: which operands were saved, -1: the result.
-        attributes: the op's.
     """
 
     __slots__ = (
@@ -102,22 +102,20 @@ class Rule:
 
     def __init__(
         self,
-        op: Op,
+        of: Application,
         wanted: tuple[bool, ...],
         kept: tuple[int, ...],
-        attributes: Attributes,
-        types: tuple[TensorType, ...],
     ) -> None:
-        assert op.vjp is not None
+        types, result_type, attributes = of.types, of.result_type, of.attributes
+        assert of.op.vjp is not None
         self.count = 0
         self.steps: list[tuple[int, Callable[..., np.ndarray], tuple[int, ...], Any, bool]] = []
-        result_type = op.infer(*types, **attributes)
         start = _Noted(self, result_type)
         saved = {n: _Noted(self, result_type if n < 0 else types[n]) for n in kept}
         given = [saved.get(n) or Missing(type, start) for n, type in enumerate(types)]
         result = saved.get(-1) or Missing(result_type, start)
         results: list[int | None] = []
-        parts = op.vjp(start, result, *given, **attributes)
+        parts = of.op.vjp(start, result, *given, **attributes)
         for part, type, is_wanted in zip(parts, types, wanted, strict=True):
             is_one = is_wanted and part is not None
             results.append(sum_to_shape(part, type.shape).number if is_one else None)
@@ -219,25 +217,23 @@ def looked_at_by(
 class Derivative:
     """What a walk needs to know of an op on operands of some types.
 
+    Args:
+        of: the op on them.
+        wanted: of each operand, whether its gradient is asked for.
+
     Attributes:
         types: of the operands.
         needed: which operands the rule looks at for the gradients that are wanted, -1: the result.
         rule: the steps on arrays.
     """
 
-    __slots__ = ("_op", "_rule", "_wanted", "attributes", "needed", "types")
+    __slots__ = ("_of", "_rule", "_wanted", "needed", "types")
 
-    def __init__(
-        self,
-        op: Op,
-        wanted: tuple[bool, ...],
-        attributes: Attributes,
-        types: tuple[TensorType, ...],
-    ) -> None:
-        self._op, self._wanted, self.attributes, self.types = op, wanted, attributes, types
+    def __init__(self, of: Application, wanted: tuple[bool, ...]) -> None:
+        self._of, self._wanted, self.types = of, wanted, of.types
         self._rule: Rule | None = None
         found: set[int] = set()
-        looked_at = looked_at_by(op, types, attributes)
+        looked_at = looked_at_by(of.op, of.types, of.attributes)
         for is_wanted, sources in zip(wanted, looked_at, strict=True):
             if is_wanted:
                 found |= sources
@@ -246,23 +242,13 @@ class Derivative:
     @property
     def rule(self) -> Rule:
         if self._rule is None:
-            self._rule = Rule(self._op, self._wanted, self.needed, self.attributes, self.types)
+            self._rule = Rule(self._of, self._wanted, self.needed)
         return self._rule
 
 
-@lru_cache(maxsize=8192)
-def known_derivative(
-    op: Op,
-    wanted: tuple[bool, ...],
-    attributes: tuple[tuple[str, Any], ...],
-    *parts: DType | Shape,
-) -> Derivative:
-    """As `Derivative`, looked up: what ops on operands of the same types have asked.
-
-    Args:
-        wanted: of each operand, whether its gradient is asked for.
-        attributes: the op's attributes' items.
-        parts: of each operand its dtype and its shape.
-    """
-    types = tuple(starmap(shared_type, zip(parts[::2], parts[1::2], strict=True)))
-    return Derivative(op, wanted, dict(attributes), types)
+def derivative_of(of: Application, wanted: tuple[bool, ...]) -> Derivative:
+    """The one of an application, kept with it."""
+    found: Derivative | None = of.derivatives.get(wanted)
+    if found is None:
+        found = of.derivatives[wanted] = Derivative(of, wanted)
+    return found
