@@ -27,6 +27,7 @@ from lucid.autograd.node import (
     Gradient,
     Gradients,
     Node,
+    OpNode,
     edge_of,
     is_plain,
     iterate_graph,
@@ -51,8 +52,9 @@ class BackwardRun:
         captured: the gradients of `wanted`, as they become complete.
         is_part: another walk goes on from the wanted edges, with their hooks; this one ends there.
         unshared: the gradient of the leaf whose turn it is, if nobody else holds it or its memory.
-        is_plain: all gradients are asked for, and nobody watches how the walk gets them: they are
-            no more than arrays until somebody is to see them.
+        is_plain: nobody watches how the walk gets the gradients: they are no more than arrays until
+            somebody is to see them.
+        targets: the nodes of `wanted`.
         spot: where the user's code asked for the walk, once a gradient became a tensor.
     """
 
@@ -77,7 +79,8 @@ class BackwardRun:
         self.spent: list[Node] = []
         self.unshared: TensorCore | None = None
         is_watched = context.recorder is not None or context.anomaly is not None or context.levels
-        self.is_plain = wanted is None and not create_graph and not is_watched
+        self.is_plain = not (create_graph or is_part or is_watched)
+        self.targets = frozenset([node for node, _ in wanted or ()])
         self.spot: Spot = None
 
     def run(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
@@ -117,7 +120,7 @@ class BackwardRun:
     def _needed_nodes(self, roots: Sequence[Node]) -> set[Node]:
         """Nodes from which a wanted edge can be reached: those that must run."""
         assert self.wanted is not None
-        targets = {node for node, _ in self.wanted}
+        targets = self.targets
         needed: set[Node] = set()
         for node in sorted(iterate_graph(roots), key=lambda node: node._sequence):
             if any(e is not None and (e[0] in needed or e[0] in targets) for e in node._edges):
@@ -181,16 +184,20 @@ class BackwardRun:
 
     def _run_node(self, node: Node) -> None:
         arrived = self.arrived.pop(node)
-        if self.is_plain and not node._is_observed:
+        if self.is_plain and not node._is_observed and node not in self.targets:
             if type(node) is AccumulateGrad and isinstance(arrived[0], np.ndarray):
-                accumulate(node.variable, arrived[0])
+                if self.wanted is None:
+                    accumulate(node.variable, arrived[0])
                 return
-            found = node._on_arrays(arrived)
+            found = None
+            if self.wanted is None or type(node) is OpNode:  # others are told what is asked for
+                found = node._on_arrays(arrived)
             if found is not None:
                 self.spent.append(node)
+                add = self._add if self.wanted is None else self.send
                 for edge, part in zip(node._edges, found, strict=True):
                     if part is not None and edge is not None:
-                        self._add(edge, part)
+                        add(edge, part)
                 return
         slots = [None if gradient is None else self.shown(gradient) for gradient in arrived]
         del arrived
