@@ -247,7 +247,7 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         self._replace(Compiled, "__call__", self._noting_calls)
         self._replace(core, "_evaluate", self._noting_ops)
         self._replace(Code, "run", self._noting_programs)
-        self._replace(OpNode, "_from_arrays", self._noting_rules)
+        self._replace(OpNode, "_on_arrays", self._noting_rules)
 
     def _replace(self, owner: Any, name: str, noting: Callable[[Any], Any]) -> None:
         """Let a function note its calls until the block ends."""
@@ -320,11 +320,11 @@ class profile:  # noqa: N801 - the name PyTorch gives it
 
     def _noting_ops(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(evaluate)
-        def noting(op: Op, operands: Sequence[Any], attributes: Any) -> Any:
+        def noting(op: Op, operands: Sequence[Any], *rest: Any) -> Any:
             if not self._is_recording:
-                return evaluate(op, operands, attributes)
+                return evaluate(op, operands, *rest)
             begin = time.perf_counter()
-            result = evaluate(op, operands, attributes)
+            result = evaluate(op, operands, *rest)
             self._note_op(op.name, begin, result._line, [x.shape for x in operands])
             return result
 
@@ -344,13 +344,13 @@ class profile:  # noqa: N801 - the name PyTorch gives it
 
     def _noting_rules(self, apply: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(apply)
-        def noting(node: OpNode, gradient: Any, saved: Any) -> Any:
+        def noting(node: OpNode, gradients: Any) -> Any:
             if not self._is_recording:
-                return apply(node, gradient, saved)
+                return apply(node, gradients)
             begin = time.perf_counter()
-            result = apply(node, gradient, saved)
+            result = apply(node, gradients)
             if result is not None:  # else its ops follow, one by one
-                self._note_op(node.name(), begin, node._line, [gradient.shape])
+                self._note_op(node.name(), begin, node._line, [gradients[0].shape])
             return result
 
         return noting

@@ -16,7 +16,7 @@ from lucid.ir.errors import ShapeError
 from lucid.ir.op import Attributes, Op
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, alias, apply_op
+from lucid.tensor.core import TensorCore, apply_op
 from lucid.tensor.levels import Level, Result
 from lucid.tensor.storage import ViewGuard
 from lucid.tensor.writing import replay, scatter, write_
@@ -228,7 +228,7 @@ class IdentityBackward(Node):
 
 def linked_alias(tensor: TensorCore) -> Tensor:
     """Another handle of the same memory, through which gradients flow."""
-    result = alias(tensor)
+    result = tensor._alias()
     if context.grad_enabled and tensor.requires_grad:
         node: Edge = (IdentityBackward(tensor), 0)
         result._grad_fn, result._output_nr = node

@@ -24,6 +24,7 @@ from lucid.autograd.node import (
     AccumulateGrad,
     CustomNode,
     Edge,
+    Gradient,
     Gradients,
     Node,
     OpNode,
@@ -33,6 +34,7 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
+from lucid.ir.location import Spot, user_spot
 from lucid.ir.types import TensorType
 from lucid.tensor import claims
 from lucid.tensor.context import context
@@ -50,7 +52,10 @@ class BackwardRun:
         captured: the gradients of `wanted`, as they become complete.
         is_part: another walk goes on from the wanted edges, with their hooks; this one ends there.
         unshared: the gradient of the leaf whose turn it is, if nobody else holds it or its memory.
-        is_simple: all gradients are asked for, and nobody watches how the walk gets them.
+        is_plain: nobody watches how the walk gets the gradients: they are no more than arrays until
+            somebody is to see them.
+        targets: the nodes of `wanted`.
+        spot: where the user's code asked for the walk, once a gradient became a tensor.
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class BackwardRun:
         self.wanted = None if wanted is None else set(wanted)
         self.is_part = is_part
         self.captured: dict[Edge, TensorCore] = {}
-        self.arrived: dict[Node, list[TensorCore | None]] = {}
+        self.arrived: dict[Node, list[Gradient | None]] = {}
         self.queue: list[tuple[int, int, Node]] = []
         self.queued = 0
         self.needed: set[Node] | None = None
@@ -73,9 +78,12 @@ class BackwardRun:
         self.root_edges: list[Edge] = []
         self.spent: list[Node] = []
         self.unshared: TensorCore | None = None
-        self.is_simple = wanted is None and context.recorder is None and context.anomaly is None
+        is_watched = context.recorder is not None or context.anomaly is not None or context.levels
+        self.is_plain = not (create_graph or is_part or is_watched)
+        self.targets = frozenset([node for node, _ in wanted or ()])
+        self.spot: Spot = None
 
-    def run(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:
+    def run(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         self.roots = [edge[0] for edge, _ in roots]
         self.root_edges = [edge for edge, _ in roots]
         if self.wanted is not None:
@@ -99,16 +107,20 @@ class BackwardRun:
             for node in self.spent:
                 node._release()
 
-    def _walk(self, roots: Sequence[tuple[Edge, TensorCore]]) -> None:
+    def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
             self.send(edge, gradient)
         while self.queue:
             self._run_node(heapq.heappop(self.queue)[2])
 
+    def one(self, type: TensorType) -> Gradient:
+        """The gradient of what is differentiated."""
+        return np.ones(type.shape, type.dtype.numpy) if self.is_plain else ones(type)
+
     def _needed_nodes(self, roots: Sequence[Node]) -> set[Node]:
         """Nodes from which a wanted edge can be reached: those that must run."""
         assert self.wanted is not None
-        targets = {node for node, _ in self.wanted}
+        targets = self.targets
         needed: set[Node] = set()
         for node in sorted(iterate_graph(roots), key=lambda node: node._sequence):
             if any(e is not None and (e[0] in needed or e[0] in targets) for e in node._edges):
@@ -133,12 +145,12 @@ class BackwardRun:
         reached = [edge for edge in edges if edge is not None and edge[0] in nodes]
         return sum(edge in found or not edge[0]._has_separate_outputs for edge in reached)
 
-    def send(self, edge: Edge, gradient: TensorCore | None) -> None:
+    def send(self, edge: Edge, gradient: Gradient | None) -> None:
         """Add a contribution to the gradient of one output of a node; None adds nothing to it."""
         if self.matters(edge):
             self._add(edge, gradient)
 
-    def _add(self, edge: Edge, gradient: TensorCore | None) -> None:
+    def _add(self, edge: Edge, gradient: Gradient | None) -> None:
         node, index = edge
         slots = self.arrived.get(node)
         if slots is None:
@@ -147,16 +159,48 @@ class BackwardRun:
             heapq.heappush(self.queue, (-node._sequence, self.queued, node))
         present = slots[index]
         if gradient is not None:
-            slots[index] = gradient if present is None else _sum_of(present, gradient)
+            slots[index] = gradient if present is None else self._sum_of(present, gradient)
+
+    def _sum_of(self, present: Gradient, gradient: Gradient) -> Gradient:
+        """Both contributions together."""
+        x, y = _data_of(present), _data_of(gradient)
+        if x is None or y is None:
+            both: TensorCore = ops.add(self.shown(present), self.shown(gradient))
+            return both
+        array = ops.add.evaluate(x, y)
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if self.is_plain else self.shown(array)
+
+    def shown(self, gradient: Gradient) -> TensorCore:
+        """The gradient as a tensor, for who may see it."""
+        if isinstance(gradient, np.ndarray):
+            from lucid.tensor.core import of_own_array
+
+            if self.spot is None:
+                self.spot = user_spot()
+            return of_own_array(gradient, self.spot)
+        return gradient
 
     def _run_node(self, node: Node) -> None:
-        slots = self.arrived.pop(node)
-        if self.is_simple and type(node) is OpNode and not node._is_observed:
-            self.spent.append(node)
-            for edge, part in zip(node._edges, node.apply(tuple(slots)), strict=True):
-                if part is not None:
-                    self._add(edge, part)  # type: ignore[arg-type]
-            return
+        arrived = self.arrived.pop(node)
+        if self.is_plain and not node._is_observed and node not in self.targets:
+            if type(node) is AccumulateGrad and isinstance(arrived[0], np.ndarray):
+                if self.wanted is None:
+                    accumulate(node.variable, arrived[0])
+                return
+            found = None
+            if self.wanted is None or type(node) is OpNode:  # others are told what is asked for
+                found = node._on_arrays(arrived)
+            if found is not None:
+                self.spent.append(node)
+                add = self._add if self.wanted is None else self.send
+                for edge, part in zip(node._edges, found, strict=True):
+                    if part is not None and edge is not None:
+                        add(edge, part)
+                return
+        slots = [None if gradient is None else self.shown(gradient) for gradient in arrived]
+        del arrived
         self._finish_gradients(node, slots)
         if self.is_part and self._ends_at(node, slots):
             return
@@ -247,16 +291,25 @@ def _room_to_nest(depth: int) -> Iterator[None]:
             sys.setrecursionlimit(sys.getrecursionlimit() - _FRAMES)
 
 
-def accumulate(variable: TensorCore, gradient: TensorCore) -> None:
+def accumulate(variable: TensorCore, gradient: Gradient) -> None:
     """Add to `variable.grad`, in place when there is one; a first one has memory of its own."""
-    from lucid.tensor.writing import write_
+    from lucid.tensor.writing import write_, write_array
 
     with claims.lock:
         if claims.held and context.recorder is None:
             claims.wait_for(frozenset((id(variable),)))
         present, run = variable.grad, context.backward_run
+        added = None if present is None or not is_plain(present) else _data_of(gradient)
+        if present is not None and added is not None:
+            array = ops.add.evaluate(present._array, added)
+            write_array(present, array)
+            return
+        is_unshared = run is not None and run.unshared is gradient
+        if isinstance(gradient, np.ndarray):
+            assert run is not None
+            gradient = run.shown(gradient if _is_own(gradient) else np.array(gradient, order="C"))
+            is_unshared = True
         if present is None:
-            is_unshared = run is not None and run.unshared is gradient
             variable.grad = gradient if is_unshared else own_copy(gradient)
         elif context.grad_enabled:
             variable.grad = ops.add(present, gradient)
@@ -264,13 +317,11 @@ def accumulate(variable: TensorCore, gradient: TensorCore) -> None:
             write_(present, ops.add(present, gradient))
 
 
-def _sum_of(present: TensorCore, gradient: TensorCore) -> TensorCore:
-    """Both contributions together."""
-    if is_plain(present) and is_plain(gradient):
-        array = ops.add.evaluate(present._array, gradient._array)
-        return gradient._followed_by(array, present._type)
-    both: TensorCore = ops.add(present, gradient)
-    return both
+def _data_of(gradient: Gradient) -> np.ndarray | None:
+    """The numbers of a gradient that only the walk computes with."""
+    if isinstance(gradient, np.ndarray):
+        return gradient
+    return gradient._array if is_plain(gradient) else None
 
 
 def _is_unshared(leaf: AccumulateGrad, slots: list[TensorCore | None]) -> bool:
@@ -286,7 +337,7 @@ def _is_unshared(leaf: AccumulateGrad, slots: list[TensorCore | None]) -> bool:
     if gradient is None or leaf._pre_hooks or leaf._post_hooks:  # hooks may keep what they get
         return False
     array = gradient._array
-    if array is None or not array.flags.c_contiguous or not _owns_memory(array):
+    if array is None or not _is_own(array):
         return False
     if type(gradient) is not Tensor or gradient._base is not None:
         return False
@@ -296,13 +347,16 @@ def _is_unshared(leaf: AccumulateGrad, slots: list[TensorCore | None]) -> bool:
     return _references(slots) == _references_when_alone()
 
 
-def _owns_memory(array: np.ndarray) -> bool:
-    """Whether nobody else can get at an array's memory but through the array.
+def _is_own(array: np.ndarray) -> bool:
+    """Whether an array is laid out as a copy, and nobody gets at its memory but through it.
 
-    It may be lent, as that of large results is (`lucid/runtime/recycling.py`), or the part of
+    That may be lent, as that of large results is (`lucid/runtime/recycling.py`), or the part of
     another array's that begins at a cache line (`lucid/ir/memory.py`).
     """
-    if array.flags.owndata:
+    flags = array.flags
+    if not flags.c_contiguous:
+        return False
+    if flags.owndata:
         return True
     memory: Any = array.base
     whole = isinstance(memory, np.ndarray) and memory.flags.owndata
@@ -333,6 +387,11 @@ def own_copy(tensor: TensorCore) -> TensorCore:
 def zeros_of(type: TensorType) -> Tensor:
     """Zeros, recorded when a trace runs."""
     return filled(type, 0)
+
+
+def ones(type: TensorType) -> Tensor:
+    """Ones, recorded when a trace runs."""
+    return filled(type, 1)
 
 
 def filled(type: TensorType, value: float) -> Tensor:

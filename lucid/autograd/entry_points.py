@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from lucid.autograd.engine import BackwardRun, accumulate, filled
-from lucid.autograd.node import AccumulateGrad, Edge, GradientEdge, edge_of
+from lucid.autograd.engine import BackwardRun, accumulate, ones
+from lucid.autograd.node import AccumulateGrad, Edge, Gradient, GradientEdge, edge_of
 from lucid.choices import check_flag
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
@@ -54,11 +54,12 @@ def backward(
         >>> x.grad
         tensor([ 2., 40.])
     """
-    roots = checked_roots(_listed(tensors), _listed(grad_tensors), create_graph)
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
-        BackwardRun(retain, create_graph, None).run(roots)
+        run = BackwardRun(retain, create_graph, None)
+        run.run(checked_roots(_listed(tensors), _listed(grad_tensors), run.one))
         return
+    roots = checked_roots(_listed(tensors), _listed(grad_tensors), ones)
     targets = _listed(inputs)
     if not targets:
         raise LucidError("`inputs` argument to `backward()` cannot be empty.")
@@ -172,7 +173,7 @@ def find_gradients(
     is_part: bool = False,
 ) -> list[TensorCore | None]:
     """`grad`, with None for each input that the outputs don't depend on."""
-    roots = checked_roots(_listed(outputs), _listed(grad_outputs), create_graph)
+    roots = checked_roots(_listed(outputs), _listed(grad_outputs), ones)
     edges = [_input_edge(tensor) for tensor in inputs]
     run = BackwardRun(retain_graph, create_graph, edges, is_part)
     run.run(roots)
@@ -278,18 +279,18 @@ def _described(tensor: Any, i: int) -> str:
 
 
 def checked_roots(
-    tensors: Sequence[Any], gradients: Sequence[Any], create_graph: bool
-) -> list[tuple[Edge, TensorCore]]:
-    """The edges that the walk starts from, each with its gradient."""
+    tensors: Sequence[Any], gradients: Sequence[Any], one: Callable[[TensorType], Gradient]
+) -> list[tuple[Edge, Gradient]]:
+    """The edges that the walk starts from, each with its gradient; `one` makes one of ones."""
     if gradients and len(gradients) != len(tensors):
         raise LucidError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
-    roots: list[tuple[Edge, TensorCore]] = []
+    roots: list[tuple[Edge, Gradient]] = []
     for i, tensor in enumerate(tensors):
         gradient = gradients[i] if gradients else None
         if isinstance(tensor, GradientEdge):
             node, number = tensor
             type_, name = node._output_types[number], f"output {number} of {node._name()}"
-            roots.append(((node, number), _root_gradient(type_, name.__str__, gradient, i)))
+            roots.append(((node, number), _root_gradient(type_, name.__str__, gradient, i, one)))
             continue
         if not _is_tensor(tensor):
             raise ArgumentError(f"element {i} of tensors is a {type(tensor).__name__}, no Tensor")
@@ -300,13 +301,17 @@ def checked_roots(
                 f"  element {i}: {tensor._describe()}\n"
                 "hint: it was computed under no_grad, or no leaf has requires_grad=True"
             )
-        roots.append((edge, _root_gradient(tensor._type, tensor._describe, gradient, i)))
+        roots.append((edge, _root_gradient(tensor._type, tensor._describe, gradient, i, one)))
     return roots
 
 
 def _root_gradient(
-    output: TensorType, describe: Callable[[], str], gradient: Any, i: int
-) -> TensorCore:
+    output: TensorType,
+    describe: Callable[[], str],
+    gradient: Any,
+    i: int,
+    one: Callable[[TensorType], Gradient],
+) -> Gradient:
     if gradient is None:
         if output.size != 1:
             raise LucidError(
@@ -314,7 +319,7 @@ def _root_gradient(
                 f"  output {i}: {describe()}\n"
                 "hint: l.sum().backward() or l.backward(gradient)"
             )
-        return filled(output, 1)
+        return one(output)
     if not _is_tensor(gradient):
         raise ArgumentError(
             f"gradients can be either Tensors or None, but got {type(gradient).__name__}"

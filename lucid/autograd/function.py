@@ -16,7 +16,14 @@ from lucid.autograd import outputs as output_rules
 from lucid.autograd.ctx_changes import noting_changes
 from lucid.autograd.engine import BackwardRun, zeros_of
 from lucid.autograd.function_arguments import bind_arguments
-from lucid.autograd.node import CustomNode, Gradients, Node, edge_of, origin_line
+from lucid.autograd.node import (
+    CustomNode,
+    Gradient,
+    Gradients,
+    Node,
+    edge_of,
+    origin_line,
+)
 from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
@@ -395,6 +402,9 @@ class BackwardCFunction(FunctionCtx, CustomNode):
             return self._differentiate(gradients)
         finally:
             self.needs_input_grad, self._frees_graph = before
+
+    def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
+        return None if self._native is None else self._native.on_arrays(self, gradients)
 
     def _differentiate(self, gradients: Gradients) -> Gradients:
         """Gradients of the outputs to one per tensor argument, checked."""

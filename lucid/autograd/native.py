@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from lucid.autograd.function import Function, FunctionMeta, call_function
-from lucid.autograd.node import Gradients, Node, edge_of, end_of
+from lucid.autograd.node import Gradient, Gradients, Node, edge_of, end_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.dtypes import get_default_dtype
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lucid")
 _MOST = 128  # programs of one Function; calls with further types and other arguments go op by op
-_PLAIN = ("recorder", "forward", "mutation_guard", "lent", "anomaly", "saving")  # all None
 
 
 class NotStraightError(Exception):
@@ -156,10 +155,11 @@ class Code:
         NotStraightError: an op of it can't be compiled.
     """
 
-    __slots__ = ("_constants", "_executable", "name", "reads", "types")
+    __slots__ = ("_call", "_constants", "_executable", "name", "reads", "types")
 
     def __init__(self, notes: Notes, families: Families) -> None:
         from lucid.ir.passes.pipeline import PassLog, simplify
+        from lucid.runtime.entry.arrays import function_of_arrays
         from lucid.runtime.executable import compile_graph
 
         graph = notes.graph
@@ -188,12 +188,17 @@ class Code:
                 raise
             logger.exception("%s runs op by op: its ops can't be compiled", self.name)
             raise NotStraightError(str(error)) from error
+        self._call = function_of_arrays(self._executable, self._constants)
 
-    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def run(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
         """The outputs for arrays of the noted types, in memory of their own.
 
         Raises what a check of the graph says.
         """
+        if self._call is not None:
+            found = self._call(*arrays)
+            if found is not None:
+                return found
         given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
         return self._executable.call_known(given + self._constants)
 
@@ -262,30 +267,44 @@ class Forward:
 
     def differentiate(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> Any:
         """The gradients of a call's tensors; `NotImplemented` where its backward runs op by op."""
-        state: dict[str, Any] = context.__dict__
-        if state["grad_enabled"] or state["levels"] or state["saved_hooks"]:
+        if context.grad_enabled or not all(map(_is_at_hand, gradients)):
             return NotImplemented
-        for name in _PLAIN:
-            if state[name] is not None:
+        if ctx.needs_input_grad not in self.backwards:
+            if not _is_plain() or ctx._freed is not None:
                 return NotImplemented
-        if ctx._freed is not None or not all(map(_is_at_hand, gradients)):
+            given = [*gradients, *[saved.tensor for saved in _dense(ctx)]]
+            code = _noted_backward(ctx, given, len(gradients))
+            self.backwards[ctx.needs_input_grad] = code
+        found = self.on_arrays(ctx, gradients)
+        if found is None:
             return NotImplemented
-        needs, given = ctx.needs_input_grad, list(gradients)
-        if needs not in self.backwards:
-            given += [saved.tensor for saved in _dense(ctx)]
-            self.backwards[needs] = _noted_backward(ctx, given, len(gradients))
-            del given[len(gradients) :]
-        code = self.backwards[needs]
-        if code is None:
-            return NotImplemented
-        for saved in _dense(ctx):
-            given.append(saved.content(ctx) if code.reads[len(given)] else saved.tensor)
-        arrays = code.run(_arrays(given))
-        made = iter(
-            [given[0]._followed_by(a, type) for a, type in zip(arrays, code.types, strict=True)]
+        types = [type for type in ctx._input_types if type is not None]
+        return tuple(
+            [
+                None if array is None else gradients[0]._followed_by(array, type)
+                for array, type in zip(found, types, strict=True)
+            ]
         )
+
+    def on_arrays(
+        self, ctx: BackwardCFunction, gradients: Sequence[Gradient | None]
+    ) -> list[np.ndarray | None] | None:
+        """The same in memory of their own; None where the backward isn't native, or not yet."""
+        needs = ctx.needs_input_grad
+        code = self.backwards.get(needs)
+        if code is None or not _is_plain() or ctx._freed is not None:
+            return None
+        given: list[Any] = []
+        for gradient in gradients:
+            if gradient is None:
+                return None
+            given.append(gradient if isinstance(gradient, np.ndarray) else gradient._array)
+        for saved in _dense(ctx):
+            tensor = saved.content(ctx) if code.reads[len(given)] else saved.tensor
+            given.append(tensor._array)  # type: ignore[union-attr]
+        made = iter(code.run(given))
         pairs = zip(ctx._input_types, needs, strict=True)
-        return tuple([next(made) if need else None for type, need in pairs if type is not None])
+        return [next(made) if need else None for type, need in pairs if type is not None]
 
 
 def _leaf_like(tensor: TensorCore) -> TensorCore:
@@ -323,25 +342,38 @@ _forwards: dict[type[Function], dict[tuple[Any, ...], Forward | None]] = {}
 _families: dict[type[Function], _Families] = {}
 
 
+def _is_plain() -> bool:
+    """Whether nothing is to be seen of what happens inside of a call."""
+    state: dict[str, Any] = context.__dict__
+    return not (
+        state["levels"]
+        or state["saved_hooks"]
+        or state["recorder"] is not None
+        or state["forward"] is not None
+        or state["mutation_guard"] is not None
+        or state["lent"] is not None
+        or state["anomaly"] is not None
+        or state["saving"] is not None
+    )
+
+
 def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
     """What `cls.apply` returns for these arguments; `NotImplemented` where they go op by op."""
-    state: dict[str, Any] = context.__dict__
-    if _off[0] or state["levels"] or state["saved_hooks"]:
+    if _off[0] or not _is_plain():
         return NotImplemented
-    for name in _PLAIN:
-        if state[name] is not None:
-            return NotImplemented
     key: list[Any] = [get_default_dtype()]
     tensors: list[TensorCore] = []
     ends: list[Any] = []
+    records = context.grad_enabled
     for x in inputs:
         if isinstance(x, TensorCore):
             if x._array is None:
                 return NotImplemented
-            end = end_of(x) if state["grad_enabled"] else None
+            end = end_of(x) if records and (x._requires_grad or x._base is not None) else None
             tensors.append(x)
             ends.append(end)
-            key += x._type.dtype, x._type.shape, end is None
+            type_ = x._type
+            key += type_.dtype, type_.shape, end is None
         else:
             key += type(x), x.hex() if type(x) is float else x
     known = _forwards.setdefault(cls, {})

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lucid.autograd.rules import Data, Missing, looked_at_by
+from lucid.autograd.rules import Missing, derivative_of
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
+from lucid.ir.inference import Application, application
 from lucid.ir.location import Location, Placed, Spot
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import TensorType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Edge = tuple["Node", int]
 End: TypeAlias = "Edge | TensorCore | None"
 Gradients = tuple["TensorCore | None", ...]
+Gradient: TypeAlias = "TensorCore | np.ndarray"  # an array is nobody else's
 
 sequence_numbers = itertools.count()
 
@@ -154,6 +156,14 @@ class Node(Placed):
         """Gradients of the outputs to gradients of the inputs, one for each edge."""
         raise NotImplementedError
 
+    def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
+        """`apply` where nobody sees what happens, without tensors between gradients and results.
+
+        A result that is an array is nobody else's. None where `apply` has to run: with tensors, so
+        that one which shows a gradient's memory, or a saved tensor's, says so.
+        """
+        return None
+
     def _release(self) -> None:
         """Drop what was saved; a second backward then raises."""
 
@@ -165,6 +175,11 @@ class Node(Placed):
     def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:
         """The tensor hooks on the gradient of one output."""
         return None if self._tensor_hooks is None else self._tensor_hooks.get(index)
+
+    @property
+    def _is_observed(self) -> bool:
+        """Whether a hook or somebody's `.grad` is to see a gradient here."""
+        return bool(self._pre_hooks or self._post_hooks or self._tensor_hooks or self._retained)
 
     def _retain(self, index: int, tensor: TensorCore) -> None:
         """Keep the gradient of one output in the `.grad` of `tensor`, while that lives."""
@@ -230,6 +245,11 @@ class AccumulateGrad(Node):
     def _hooks_at(self, index: int) -> dict[int, Callable[..., Any]] | None:
         return self.variable._hooks
 
+    @property
+    def _is_observed(self) -> bool:
+        hooks = self.variable._hooks or self.post_accumulate_hooks
+        return bool(hooks or self._pre_hooks or self._post_hooks or self._retained)
+
     def apply(self, gradients: Gradients) -> Gradients:
         from lucid.autograd.engine import accumulate
         from lucid.autograd.hooks import run_accumulate_hooks, run_post_hooks, run_pre_hooks
@@ -284,7 +304,7 @@ def _edge_to(end: End) -> Edge | None:
 class OpNode(Node):
     """The backward of one op: its VJP rule, and what the rule looks at."""
 
-    __slots__ = ("attributes", "op", "operand_types", "saved")
+    __slots__ = ("attributes", "derivative", "op", "saved")
 
     def __init__(
         self,
@@ -293,6 +313,7 @@ class OpNode(Node):
         attributes: Attributes,
         result: TensorCore,
         ends: tuple[End, ...],
+        known: Application | None = None,
         *,
         is_private: bool = False,
     ) -> None:
@@ -306,33 +327,20 @@ class OpNode(Node):
         self._origin = None
         self.op = op
         self.attributes = attributes
-        self.operand_types = tuple([operand._type for operand in operands])
         recorder = context.recorder
         if recorder is not None:
             self._origin = recorder.origin_of(result)
             self._edges = tuple([_edge_to(end) for end in ends])  # before flags change
         wanted = tuple([end is not None for end in ends])
-        needed = _needed.get((op, wanted))
-        if needed is None:
-            needed = _needed[op, wanted] = self._find_needed(wanted)
+        self.derivative = derivative_of(known or application(op, operands, attributes), wanted)
         saved: dict[int, SavedTensor] = {}
-        for i in needed:
+        for i in self.derivative.needed:
             saved[i] = SavedTensor(result if i < 0 else operands[i], 0 if i < 0 else -1, is_private)
         self.saved: dict[int, SavedTensor] | None = saved
 
-    def _find_needed(self, wanted: tuple[bool, ...]) -> tuple[int, ...]:
-        """Which operands the rule looks at for the cotangents that are wanted; -1: the result."""
-        found: set[int] = set()
-        sources = looked_at_by(self.op, self.operand_types, self._output_types[0], self.attributes)
-        for is_wanted, looked_at in zip(wanted, sources, strict=True):
-            if is_wanted:
-                found |= looked_at
-        return tuple(sorted(found))
-
     @property
-    def _is_observed(self) -> bool:
-        """Whether a hook or somebody's `.grad` is to see a gradient here."""
-        return bool(self._pre_hooks or self._post_hooks or self._tensor_hooks or self._retained)
+    def operand_types(self) -> tuple[TensorType, ...]:
+        return self.derivative.types
 
     def _name(self) -> str:
         return backward_name(self.op)
@@ -344,11 +352,10 @@ class OpNode(Node):
         saved = self.saved
         if saved is None:
             raise LucidError(FREED + origin_line(self._short_name(), self._line))
-        if self.op not in _of_tensors and is_plain(gradient):
-            found = self._from_arrays(gradient, saved)
-            if found is not None:
-                return found
-            _of_tensors.add(self.op)
+        found = self._on_arrays(gradients) if is_plain(gradient) else None
+        if found is not None:
+            pairs = zip(found, self.operand_types, strict=True)
+            return tuple([_as_tensor(part, gradient, type) for part, type in pairs])
         operands: list[Operand] = [
             saved[i].unpack(self) if i in saved else Missing(type, gradient)
             for i, type in enumerate(self.operand_types)
@@ -361,49 +368,32 @@ class OpNode(Node):
             for edge, part, type in zip(self._edges, parts, self.operand_types, strict=True)
         )
 
-    def _from_arrays(self, gradient: TensorCore, saved: dict[int, SavedTensor]) -> Gradients | None:
-        """`apply` without tensors between the gradient and the results.
-
-        None where a result would show the gradient's or a saved tensor's memory: a tensor says so.
-        """
-        types, root = self.operand_types, gradient._array
-        assert self.op.vjp is not None and root is not None
-        start = Data(root)
-        given: list[Operand] = [Missing(type, start) for type in types]
-        result: Operand = Missing(self._output_types[0], start)
-        seen = [root]
-        for i, tensor in saved.items():
-            array = tensor.content(self)._array
-            assert array is not None
-            seen.append(array)
-            if i < 0:
-                result = Data(array)
-            else:
-                given[i] = Data(array)
-        parts = self.op.vjp(start, result, *given, **self.attributes)
-        made: list[TensorCore | None] = []
-        for edge, part, type in zip(self._edges, parts, types, strict=True):
-            if edge is None or part is None:
-                made.append(None)
-                continue
-            array = part.array
-            if array.shape != type.shape:
-                array = ops.sum_to_shape(part, type.shape).array
-            if array is root:
-                made.append(gradient)
-            elif array.base is not None and any(np.may_share_memory(array, a) for a in seen):
-                return None
-            else:
-                made.append(gradient._followed_by(array, type))
-        return tuple(made)
+    def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
+        gradient, saved = gradients[0], self.saved
+        if gradient is None:
+            return None
+        if saved is None:
+            raise LucidError(FREED + origin_line(self._short_name(), self._line))
+        rule = self.derivative.rule
+        is_array = isinstance(gradient, np.ndarray)
+        if not (rule.serves_arrays if is_array else rule.serves_tensors):
+            return None
+        arrays: list[Any] = [gradient if isinstance(gradient, np.ndarray) else gradient._array]
+        for tensor in saved.values():
+            arrays.append(tensor.content(self)._array)
+        found: list[Gradient | None] = rule.run(arrays)  # type: ignore[assignment]
+        if rule.passed and not is_array:
+            found = [gradient if n == 0 else x for n, x in zip(rule.results, found, strict=True)]
+        return found
 
     def _release(self) -> None:
         if self.saved:
             self.saved = None
 
 
-_of_tensors: set[Op] = set()  # ops whose rules give views of the gradient
-_needed: dict[tuple[Op, tuple[bool, ...]], tuple[int, ...]] = {}  # what a rule looks at
+def _as_tensor(part: Gradient | None, gradient: TensorCore, type: TensorType) -> TensorCore | None:
+    """What was computed from a gradient, as a tensor."""
+    return gradient._followed_by(part, type) if isinstance(part, np.ndarray) else part
 
 
 def is_plain(gradient: TensorCore) -> bool:

@@ -114,14 +114,12 @@ class Finish:
 
     def _fresh(self, value: TensorCore, index: int) -> TensorCore:
         """A tensor that forward made: the same object, unless forward gave it a history."""
-        from lucid.tensor.core import alias
-
         is_view = value._base is not None
         if self._has_history(value) and not self.ctx._is_private:
             self._refuse_outside(value)
         result = value
         if value._requires_grad or value._grad_fn is not None or is_view:
-            result = alias(value)
+            result = value._alias()
         value._private = None
         return self._with_history(result, value, index, is_view)
 
@@ -137,9 +135,7 @@ class Finish:
 
     def _of_input(self, value: TensorCore, index: int) -> TensorCore:
         """An input that forward returns as it is: a view of it, with the Function as history."""
-        from lucid.tensor.core import alias
-
-        return self._with_history(alias(value), value, index, is_view=True)
+        return self._with_history(value._alias(), value, index, is_view=True)
 
     def _with_history(
         self, result: TensorCore, value: TensorCore, index: int, is_view: bool
@@ -154,7 +150,6 @@ class Finish:
 
     def _dirty(self, tensor: TensorCore, index: int) -> TensorCore:
         """An input that forward wrote: the same object, with the Function as its history."""
-        from lucid.tensor.core import alias
         from lucid.tensor.writing import MADE_WITHOUT_GRAD, made_without_grad
 
         ctx = self.ctx
@@ -164,13 +159,13 @@ class Finish:
                 note_written(tensor, (ctx, index), self.outer)
             return tensor
         if not context.grad_enabled:
-            return alias(tensor) if tensor.requires_grad else tensor
+            return tensor._alias() if tensor.requires_grad else tensor
         base = tensor._base
         if made_without_grad(tensor):
             raise LucidError(MADE_WITHOUT_GRAD + ctx._origin_line())
         _refuse_leaf(ctx, tensor)
         if not self._has_history(tensor):
-            return alias(tensor) if tensor.requires_grad else tensor
+            return tensor._alias() if tensor.requires_grad else tensor
         if base is not None and self.count > 1:
             raise LucidError(
                 "If your Function modifies inplace an input that is a view of another Tensor, your "
@@ -315,7 +310,7 @@ def refuse_second_derivative(
     kind: type[TwiceDifferentiated] = TwiceDifferentiated,
 ) -> Any:
     """The returned gradients, with a history that raises when it is differentiated."""
-    from lucid.tensor.core import TensorCore, alias
+    from lucid.tensor.core import TensorCore
 
     is_tuple = isinstance(returned, tuple)
     values = returned if is_tuple else (returned,)
@@ -323,7 +318,7 @@ def refuse_second_derivative(
     guarded = []
     for index, value in enumerate(values):
         if isinstance(value, TensorCore) and value.dtype.is_floating_point:
-            value = alias(value)
+            value = value._alias()
             value._grad_fn, value._output_nr, value._requires_grad = node, index, True
         guarded.append(value)
     return tuple(guarded) if is_tuple else guarded[0]

@@ -109,7 +109,7 @@ def _needed(
     """
     types = [operand._type for operand in operands]
     needed: set[int] = set()
-    looked_at = looked_at_by(op, types, result._type, attributes)
+    looked_at = looked_at_by(op, types, attributes)
     for sources, tangent in zip(looked_at, tangents, strict=True):
         if tangent is not None:
             needed |= sources

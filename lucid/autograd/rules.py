@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from lucid.ir.inference import Application
 from lucid.ir.op import Attributes, Op, Operand
-from lucid.ir.types import DType, TensorType, type_of_array
+from lucid.ir.ops.composites import sum_to_shape
+from lucid.ir.types import DType, TensorType
 
 
 class Missing(Operand):
@@ -33,35 +37,136 @@ class Missing(Operand):
         return self._present.constant(value, dtype)
 
 
-class Data(Operand):
-    """An array as an operand: its ops are evaluated at once, and leave no tensor and no history.
+class _Noted(Operand):
+    """An array that the steps of a rule will have, by its number."""
 
-    A backward walk that isn't recorded runs derivative rules on such.
-    """
-
-    __slots__ = ("array",)
+    __slots__ = ("_rule", "_type", "number")
     is_stand_in = True
 
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    @property
-    def _type(self) -> TensorType:  # type: ignore[override]
-        return type_of_array(self.array)
+    def __init__(self, rule: Rule, type: TensorType) -> None:
+        self._rule = rule
+        self._type = type
+        self.number = rule.count
+        rule.count += 1
 
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
-        arrays = []
+        numbers = []
         for operand in operands:
-            if operand.__class__ is not Data:  # one that is missing
+            if not isinstance(operand, _Noted):  # one that is missing
                 return operand.emit(op, operands, attributes)
-            arrays.append(operand.array)
-        result = op.evaluate(*arrays, **attributes)
-        if not op.is_view and not result.flags.c_contiguous:
-            result = np.ascontiguousarray(result)
-        return Data(result)
+            numbers.append(operand.number)
+        type = op.infer(*[operand._type for operand in operands], **attributes)
+        return self._noted(type, op.evaluate, tuple(numbers), attributes, op.is_view)
 
     def constant(self, value: float, dtype: DType) -> Operand:
-        return Data(np.array(value, dtype.numpy))
+        make = partial(np.array, value, dtype.numpy)
+        return self._noted(TensorType(dtype, ()), make, (), {}, False)
+
+    def _noted(self, type: TensorType, *step: Any) -> Operand:
+        result = _Noted(self._rule, type)
+        self._rule.steps.append((result.number, *step))
+        return result
+
+
+class Rule:
+    """An op's derivative rule for operands of some types, as steps on arrays.
+
+    A backward walk that isn't recorded runs these: they leave no tensor and no history.
+
+    Attributes:
+        count: how many arrays there are: the cotangent, what was saved, the results of the steps.
+        steps: the number of its result, a function of arrays, the numbers of these, attributes, and
+            whether the result may show an operand's memory.
+        results: the numbers of the gradients' arrays; None where there is none.
+        passed: how many gradients are the cotangent itself, or show its memory.
+        serves_tensors: whether no tensor would have to say that a gradient shows the memory of
+            another one, or of what was saved.
+        serves_arrays: the same where the cotangent's memory is nobody else's.
+        copied: the numbers of gradients that may not be contiguous, and are to be.
+
+    Args:
+        of: the op on such operands.
+        wanted: of each operand, whether its gradient is asked for.
+        kept: which operands were saved, -1: the result.
+    """
+
+    __slots__ = (
+        "copied",
+        "count",
+        "passed",
+        "results",
+        "serves_arrays",
+        "serves_tensors",
+        "steps",
+    )
+
+    def __init__(
+        self,
+        of: Application,
+        wanted: tuple[bool, ...],
+        kept: tuple[int, ...],
+    ) -> None:
+        types, result_type, attributes = of.types, of.result_type, of.attributes
+        assert of.op.vjp is not None
+        self.count = 0
+        self.steps: list[tuple[int, Callable[..., np.ndarray], tuple[int, ...], Any, bool]] = []
+        start = _Noted(self, result_type)
+        saved = {n: _Noted(self, result_type if n < 0 else types[n]) for n in kept}
+        given = [saved.get(n) or Missing(type, start) for n, type in enumerate(types)]
+        result = saved.get(-1) or Missing(result_type, start)
+        results: list[int | None] = []
+        parts = of.op.vjp(start, result, *given, **attributes)
+        for part, type, is_wanted in zip(parts, types, wanted, strict=True):
+            is_one = is_wanted and part is not None
+            results.append(sum_to_shape(part, type.shape).number if is_one else None)
+        self.results = tuple(results)
+        found = [number for number in results if number is not None]
+        self._drop_dead(set(found))
+        shown = {number: operands[0] for number, _, operands, _, is_view in self.steps if is_view}
+        roots = [_root(number, shown) for number in found]
+        others = [root for root in roots if root]
+        self.passed = len(roots) - len(others)
+        is_own = len(set(others)) == len(others) and not any(root <= len(kept) for root in others)
+        is_itself = found.count(0) == self.passed
+        self.serves_tensors = is_own and is_itself
+        self.serves_arrays = is_own and self.passed <= 1
+        self.copied = [n for n in found if n in shown and _root(n, shown)]
+
+    def _drop_dead(self, used: set[int]) -> None:
+        """Leave out the steps of gradients that nobody wants."""
+        alive = []
+        for step in reversed(self.steps):
+            if step[0] in used:
+                used.update(step[2])
+                alive.append(step)
+        self.steps = alive[::-1]
+
+    def run(self, arrays: list[Any]) -> list[np.ndarray | None]:
+        """The gradients' arrays, of the cotangent's and the saved ones.
+
+        Those of their own are contiguous. To the list the arrays between are added.
+        """
+        arrays += [None] * (self.count - len(arrays))
+        for number, evaluate, operands, attributes, is_view in self.steps:
+            if attributes:
+                array = evaluate(*[arrays[n] for n in operands], **attributes)
+            elif len(operands) == 2:
+                array = evaluate(arrays[operands[0]], arrays[operands[1]])
+            else:
+                array = evaluate(*[arrays[n] for n in operands])
+            if not is_view and not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array)
+            arrays[number] = array
+        for number in self.copied:
+            arrays[number] = np.ascontiguousarray(arrays[number])
+        return [None if n is None else arrays[n] for n in self.results]
+
+
+def _root(number: int, shown: dict[int, int]) -> int:
+    """The array whose memory an array shows; its own number if that is its own."""
+    while number in shown:
+        number = shown[number]
+    return number
 
 
 class _Spy(Operand):
@@ -89,7 +194,7 @@ _looked_at: dict[tuple[Op, int], tuple[frozenset[int], ...]] = {}
 
 
 def looked_at_by(
-    op: Op, operand_types: Sequence[TensorType], result_type: TensorType, attributes: Attributes
+    op: Op, operand_types: Sequence[TensorType], attributes: Attributes
 ) -> tuple[frozenset[int], ...]:
     """Per operand, whose data its cotangent needs: operand numbers, -1 for the result.
 
@@ -100,9 +205,50 @@ def looked_at_by(
     if found is None:
         assert op.vjp is not None
         spies = [_Spy(type, frozenset((i,))) for i, type in enumerate(operand_types)]
+        result_type = op.infer(*operand_types, **attributes)
         gradient = _Spy(result_type, frozenset())
         result = _Spy(result_type, frozenset((-1,)))
         parts = op.vjp(gradient, result, *spies, **attributes)
         found = tuple(p.sources if isinstance(p, _Spy) else frozenset() for p in parts)
         _looked_at[key] = found
+    return found
+
+
+class Derivative:
+    """What a walk needs to know of an op on operands of some types.
+
+    Args:
+        of: the op on them.
+        wanted: of each operand, whether its gradient is asked for.
+
+    Attributes:
+        types: of the operands.
+        needed: which operands the rule looks at for the gradients that are wanted, -1: the result.
+        rule: the steps on arrays.
+    """
+
+    __slots__ = ("_of", "_rule", "_wanted", "needed", "types")
+
+    def __init__(self, of: Application, wanted: tuple[bool, ...]) -> None:
+        self._of, self._wanted, self.types = of, wanted, of.types
+        self._rule: Rule | None = None
+        found: set[int] = set()
+        looked_at = looked_at_by(of.op, of.types, of.attributes)
+        for is_wanted, sources in zip(wanted, looked_at, strict=True):
+            if is_wanted:
+                found |= sources
+        self.needed = tuple(sorted(found))
+
+    @property
+    def rule(self) -> Rule:
+        if self._rule is None:
+            self._rule = Rule(self._of, self._wanted, self.needed)
+        return self._rule
+
+
+def derivative_of(of: Application, wanted: tuple[bool, ...]) -> Derivative:
+    """The one of an application, kept with it."""
+    found: Derivative | None = of.derivatives.get(wanted)
+    if found is None:
+        found = of.derivatives[wanted] = Derivative(of, wanted)
     return found

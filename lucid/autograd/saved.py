@@ -78,7 +78,7 @@ class SavedTensor:
         if state["saved_hooks"] and not is_private:
             self._pack(tensor)
         else:
-            self.tensor = tensor if output_nr < 0 else _without_history(tensor)
+            self.tensor = tensor if output_nr < 0 else tensor._alias()
         if state["mutation_guard"] is not None:
             state["mutation_guard"].watch(tensor._storage, self)
         if state["forward"] is not None:
@@ -101,16 +101,15 @@ class SavedTensor:
 
     def _pack(self, tensor: TensorCore) -> None:
         from lucid.autograd.node import edge_of
-        from lucid.tensor.core import alias
 
         hooks = context.saved_hooks[-1]
         if hooks.pack is None:
-            self.tensor = tensor if self.output_nr < 0 else _without_history(tensor)
+            self.tensor = tensor if self.output_nr < 0 else tensor._alias()
             self.unpack_hook = hooks.unpack
             return
         if self.output_nr < 0:
             self.edge = edge_of(tensor)
-        given = alias(tensor)
+        given = tensor._alias()
         before = context.grad_enabled
         context.grad_enabled = False
         try:
@@ -186,12 +185,6 @@ def modified(type: TensorType, name: str | None, found: int, expected: int, save
     )
 
 
-def _without_history(tensor: TensorCore) -> TensorCore:
-    from lucid.tensor.core import alias
-
-    return alias(tensor)
-
-
 def copy_of(tensor: TensorCore) -> TensorCore:
     """The same numbers in memory that nobody else holds, without history."""
     return tensor._own_copy()
@@ -200,9 +193,9 @@ def copy_of(tensor: TensorCore) -> TensorCore:
 def with_history(tensor: TensorCore, edge: Edge) -> TensorCore:
     """A tensor on the same memory whose gradient goes along `edge`."""
     from lucid.autograd.node import AccumulateGrad
-    from lucid.tensor.core import alias, attributes_of
+    from lucid.tensor.core import attributes_of
 
-    restored = alias(tensor)
+    restored = tensor._alias()
     restored._requires_grad = True
     node, number = edge
     if isinstance(node, AccumulateGrad):  # it stands for the leaf

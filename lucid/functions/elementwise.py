@@ -46,7 +46,11 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         >>> lucid.add(lucid.tensor([1.0, 2.0]), 3, alpha=2)
         tensor([7., 8.])
     """
-    return _sum(ops.add, input, other, alpha)
+    x, y = promoted(input, other, "add")
+    if type(alpha) is not int or alpha != 1:
+        y = _times_alpha("add", y, alpha)
+    op = ops.logical_or if x._type.dtype.kind == "bool" else ops.add
+    return apply_op(op, (x, y), {})  # type: ignore[return-value]
 
 
 def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
@@ -72,7 +76,10 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
                 f"{describe(input, other)}\n"
                 "hint: use the `^` or `logical_xor()` operator, or `~` to invert a mask"
             )
-    return _sum(ops.sub, input, other, alpha)
+    x, y = promoted(input, other, "sub")
+    if type(alpha) is not int or alpha != 1:
+        y = _times_alpha("sub", y, alpha)
+    return apply_op(ops.sub, (x, y), {})  # type: ignore[return-value]
 
 
 def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
@@ -91,19 +98,13 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     return sub(other, input, alpha=alpha)
 
 
-def _sum(op: Op, input: Operand, other: Operand, alpha: Number) -> Tensor:
-    x, y = promoted(input, other, op.name)
-    dtype = x._type.dtype
-    if type(alpha) is not int or alpha != 1:
-        if dtype.kind != "float" and common_dtype((alpha,), op.name).kind == "float":
-            raise DTypeError(
-                f"{op.name}: For integral input tensors, argument alpha must not be a floating "
-                f"point number, not {alpha!r}"
-            )
-        y = mul(y, alpha)
-    if dtype.kind == "bool":
-        op = ops.logical_or
-    return apply_op(op, (x, y), {})  # type: ignore[return-value]
+def _times_alpha(op: str, x: Tensor, alpha: Number) -> Tensor:
+    if x._type.dtype.kind != "float" and common_dtype((alpha,), op).kind == "float":
+        raise DTypeError(
+            f"{op}: For integral input tensors, argument alpha must not be a floating "
+            f"point number, not {alpha!r}"
+        )
+    return mul(x, alpha)
 
 
 def mul(input: Operand, other: Operand) -> Tensor:

@@ -15,7 +15,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.inference import MOST_ELEMENTS, too_many
 from lucid.tensor.context import context
-from lucid.tensor.core import alias, of_array, with_origins
+from lucid.tensor.core import of_array, with_origins
 
 
 def item(input: Tensor) -> Any:
@@ -182,7 +182,7 @@ def to_sparse(self: Tensor) -> Any:
 
 def shallow_copy(input: Tensor) -> Tensor:
     """`copy.copy(x)`: another tensor of that class on the same memory."""
-    copied = alias(input)
+    copied = input._alias()
     copied.__class__ = input.__class__
     copied.__dict__.update(input.__dict__)
     copied._base, copied._view_chain, copied._epoch = input._base, input._view_chain, input._epoch

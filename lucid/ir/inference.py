@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import starmap
 from typing import Any, Protocol
 
 from lucid.ir.errors import LucidError, SizeError, TooLargeError
@@ -49,20 +50,47 @@ def result_type(op: Op, types: Sequence[TensorType], attributes: Attributes) -> 
     return result
 
 
-@lru_cache(maxsize=8192)
-def known_result_type(
-    op: Op, attributes: tuple[tuple[str, Any], ...], *parts: DType | Shape
-) -> TensorType:
-    """As `result_type`, looked up: what calls with the same op, attributes and operands have asked.
+class Application:
+    """An op on operands of some types, and what follows from these.
 
-    Args:
-        op: one with operands: equal attributes then mean equal types.
-        attributes: its attributes' items.
-        parts: of each operand its dtype and its shape, of plain ints.
+    Attributes:
+        types: of the operands.
+        result_type: of the result.
+        derivatives: what a backward needs to know, by the operands whose gradients are wanted;
+            autograd keeps it here.
     """
-    types = [shared_type(*operand) for operand in _pairs(parts)]
-    result = result_type(op, types, dict(attributes))
-    return shared_type(result.dtype, result.shape)
+
+    __slots__ = ("attributes", "derivatives", "op", "result_type", "types")
+
+    def __init__(self, op: Op, attributes: Attributes, types: tuple[TensorType, ...]) -> None:
+        self.op, self.attributes, self.types = op, attributes, types
+        result = result_type(op, types, attributes)
+        self.result_type = shared_type(result.dtype, result.shape)
+        self.derivatives: dict[tuple[bool, ...], Any] = {}
+
+
+def application(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Application:
+    """What is known of an op on such operands: looked up, since the same come again and again.
+
+    Equal attributes mean equal types. Raises as `result_type` does.
+    """
+    if len(operands) == 2 and not attributes:
+        x, y = operands[0]._type, operands[1]._type
+        return _known(op, (), x.dtype, x.shape, y.dtype, y.shape)
+    parts: list[Any] = []
+    for operand in operands:
+        type = operand._type
+        parts += type.dtype, type.shape
+    try:
+        return _known(op, tuple(attributes.items()), *parts)
+    except TypeError:  # what can't be hashed
+        return Application(op, attributes, tuple([operand._type for operand in operands]))
+
+
+@lru_cache(maxsize=8192)
+def _known(op: Op, attributes: tuple[tuple[str, Any], ...], *parts: DType | Shape) -> Application:
+    """parts: of each operand its dtype and its shape, of plain ints."""
+    return Application(op, dict(attributes), tuple(starmap(shared_type, _pairs(parts))))
 
 
 def _pairs(parts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

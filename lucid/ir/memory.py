@@ -16,7 +16,7 @@ import numpy as np
 
 ALIGNMENT = 64  # a cache line, and the widest vector
 
-_WORTH = 2048  # bytes; an array that isn't NumPy's own costs a microsecond more
+ALIGNED_FROM = 2048  # bytes; an array that isn't NumPy's own costs a microsecond more
 
 # PyArrayObject starts with the object header, then the data pointer.
 _DATA = object.__basicsize__
@@ -45,7 +45,7 @@ address_of: Callable[[np.ndarray], int] = _field if _field_is_right() else _inte
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> np.ndarray:
     """An uninitialized array of `nbytes` bytes, at a multiple of 64 unless it is small."""
-    if nbytes < _WORTH:
+    if nbytes < ALIGNED_FROM:
         return np.empty(shape, dtype)
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)
     return np.ndarray(shape, dtype, memory, -address_of(memory) % ALIGNMENT)

@@ -8,7 +8,6 @@ import lucid
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
 from lucid.ir.location import user_spot
-from lucid.tensor.core import alias
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
 
@@ -44,7 +43,7 @@ class Parameter(Tensor):
 
     @classmethod
     def _of(cls, data: Tensor, requires_grad: bool) -> Self:
-        parameter: Any = alias(data)
+        parameter: Any = data._alias()
         parameter.__class__ = cls
         parameter._counter = VersionCounter()
         if parameter._spot is None:
@@ -86,7 +85,7 @@ class Buffer(Tensor):
             data = lucid.empty(0)
         if not isinstance(data, Tensor):
             raise ArgumentError(f"Buffer: a Tensor is needed, not {type(data).__name__}")
-        buffer: Any = alias(data)
+        buffer: Any = data._alias()
         buffer.__class__ = Buffer if persistent else TransientBuffer
         made: Buffer = buffer
         return made

@@ -139,6 +139,11 @@ class Context:
         self.arena = arena
         self.table[self._arena_at] = arena.address
 
+    @property
+    def record_at(self) -> int:
+        """The address of the error record."""
+        return ctypes.addressof(self.record)
+
     def give_up_arena(self) -> None:
         """Run on none until the next `bind`, which native code leaves to Python as well."""
         self.words[IS_READY] = 0

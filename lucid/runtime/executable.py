@@ -27,6 +27,7 @@ from lucid.ir.memory import address_of
 from lucid.ir.ops.checks import out_of_range
 from lucid.ir.passes.pipeline import PassLog
 from lucid.ir.strides import Strides, contiguous_strides
+from lucid.ir.types import Shape
 from lucid.runtime.arena import HUGE_FROM, arenas
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
@@ -142,6 +143,16 @@ class Executable:
         self.shared_count = emitted.shared
 
     @property
+    def outputs(self) -> Sequence[tuple[Shape, np.dtype[Any], int]]:
+        """Shape, dtype and bytes of each output."""
+        return self._outputs
+
+    @property
+    def open_at(self) -> int:
+        """The address of the word that says whether other native code may call it."""
+        return ctypes.addressof(self.is_open)
+
+    @property
     def nbytes(self) -> int:
         """Of its own code, and of small arenas; large ones are lent to one after the other."""
         own = self._arena_bytes if self._arena_bytes <= HUGE_FROM else 0
@@ -247,6 +258,12 @@ class Executable:
         for number, array in enumerate(inputs):
             table[number] = address_of(array)
         return self.run(context, None)
+
+    def context_of_its_own(self) -> Context | None:
+        """Make a context for native code that calls the step; None where a call needs Python."""
+        if not self.is_short or self._is_shared or self._arena_bytes > HUGE_FROM:
+            return None
+        return self._new_context()
 
     def ready(self) -> Context | None:
         """Take a context that an earlier call has bound all inputs to, for `run`; None: none."""

@@ -18,16 +18,26 @@ from lucid.autograd.private import Note, note_op
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
 from lucid.ir.inference import (
     MOST_ELEMENTS,
-    known_result_type,
+    Application,
+    application,
     no_memory,
-    result_type,
     strides_of_view,
 )
-from lucid.ir.location import LIBRARY, Location, Placed, at_line, here, line_of, user_spot, warn
+from lucid.ir.location import (
+    LIBRARY,
+    Location,
+    Placed,
+    Spot,
+    at_line,
+    here,
+    line_of,
+    user_spot,
+    warn,
+)
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import DType, TensorType, type_of_array
 from lucid.tensor.arrays import shareable
 from lucid.tensor.context import context, epoch
 from lucid.tensor.levels import acting_level
@@ -303,6 +313,16 @@ class TensorCore(Placed, WithGradient):
         result._spot = self._spot
         if context.recorder is not None:
             context.recorder.aliases.add(id(result))
+        return result
+
+    def _alias(self) -> Tensor:
+        """A tensor on the same memory and with the same version counter, without history.
+
+        Unlike `detach()` it keeps its tangents, and what is outside of a vmap.
+        """
+        result = self._same_memory()
+        for level in context.levels:
+            level.alias(self, result)
         return result
 
     def _own_copy(self) -> Tensor:
@@ -634,6 +654,14 @@ def of_array(array: np.ndarray, what: str = "tensor") -> Tensor:
     return _new(storage, storage.root_type, array, ())
 
 
+def of_own_array(array: np.ndarray, spot: Spot) -> Tensor:
+    """A tensor on the memory of an array that the library has made for a line of the user's."""
+    type = type_of_array(array)
+    tensor = _new(Storage(type, array), type, array, ())
+    tensor._spot = spot
+    return tensor
+
+
 def of_value(value: Any) -> Tensor:
     """A tensor that stands for a value of the running trace."""
     assert context.recorder is not None
@@ -670,17 +698,6 @@ def constant(value: Any, dtype: DType) -> Tensor:
     return of_array(np.array(value, dtype.numpy))
 
 
-def alias(tensor: TensorCore) -> Tensor:
-    """A tensor on the same memory and with the same version counter, without history.
-
-    Unlike `detach()` it keeps its tangents, and what is outside of a vmap.
-    """
-    result = tensor._same_memory()
-    for level in context.levels:
-        level.alias(tensor, result)
-    return result
-
-
 # ---------------------------------------------------------------------- emission
 
 
@@ -704,11 +721,13 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
             return found
     recorder = state["recorder"]
     result: Tensor
+    known: Application | None = None
     try:
         if recorder is not None:
             result = recorder.record(op, tensors, attributes)
         else:
-            result = _evaluate(op, tensors, attributes)
+            known = application(op, tensors, attributes)
+            result = _evaluate(op, tensors, attributes, known.result_type)
     except LucidError as error:
         if recorder is None and (op.kind == "check" or isinstance(error, IndexOutOfRangeError)):
             raise at_line(error, here()) from None  # as a compiled step says it
@@ -717,13 +736,15 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         raise with_origins(no_memory(op, tensors, error), tensors) from error
     if op.vjp is not None:
         if state["grad_enabled"]:
-            _record_history(op, tensors, attributes, result)
+            _record_history(op, tensors, attributes, result, known)
         elif state["forward"] is not None:
             note_op(op, tensors, attributes, result)
     return result
 
 
-def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
+def _evaluate(
+    op: Op, operands: Sequence[TensorCore], attributes: Attributes, type: TensorType
+) -> Tensor:
     """Evaluate with NumPy.
 
     Results that are no views are row-major, so that views of them agree with those of a trace.
@@ -732,8 +753,7 @@ def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) ->
         if operand._array is None:
             operand._concrete(op.name)
     if op.is_view:
-        return _evaluate_view(op, operands[0], attributes)
-    type = _result_type(op, operands, attributes)
+        return _evaluate_view(op, operands[0], attributes, type)
     if len(operands) == 2 and not attributes:
         array = op.evaluate(operands[0]._array, operands[1]._array)
     else:
@@ -745,26 +765,13 @@ def _evaluate(op: Op, operands: Sequence[TensorCore], attributes: Attributes) ->
     return result
 
 
-def _result_type(op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> TensorType:
-    if len(operands) == 2 and not attributes:
-        x, y = operands[0]._type, operands[1]._type
-        return known_result_type(op, (), x.dtype, x.shape, y.dtype, y.shape)
-    parts: list[Any] = []
-    for operand in operands:
-        parts += operand._type.dtype, operand._type.shape
-    try:
-        return known_result_type(op, tuple(attributes.items()), *parts)
-    except TypeError:  # what can't be hashed
-        return result_type(op, [operand._type for operand in operands], attributes)
-
-
-def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes) -> Tensor:
-    type = _result_type(op, (operand,), attributes)
+def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes, type: TensorType) -> Tensor:
     assert operand._array is not None
     if type.size > MOST_ELEMENTS:
         strides_of_view(op, attributes, operand, type)
     array = op.evaluate(operand._array, **attributes)
-    if op.name == "reshape" and not np.may_share_memory(array, operand._array):
+    shares = array.base is operand._array or np.may_share_memory(array, operand._array)
+    if op.name == "reshape" and not shares:
         result = _new(Storage.of_array(array), type, array, ())
     else:
         result = _new(operand._storage, type, array, (*operand._chain, (op, attributes)))
@@ -805,13 +812,17 @@ def keep_history(
     """Record what the gradient of `result` needs, if somebody may ask for it."""
     if op.vjp is not None:
         if context.grad_enabled:
-            _record_history(op, operands, attributes, result)
+            _record_history(op, operands, attributes, result, None)
         elif context.forward is not None:
             note_op(op, operands, attributes, result)
 
 
 def _record_history(
-    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
+    op: Op,
+    operands: Sequence[TensorCore],
+    attributes: Attributes,
+    result: TensorCore,
+    known: Application | None,
 ) -> None:
     for operand in operands:
         if operand._requires_grad or (operand._base is not None and operand.requires_grad):
@@ -820,7 +831,8 @@ def _record_history(
         return
     if result._type.dtype.kind == "float":
         result._requires_grad = True  # before the node saves it
-        result._grad_fn = OpNode(op, operands, attributes, result, tuple(map(end_of, operands)))
+        ends = tuple(map(end_of, operands))
+        result._grad_fn = OpNode(op, operands, attributes, result, ends, known)
 
 
 def with_origins(error: LucidError, operands: Sequence[TensorCore]) -> LucidError:

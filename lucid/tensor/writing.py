@@ -94,17 +94,31 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     if context.recorder is not None:
         context.recorder.write(target, value)
     else:
-        array = target._concrete("an in-place operation")
-        if not array.flags.writeable:
-            raise LucidError(READ_ONLY)
-        if context.lent is not None:
-            context.lent.before_write(target._storage, target._counter)
-        if claims.held:
-            claims.note_write(array)
-        np.copyto(array, cast(np.ndarray, value._array))
+        _store(target, cast(np.ndarray, value._array))
     target._counter.value += 1
     keep_written(target, value)
     return cast("Tensor", target)
+
+
+def write_array(target: TensorCore, array: np.ndarray) -> None:
+    """`write_` of numbers of the target's type, where nothing is recorded."""
+    refuse_overlaps(target)
+    if context.mutation_guard is not None:
+        context.mutation_guard.before_write(target)
+    _store(target, array)
+    target._counter.value += 1
+
+
+def _store(target: TensorCore, array: np.ndarray) -> None:
+    """Write numbers into the memory of a tensor outside of traces."""
+    memory = target._concrete("an in-place operation")
+    if not memory.flags.writeable:
+        raise LucidError(READ_ONLY)
+    if context.lent is not None:
+        context.lent.before_write(target._storage, target._counter)
+    if claims.held:
+        claims.note_write(memory)
+    np.copyto(memory, array)
 
 
 def keep_written(target: TensorCore, value: TensorCore) -> None:
@@ -164,7 +178,7 @@ def refuse_overlaps(target: TensorCore) -> None:
         strides = storage.strides
         if overlaps_itself(type.shape, strides):
             raise _overlap(target, type, strides)
-    if not any(op.name in _REPEATING for op, _ in chain):
+    if not chain or not any(op.name in _REPEATING for op, _ in chain):
         return
     strides = strides or storage.strides
     for op, attributes in chain:

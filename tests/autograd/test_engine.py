@@ -7,6 +7,7 @@ from custom_functions import Square, define, first_line, leaf, numbers, other_li
 
 import lucid
 from lucid.autograd import backward, grad
+from lucid.tensor import core
 
 
 def refused(run, body, *args):
@@ -330,3 +331,32 @@ def test_exceptions_of_the_user_survive(run, where):
     assert caught.value.args == (f"in {where}",)
     assert caught.traceback[-1].path.name == "test_engine.py"
     assert lucid.is_grad_enabled()
+
+
+def test_a_walk_that_nobody_watches_makes_tensors_for_leaves_alone(monkeypatch):
+    """Between nodes gradients are arrays; who hooks one gets a tensor, made at the user's line."""
+    made = []
+
+    def noting(storage, *rest, new=core._new):
+        made.append(new(storage, *rest))
+        return made[-1]
+
+    x, w = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    y = z = x * w
+    for _ in range(4):
+        z = lucid.softmax((z * w - x).tanh(), 0)
+    monkeypatch.setattr(core, "_new", noting)
+    z.sum().backward(retain_graph=True)
+    made.clear()  # a program's first run is noted, on tensors
+    x.grad = w.grad = None
+    loss = z.sum()
+    del made[:]
+    loss.backward(retain_graph=True)
+    assert {id(tensor) for tensor in made} == {id(w.grad), id(x.grad)}
+    expected = numbers([x.grad, w.grad])
+    seen = []
+    y.register_hook(seen.append)
+    x.grad = w.grad = None
+    loss.backward()  # line
+    assert numbers([x.grad, w.grad]) == expected
+    assert seen[0].location.text.endswith("# line")

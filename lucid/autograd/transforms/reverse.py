@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from lucid.autograd.engine import BackwardRun
+from lucid.autograd.engine import BackwardRun, ones
 from lucid.autograd.entry_points import checked_roots
 from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
@@ -23,7 +23,7 @@ from lucid.ir.errors import LucidError, OptionError
 from lucid.ir.frames import edge
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, alias
+from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten, structure
 
 
@@ -66,7 +66,7 @@ class Inputs:
                 )
         self.nodes = [InputNode(value) for value in values]
         self.edges: list[Edge] = [(node, 0) for node in self.nodes]
-        self.tensors = [alias(value) for value in values]
+        self.tensors = [value._alias() for value in values]
         for tensor, node in zip(self.tensors, self.nodes, strict=True):
             tensor._grad_fn, tensor._requires_grad = node, True
 
@@ -103,7 +103,7 @@ class Inputs:
         given = [seed for seed in seeds if seed is not None]
         create_graph = context.grad_enabled and self._may_be_differentiated([*outputs, *given])
         run = BackwardRun(retain or create_graph, create_graph, self.edges)
-        run.run(checked_roots([outputs[i] for i in kept], [seeds[i] for i in kept], create_graph))
+        run.run(checked_roots([outputs[i] for i in kept], [seeds[i] for i in kept], ones))
         found = [
             run.captured[edge] if edge in run.captured else ops.zeros_like(tensor)
             for edge, tensor in zip(self.edges, self.tensors, strict=True)
@@ -131,7 +131,7 @@ class Inputs:
                 for level in context.levels:
                     level.alias(tensor, result)
         if edge is not None and not any(map(self._is_outside, iterate_graph([edge[0]]))):
-            result = alias(result)
+            result = result._alias()
         elif edge is not None and result is not tensor:
             result = with_history(result, edge)
         for level in context.levels:

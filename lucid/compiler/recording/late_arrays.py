@@ -23,7 +23,7 @@ import numpy as np
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.recording.late_numbers import Bases, LateScalar
 from lucid.ir.types import f64, has_dtype, i64
-from lucid.tensor.core import TensorCore, alias, of_value
+from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.tree import Rebuild, flatten
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class LateArray(LateData):
             if not is_copied:
                 self.exits.op_by_op(f"it makes a tensor on memory of {self.what}")
             return of_value(value)
-        return alias(self.tensor)
+        return self.tensor._alias()
 
     def number(self) -> LateScalar:
         """The only element, as Python's number."""

@@ -14,7 +14,7 @@ from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.effects import Entries
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, ViewChain, _new, alias
+from lucid.tensor.core import TensorCore, ViewChain, _new
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay
@@ -178,7 +178,7 @@ class PartOfProgram(FromProgram):
 
     def make(self, run: Run) -> Tensor:
         root = self.owner.of(run)
-        result = replayed(root, self.chain) if self.chain else alias(root)
+        result = replayed(root, self.chain) if self.chain else root._alias()
         if self.own is not None:
             result._counter = run.counter(*self.own)
         return self.with_history(result)
@@ -302,7 +302,7 @@ class Alias(Outcome):
         cell = self.cell
         base: Tensor
         if cell.kind == "arg":
-            base = alias(run.call.tensors[cell.position])
+            base = run.call.tensors[cell.position]._alias()
         else:
             storage = storage_of(cell, run.call)
             base = _new(storage, storage.root_type, storage.array, ())

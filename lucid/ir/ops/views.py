@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builtins import slice as Slice
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -145,6 +146,7 @@ def sliced_shape(
     return tuple(shape)
 
 
+@lru_cache(maxsize=1024)
 def numpy_slices(starts: Ints, stops: Ints, steps: Ints) -> tuple[Any, ...]:
     """Return Python slices; a stop of -1 is before index 0, and an empty range stays empty."""
     return tuple(

@@ -91,10 +91,11 @@ def _is_target(classes: int, index: Tensor) -> Tensor:
 
 
 def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:
-    if input.ndim == 0:
+    shape = input._type.shape
+    if not shape:
         raise ShapeError(f"{name}: the input needs an axis of classes, got {input._type}")
-    batch = input.shape[:1] + input.shape[2:] if input.ndim > 1 else ()
-    if tuple(target.shape) != tuple(batch):
+    batch = shape[:1] + shape[2:] if len(shape) > 1 else ()
+    if target._type.shape != batch:
         raise ShapeError(
             f"{name}: expected a target of shape {list(batch)} for an input of shape "
             f"{list(input.shape)} (classes are axis {min(input.ndim - 1, 1)}), "
@@ -246,17 +247,18 @@ def cross_entropy(
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise OptionError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    if input.ndim == 0:
+    shape = input._type.shape
+    if not shape:
         raise ShapeError(f"cross_entropy: the input needs an axis of classes, got {input._type}")
-    if input.shape == target.shape and target.dtype.is_floating_point:
+    if shape == target._type.shape and target.dtype.is_floating_point:
         return _with_probabilities(input, target, weight, reduction, label_smoothing)
     _check_shapes("cross_entropy", input, target)
     target = _classes("cross_entropy", target)
-    if input.ndim == 1:
+    if len(shape) == 1:
         row = input.unsqueeze(0), target.unsqueeze(0)
         loss = cross_entropy(*row, weight, ignore_index, reduction, label_smoothing)
         return loss.squeeze(0) if reduction == "none" else loss
-    _check_weight("cross_entropy", weight, input, input.shape[1])
+    _check_weight("cross_entropy", weight, input, shape[1])
     return _cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 

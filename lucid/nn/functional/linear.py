@@ -37,7 +37,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"  input:  {input._type}\n  weight: {weight._type}\n"
             f"hint: {'input.float()' if weight.dtype is f32 else 'input.to(weight.dtype)'}"
         )
-    if input.ndim == 0 or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
+    rows, matrix = input._type.shape, weight._type.shape
+    if not rows or len(matrix) not in (1, 2) or rows[-1] != matrix[-1]:
         raise ShapeError(
             f"linear: input of shape {list(input.shape)} and weight of shape {list(weight.shape)} "
             "don't fit: their last axes must be equal\n"

@@ -122,8 +122,8 @@ def _channels(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _check_normalized_shape(name: str, input: Tensor, shape: Sequence[int]) -> None:
-    rank = len(shape)
-    if not rank or tuple(input.shape[input.ndim - rank :]) != tuple(shape) or rank > input.ndim:
+    rank, own = len(shape), input._type.shape
+    if not rank or own[len(own) - rank :] != tuple(shape) or rank > len(own):
         raise ShapeError(
             f"{name}: Given normalized_shape={list(shape)}, expected input with shape "
             f"[*, {', '.join(map(str, shape))}], but got input of size {list(input.shape)}"

@@ -30,7 +30,7 @@ from lucid.nn.functional.sliding import (
     times,
     windows_of,
 )
-from lucid.tensor.core import alias, from_array
+from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 
 
@@ -51,7 +51,7 @@ class MaxPool(Function):
     def forward(ctx: Any, x: Tensor, windows: Windows) -> Tensor:
         view = windows_of(x, windows, _lowest(x))
         y: Tensor = ops.amax(view, axes=last_axes(view, windows.rank))
-        ctx.save_for_backward(x, alias(y).clone())  # activations are written into the result
+        ctx.save_for_backward(x, y._alias().clone())  # activations are written into the result
         ctx.windows = windows
         return y
 

@@ -360,7 +360,12 @@ class Module(Hooked, StateHooked):
             >>> [name for name, _ in net.named_modules()]
             ['', '0', '1']
         """
-        memo = set() if memo is None else memo
+        yield from self._tree(set() if memo is None else memo, prefix, remove_duplicate)
+
+    def _tree(
+        self, memo: set[Module], prefix: str, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Module]]:
+        """`named_modules` without its edge, which each item would pass once for each level."""
         if self in memo:
             return
         if remove_duplicate:
@@ -369,7 +374,9 @@ class Module(Hooked, StateHooked):
         for name, child in self._modules.items():
             if child is not None:
                 path = f"{prefix}.{name}" if prefix else name
-                yield from child.named_modules(memo, path, remove_duplicate)
+                is_own = type(child).named_modules is not Module.named_modules
+                walk = child.named_modules if is_own else child._tree
+                yield from walk(memo, path, remove_duplicate)
 
     def walk(self) -> Iterator[tuple[str, Module]]:
         """`named_modules`, for the library's own use where a subclass has overridden it."""

@@ -31,6 +31,7 @@ LONG_WAY = object()  # the answer to a call that is left to more general code: n
 _WORD = 8
 _HAS_MANAGED_DICT, _MANAGED_DICT = 1 << 4, -3 * _WORD  # as CPython has it since 3.11
 _METH_FASTCALL = 0x80
+CONTIGUOUS = 1  # of an array's flags: row-major and without gaps
 _PY_TP_NEW = 65  # of the stable ABI
 
 _get_slot = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(
@@ -125,7 +126,7 @@ def general_layout() -> dict[str, int]:
     cell = words_in(types.CellType(mark), types.CellType.__basicsize__)
     if kinds.count(id(object)) != 1 or cell.count(id(mark)) != 1:
         raise UnknownLayoutError("objects")
-    fields = ("data", "axes", "shape", "strides", "base", "dtype")
+    fields = ("data", "axes", "shape", "strides", "base", "dtype", "flags")
     found = {f"array_{name}": header + _WORD * i for i, name in enumerate(fields)}
     del found["array_base"]
     for array in _probes():
@@ -148,6 +149,8 @@ def _check_array(array: np.ndarray, offsets: dict[str, int]) -> None:
     right = at("array_data") == array.ctypes.data
     right = right and at("array_axes", ctypes.c_int32) == array.ndim
     right = right and at("array_dtype") == id(array.dtype)
+    is_contiguous = bool(at("array_flags", ctypes.c_int32) & CONTIGUOUS)
+    right = right and is_contiguous == array.flags.c_contiguous
     if right and array.ndim:
         for name, expected in (("array_shape", array.shape), ("array_strides", array.strides)):
             found = (ctypes.c_int64 * array.ndim).from_address(at(name))
@@ -165,21 +168,27 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-class Entry:
-    """The machine code of the entry for one layout; one in a process."""
+class NativeFunction:
+    """Machine code as functions of the interpreter, each of which gets its plan's address."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, name: str, text: str) -> None:
         imports = {name: _address(name) for name in IMPORTS}
-        target = host_target()
-        self._library: Library = compiled(entry_text(target, layout), target, [ENTER], imports)
-        address = self._library.addresses[ENTER]
+        self._library: Library = compiled(text, host_target(), [name], imports)
+        address = self._library.addresses[name]
         self._definition = _MethodDef(b"call", address, _METH_FASTCALL, None)
-        self.layout = layout
 
     def function(self, plan: np.ndarray) -> Callable[..., Any]:
         """The step of a plan as a function of the interpreter; it keeps the plan alive."""
         made: Callable[..., Any] = _new_function(ctypes.addressof(self._definition), plan, None)
         return made
+
+
+class Entry(NativeFunction):
+    """The machine code of the entry for one layout; one in a process."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(ENTER, entry_text(host_target(), layout))
+        self.layout = layout
 
 
 @functools.cache

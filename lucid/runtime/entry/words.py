@@ -31,6 +31,8 @@ IMPORTS = (
     "PyThreadState_Get",
     "PyThreadState_GetID",
     "PyTuple_GetItem",
+    "PyTuple_New",
+    "PyTuple_SetItem",
     "Py_DecRef",
     "Py_IncRef",
 )
@@ -48,6 +50,7 @@ class Layout:
     array_shape: int
     array_strides: int
     array_dtype: int
+    array_flags: int  # an i32
     tensor_storage: int
     tensor_array: int
     tensor_requires_grad: int

@@ -1,0 +1,156 @@
+"""A short native step as a function of arrays that are known to fit, which holds no memory of them.
+
+The library's own calls come through here: types have been looked up, nothing is written, and what
+is wrong with values is left to `Executable.call_known`, which says it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.codegen.llvm.builder import Module
+from lucid.codegen.llvm.target import Target, host_target
+from lucid.ir.environment import NATIVE_CALLS
+from lucid.ir.memory import ALIGNED_FROM, address_of
+from lucid.runtime.entry.layout import (
+    CONTIGUOUS,
+    NativeFunction,
+    UnknownLayoutError,
+    general_layout,
+)
+from lucid.runtime.entry.words import EntryBuilder, entry_function
+from lucid.runtime.recycling import recycling
+
+if TYPE_CHECKING:
+    from lucid.codegen.llvm.builder import Val
+    from lucid.runtime.executable import Executable
+
+logger = logging.getLogger("lucid")
+_CALL = "lucid_call_arrays"
+
+
+class _Word(IntEnum):
+    """Words of a plan."""
+
+    NONE = 0  # the answer to a call that is left to Python
+    IS_OPEN_AT = 1  # a word: whether native code may call the step now
+    STEP = 2
+    TABLE = 3  # of the step: inputs, outputs
+    OUTPUTS_AT = 4  # where the outputs are in the table
+    OUTPUTS = 5  # their number
+    MAKERS_AT = 6  # of each output: a callable, its arguments, their number
+    RECORD_AT = 7  # of an error of the step
+
+
+def function_of_arrays(
+    executable: Executable, constants: Sequence[np.ndarray]
+) -> Callable[..., tuple[np.ndarray, ...] | None] | None:
+    """The step as a function of its first inputs, for which `constants` are the others.
+
+    It answers None where `call_known` has to be asked: for an array that isn't contiguous, and
+    where the step has found an error. None in its place: the step takes long, shares its work with
+    threads or calls Python, or the interpreter's objects aren't as expected.
+    """
+    native = _native()
+    context = executable.context_of_its_own()
+    if native is None or context is None:
+        return None
+    plan = _Plan(len(_Word), np.int64)
+    plan.kept = [native, executable, context, *constants]
+    first = len(context.expected) - len(constants)
+    for number, array in enumerate(constants, first):
+        context.table[number] = address_of(array)
+    makers: list[int] = []
+    for output in executable.outputs:
+        is_numpys = output[2] < ALIGNED_FROM
+        make, args = (np.empty, output[:2]) if is_numpys else (recycling.empty, output)
+        table = np.array([id(arg) for arg in args], np.int64)
+        plan.kept += [make, args, table]
+        makers += id(make), address_of(table), len(args)
+    table = np.array(makers or [0], np.int64)
+    plan.kept.append(table)
+    plan[_Word.NONE] = id(None)
+    plan[_Word.IS_OPEN_AT] = executable.open_at
+    plan[_Word.STEP] = executable.address
+    plan[_Word.TABLE] = context.address
+    plan[_Word.OUTPUTS_AT] = context.address + 8 * len(context.expected)
+    plan[_Word.OUTPUTS] = len(executable.outputs)
+    plan[_Word.MAKERS_AT] = address_of(table)
+    plan[_Word.RECORD_AT] = context.record_at
+    return native.function(plan)
+
+
+class _Plan(np.ndarray):
+    """The words, with all that they are about; the function keeps it alive."""
+
+    kept: list[Any]
+
+
+@functools.cache
+def _native() -> NativeFunction | None:
+    if not NATIVE_CALLS.read():
+        return None
+    try:
+        layout = general_layout()
+        return NativeFunction(_CALL, _text(host_target(), layout))
+    except UnknownLayoutError as reason:
+        logger.info("library Functions are called through Python: %s", reason)
+        return None
+
+
+def _text(target: Target, layout: dict[str, int]) -> str:
+    """IR of `lucid_call_arrays(plan array, arrays, their number)`, a METH_FASTCALL function.
+
+    Making arrays may run other Python code, and with it other calls of the plan: from the first
+    word in the table to the step's end nothing does.
+    """
+    module = Module(target)
+    data = layout["array_data"]
+    with entry_function(module, _CALL, "self", "args", "count", internal=False) as b:
+        holder, args, count = b.args
+        plan = b.field(holder, data)
+        with b.if_(b.eq(b.word(b.word(plan, _Word.IS_OPEN_AT)), 0)):
+            _leave(b, plan)
+        with b.loop(0, count) as loop:
+            flags = b.field(b.word(args, loop.index), layout["array_flags"], "i32")
+            with b.if_(b.eq(b.and_(flags, CONTIGUOUS), 0)):
+                _leave(b, plan)
+        outputs = b.word(plan, _Word.OUTPUTS)
+        made = b.api("PyTuple_New", outputs)
+        b.require(b.ne(made, 0))
+        with b.loop(0, outputs) as loop:
+            maker = b.record(b.word(plan, _Word.MAKERS_AT), loop.index, 3)
+            given = b.word(maker, 1), b.word(maker, 2)
+            array = b.api("PyObject_Vectorcall", b.word(maker), *given, 0)
+            with b.if_(b.eq(array, 0)):
+                b.drop(made)
+                b.answer(0)
+            b.api("PyTuple_SetItem", made, loop.index, array)
+        table = b.word(plan, _Word.TABLE)
+        with b.loop(0, count) as loop:
+            b.set_word(table, loop.index, b.field(b.word(args, loop.index), data))
+        with b.loop(0, outputs) as loop:
+            array = b.api("PyTuple_GetItem", made, loop.index)
+            b.set_word(b.word(plan, _Word.OUTPUTS_AT), loop.index, b.field(array, data))
+        step = b.cast("inttoptr", b.word(plan, _Word.STEP), "ptr").name
+        address = b.cast("inttoptr", table, "ptr")
+        code = b.emit("i32", f"call i32 {step}({address})")
+        with b.if_(b.ne(code, 0)):
+            b.set_word(b.word(plan, _Word.RECORD_AT), 0, 0)
+            b.drop(made)
+            _leave(b, plan)
+        b.answer(made)
+    return module.text()
+
+
+def _leave(b: EntryBuilder, plan: Val) -> None:
+    """Answer that Python has to be asked."""
+    none = b.word(plan, _Word.NONE)
+    b.own(none)
+    b.answer(none)
