@@ -33,6 +33,11 @@ from lucid.ir.op import Op
 from lucid.ir.types import Shape, i64
 from lucid.tensor.core import emit
 
+__all__ = [
+    "argwhere", "gather", "index_add", "index_copy", "index_fill", "index_put", "index_select",
+    "masked_select", "nonzero", "scatter", "scatter_add", "take", "take_along_dim", "unique",
+]  # fmt: skip
+
 
 def _index(index: Any, op: str) -> Tensor:
     """An index operand. Raises `DTypeError` unless it holds integers."""

@@ -17,6 +17,8 @@ from lucid.functions.solving import Inverse
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import OptionError, ShapeError
 
+__all__ = ["addr", "cdist", "chain_matmul", "cross", "inner", "kron", "matrix_power", "vdot"]
+
 
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """Return Kronecker's product: each element of `input` times all of `other`.

@@ -25,6 +25,12 @@ from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import DType, bool_, i64
 from lucid.tensor.core import constant, emit, from_array
 
+__all__ = [
+    "aminmax", "angle", "corrcoef", "cov", "cumulative_trapezoid", "dist", "fmax", "fmin", "gcd",
+    "gradient", "isneginf", "isposinf", "isreal", "lcm", "ldexp", "mode", "nanmean", "nansum",
+    "pdist", "unique_consecutive",
+]  # fmt: skip
+
 
 @numpy_names
 def aminmax(

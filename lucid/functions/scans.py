@@ -25,6 +25,8 @@ from lucid.ir.types import DType, i64
 from lucid.return_types import Kind
 from lucid.tensor.core import constant, emit
 
+__all__ = ["cummax", "cummin", "cumprod", "diff", "logcumsumexp", "trapezoid", "trapz"]
+
 
 def _behind(x: Tensor, axis: int, distance: int, filling: Any) -> Tensor:
     """The tensor moved on by `distance` along an axis; `filling` comes in at the front."""
@@ -231,3 +233,6 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     if x.ndim == 1:
         steps = steps.reshape(-1, *(1,) * (y.ndim - 1 - axis))
     return (broadcast(steps, pairs._type.shape) * pairs).sum(axis) / 2
+
+
+trapz = trapezoid

@@ -13,6 +13,8 @@ from lucid.ir.errors import DTypeError, IndexOutOfRangeError
 from lucid.ir.location import warn
 from lucid.ir.types import DType
 
+__all__ = ["log_softmax", "softmax", "softmin"]
+
 
 @runs_natively
 class Softmax(Function):

@@ -11,6 +11,10 @@ from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
 from lucid.tensor.core import constant
 
+__all__ = [
+    "copysign", "float_power", "heaviside", "logaddexp", "logaddexp2", "logit", "signbit", "xlogy",
+]  # fmt: skip
+
 _LOG_2 = math.log(2.0)
 
 

@@ -13,7 +13,7 @@ from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
 from lucid.ir import memory
-from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
+from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError, OptionError
 from lucid.ir.types import f32
 from lucid.ir.whose_code import is_librarys
 from lucid.nn.naming import trace_name, variable_name
@@ -152,7 +152,13 @@ class Optimizer(Hooked):
         """Raise for hyper-parameters that make no sense; the others become what groups hold."""
         for key, check in self._ranges.items():
             if key in values:
-                values[key] = check(values[key])
+                try:
+                    values[key] = check(values[key])
+                except (TypeError, ValueError, LookupError) as error:
+                    if isinstance(error, LucidError):
+                        raise
+                    text = f"{type(self).__name__}: {key} can't be {values[key]!r}: {error}"
+                    raise ArgumentError(text) from None
 
     def trace_name(self) -> str:
         """What the running trace calls this optimizer: the variable that holds it."""

@@ -7,9 +7,15 @@ from typing import Any
 
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
+from lucid.functions.inplace import in_place
 from lucid.ir.errors import OptionError
 from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
+
+__all__ = [
+    "elu", "elu_", "gelu", "leaky_relu", "leaky_relu_", "logsigmoid", "mish", "relu", "relu_",
+    "relu6", "sigmoid", "silu", "softplus", "tanh",
+]  # fmt: skip
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
@@ -186,6 +192,9 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, apply(ReLU, input), inplace)
 
 
+relu_ = in_place(relu)
+
+
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(input, 0), 6), elementwise.
 
@@ -223,6 +232,9 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     return result_of(input, apply(LeakyReLU, source_of(input, inplace), negative_slope), inplace)
 
 
+leaky_relu_ = in_place(leaky_relu)
+
+
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input) - 1)`.
 
@@ -240,6 +252,9 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         tensor([-0.8647,  0.5000,  3.0000])
     """
     return result_of(input, apply(ELU, source_of(input, inplace), alpha), inplace)
+
+
+elu_ = in_place(elu)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:

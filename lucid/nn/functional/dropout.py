@@ -12,6 +12,8 @@ from lucid.ir.types import f32
 from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["dropout"]
+
 
 @runs_natively
 class Dropout(Function):

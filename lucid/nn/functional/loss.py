@@ -14,6 +14,11 @@ from lucid.nn.functional.calls import apply, where
 from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "kl_div", "l1_loss",
+    "mse_loss", "smooth_l1_loss",
+]  # fmt: skip
+
 _SMALLEST_LOG = -100.0  # a loss stays finite for a probability of 0
 _SMALLEST_VARIANCE = 1e-12
 

@@ -33,6 +33,11 @@ from lucid.nn.functional.sliding import (
 from lucid.tensor.core import alias, from_array
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d", "avg_pool2d",
+    "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+]  # fmt: skip
+
 
 def _kept(y: Tensor, rank: int) -> Tensor:
     """Give a pool's result axes of size 1 for the places in a window."""

@@ -18,6 +18,11 @@ from lucid.nn.functional.pooling import (
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "affine_grid", "channel_shuffle", "grid_sample", "interpolate", "pixel_shuffle",
+    "pixel_unshuffle", "upsample",
+]  # fmt: skip
+
 _LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 _CUBIC = -0.75
 Scales = tuple[float, ...]

@@ -16,6 +16,13 @@ from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 from lucid.nn.functional.reduction import reduce_loss
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "cosine_embedding_loss", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss",
+    "poisson_nll_loss", "soft_margin_loss", "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
+]  # fmt: skip
+
 _LOG_2_PI = math.log(2 * math.pi)
 
 

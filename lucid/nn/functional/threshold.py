@@ -6,11 +6,19 @@ from typing import Any
 
 import lucid
 from lucid.functions.arguments import axis_of
+from lucid.functions.inplace import in_place
 from lucid.functions.softmax import softmax
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import elu, result_of, source_of
 from lucid.nn.functional.calls import where
 from lucid.tensor.tensor import Tensor
+
+__all__ = [
+    "alpha_dropout", "celu", "celu_", "dropout1d", "dropout2d", "dropout3d", "glu",
+    "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hardtanh_", "prelu",
+    "rrelu", "rrelu_", "selu", "selu_", "softshrink", "softsign", "tanhshrink", "threshold",
+    "threshold_",
+]  # fmt: skip
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
@@ -43,6 +51,9 @@ def hardtanh(
             f"hardtanh: min_val cannot be greater than max_val, but {min_val} > {max_val}"
         )
     return result_of(input, source_of(input, inplace).clamp(min_val, max_val), inplace)
+
+
+hardtanh_ = in_place(hardtanh)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
@@ -105,6 +116,9 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return result_of(input, where(x > threshold, x, value), inplace)
 
 
+threshold_ = in_place(threshold)
+
+
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the two constants that keep mean 0 and variance 1.
 
@@ -121,6 +135,9 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
         tensor([-1.5202,  0.5254,  3.1521])
     """
     return result_of(input, elu(source_of(input, inplace), _SELU_ALPHA) * _SELU_SCALE, inplace)
+
+
+selu_ = in_place(selu)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -142,6 +159,9 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     x = source_of(input, inplace)
     low = (x.clamp(max=0.0) / alpha).expm1() * alpha
     return result_of(input, where(x > 0.0, x, low), inplace)
+
+
+celu_ = in_place(celu)
 
 
 def softsign(input: Tensor) -> Tensor:
@@ -438,6 +458,9 @@ def rrelu(
     if training:
         slope = lucid.rand(x.shape, dtype=x.dtype) * (upper - lower) + lower
     return result_of(input, where(x >= 0.0, x, x * slope), inplace)
+
+
+rrelu_ = in_place(rrelu)
 
 
 def _channel_dropout(

@@ -21,6 +21,11 @@ from lucid.nn.functional.sliding import Size
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "lp_pool1d", "lp_pool2d",
+    "lp_pool3d",
+]  # fmt: skip
+
 Sizes = int | Sequence[int | None] | None
 
 

@@ -8,6 +8,11 @@ from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "ELU", "GELU", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "ReLU", "RReLU", "Sigmoid",
+    "SiLU", "Softmax", "Softmax2d", "Softplus", "Tanh",
+]  # fmt: skip
+
 
 class InplaceModule(Module):
     """An activation that may write its result into its input."""

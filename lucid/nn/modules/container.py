@@ -15,6 +15,10 @@ from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "DataParallel", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential",
+]  # fmt: skip
+
 
 def _position(index: SupportsIndex, length: int) -> int:
     """The non-negative position of an index. Raises `IndexOutOfRangeError`."""

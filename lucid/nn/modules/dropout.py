@@ -9,6 +9,8 @@ from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
+
 
 class _DropoutNd(Module):
     """The probability that an element, or a channel, is zeroed."""

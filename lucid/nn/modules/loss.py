@@ -8,6 +8,11 @@ from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "HuberLoss", "KLDivLoss", "L1Loss",
+    "MSELoss", "NLLLoss", "SmoothL1Loss",
+]  # fmt: skip
+
 
 class _Loss(Module):
     """A loss that is reduced."""

@@ -14,6 +14,8 @@ from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["LayerNorm", "RMSNorm"]
+
 
 class LayerNorm(Module):
     """Standardize over the last axes, then scale by the weight and shift by the bias.

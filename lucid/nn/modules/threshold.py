@@ -12,6 +12,12 @@ from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "CELU", "CosineSimilarity", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh",
+    "PairwiseDistance", "PReLU", "ReLU6", "SELU", "Softmin", "Softshrink", "Softsign", "Tanhshrink",
+    "Threshold",
+]  # fmt: skip
+
 
 class Hardsigmoid(InplaceModule):
     """x / 6 + 1 / 2, brought into [0, 1].
