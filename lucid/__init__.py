@@ -23,6 +23,7 @@ from lucid.functions.bessel import *
 from lucid.functions.comparison import *
 from lucid.functions.conversion import *
 from lucid.functions.creation import *
+from lucid.functions.distances import *
 from lucid.functions.einsum import *
 from lucid.functions.elementwise import *
 from lucid.functions.error import *
@@ -38,12 +39,12 @@ from lucid.functions.products import *
 from lucid.functions.promotion import *
 from lucid.functions.quantiles import *
 from lucid.functions.reduction import *
-from lucid.functions.samples import *
 from lucid.functions.scans import *
 from lucid.functions.scattering import *
 from lucid.functions.shape import *
 from lucid.functions.sorting import *
 from lucid.functions.special import *
+from lucid.functions.statistics import *
 from lucid.functions.trigonometry import *
 from lucid.functions.windows import *
 from lucid.ir import frames

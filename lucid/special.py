@@ -14,8 +14,7 @@ from lucid.functions.incomplete import igamma as gammainc
 from lucid.functions.incomplete import igammac as gammaincc
 from lucid.functions.incomplete import zeta
 from lucid.functions.reduction import log_softmax, logsumexp, softmax
-from lucid.functions.samples import xlog1py
-from lucid.functions.special import logit, xlogy
+from lucid.functions.special import logit, xlog1py, xlogy
 from lucid.functions.trigonometry import sinc
 from lucid.ir import frames
 

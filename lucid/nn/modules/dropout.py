@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lucid.ir.errors import OptionError
-from lucid.nn.functional.dropout import dropout
-from lucid.nn.functional.threshold import alpha_dropout, dropout1d, dropout2d, dropout3d
+from lucid.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
 from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
