@@ -290,6 +290,8 @@ class AvgPool1d(_AvgPoolNd):
 
 
 class _DividedAvgPoolNd(_AvgPoolNd):
+    rank: ClassVar[int]
+
     def __init__(
         self,
         kernel_size: Size,
@@ -301,6 +303,17 @@ class _DividedAvgPoolNd(_AvgPoolNd):
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
+
+    def forward(self, input: Tensor) -> Tensor:
+        return (avg_pool2d, avg_pool3d)[self.rank - 2](
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
 
 
 class AvgPool2d(_DividedAvgPoolNd):
@@ -324,16 +337,7 @@ class AvgPool2d(_DividedAvgPoolNd):
         lucid.Size([1, 1, 2, 2])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return avg_pool2d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
+    rank = 2
 
 
 class AvgPool3d(_DividedAvgPoolNd):
@@ -357,16 +361,7 @@ class AvgPool3d(_DividedAvgPoolNd):
         lucid.Size([1, 1, 2, 2, 2])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return avg_pool3d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
+    rank = 3
 
 
 class _AdaptivePoolNd(Module):
