@@ -24,6 +24,8 @@ from lucid.ir.types import (
     u32,
 )
 
+__all__ = ["can_cast", "finfo", "get_default_dtype", "iinfo", "promote_types", "set_default_dtype"]
+
 _KINDS = ("bool", "int", "float")
 
 

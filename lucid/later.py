@@ -26,6 +26,7 @@ _MEMBERS = {
     "vmap": "lucid.func",
     "while_loop": "lucid.control_flow",
 }
+PUBLIC = _MODULES | _MEMBERS.keys()
 # Layers and losses that PyTorch has under its first name too.
 _LAYERS = frozenset((
     "adaptive_avg_pool1d", "adaptive_max_pool1d",

@@ -10,6 +10,11 @@ from typing import Any
 
 from lucid.ir.errors import ArgumentError, OptionError
 
+__all__ = [
+    "channels_last", "channels_last_3d", "contiguous_format", "layout", "memory_format",
+    "preserve_format", "sparse_coo", "strided",
+]  # fmt: skip
+
 
 class _Named:
     """One of a few objects that are told apart by name; pickled and copied by it."""

@@ -10,6 +10,14 @@ from lucid.dtypes import of_tensor_class, set_default_dtype
 from lucid.ir import frames
 from lucid.ir.errors import OptionError
 
+__all__ = [
+    "are_deterministic_algorithms_enabled", "get_default_device", "get_float32_matmul_precision",
+    "get_num_interop_threads", "get_num_threads", "is_deterministic_algorithms_warn_only_enabled",
+    "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
+    "set_flush_denormal", "set_num_interop_threads", "set_num_threads",
+    "use_deterministic_algorithms",
+]  # fmt: skip
+
 
 def get_num_threads() -> int:
     """Return how many threads compute a compiled step.

@@ -14,48 +14,15 @@ from lucid.functions.incomplete import igamma as gammainc
 from lucid.functions.incomplete import igammac as gammaincc
 from lucid.functions.incomplete import zeta
 from lucid.functions.reduction import log_softmax, logsumexp, softmax
-from lucid.functions.samples import xlog1py
-from lucid.functions.special import logit, xlogy
+from lucid.functions.special import logit, xlog1py, xlogy
 from lucid.functions.trigonometry import sinc
 from lucid.ir import frames
 
 __all__ = [
-    "bessel_j0",
-    "bessel_j1",
-    "digamma",
-    "entr",
-    "erf",
-    "erfc",
-    "erfcx",
-    "erfinv",
-    "exp2",
-    "expit",
-    "expm1",
-    "gammainc",
-    "gammaincc",
-    "gammaln",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "log1p",
-    "log_ndtr",
-    "log_softmax",
-    "logit",
-    "logsumexp",
-    "modified_bessel_i0",
-    "modified_bessel_i1",
-    "multigammaln",
-    "ndtr",
-    "ndtri",
-    "polygamma",
-    "psi",
-    "round",
-    "sinc",
-    "softmax",
-    "xlog1py",
-    "xlogy",
-    "zeta",
-]
+    "bessel_j0", "bessel_j1", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit",
+    "expm1", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr",
+    "log_softmax", "logit", "logsumexp", "modified_bessel_i0", "modified_bessel_i1", "multigammaln",
+    "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip
 
 frames.edge_of_module(__name__)

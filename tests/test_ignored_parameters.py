@@ -23,6 +23,7 @@ import docstrings
 import pytest
 
 import lucid
+from lucid.optim.hyper_parameters import FLAGS, hyper_parameters
 
 # Parameters that have no effect by what they mean, each with the reason.
 _IS_OFF = "a scaler that is off does nothing, by definition"
@@ -307,6 +308,9 @@ class _Reader(ast.NodeVisitor):
             for argument in node.args:
                 self.visit(argument)
             return
+        if _is_name(node.func, "locals"):  # `hyper_parameters` takes all settings from there
+            names = inspect.signature(self.function).parameters
+            self.read |= {key for key in names if key in FLAGS or self._is_entry_read(key)}
         callee = self._callee(node.func)
         if callee is dict:
             for keyword in node.keywords:
@@ -518,7 +522,9 @@ def _entries() -> set[Any]:
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 key = node.slice
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                key = node.args[0] if node.func.attr in ("get", "pop", "is_nonzero") else None
+                key = (
+                    node.args[0] if node.func.attr in ("get", "pop", "raw", "is_nonzero") else None
+                )
             if isinstance(key, ast.Constant):
                 found.add(key.value)
     return found
@@ -594,6 +600,11 @@ class _Settings(lucid.optim.Optimizer):
         super().__init__(first, {"never looked up": second})
 
 
+class _Declared(lucid.optim.Optimizer):
+    def __init__(self, params: Any, second: Any, lr: Any = 0.1, foreach: Any = None) -> None:
+        super().__init__(params, hyper_parameters(locals()))
+
+
 @pytest.mark.parametrize(
     "function",
     [_deleting, _binding, _rebinding, _handing_on, _swallowing, _looking_up],
@@ -602,7 +613,7 @@ def test_a_parameter_that_is_ignored_is_found(function: Any) -> None:
     assert ignored(function, None) == ["second"]
 
 
-@pytest.mark.parametrize("cls", [_Keeping, _Settings])
+@pytest.mark.parametrize("cls", [_Keeping, _Settings, _Declared])
 def test_one_that_is_kept_where_nobody_reads_is_found(cls: type) -> None:
     assert ignored(vars(cls)["__init__"], cls) == ["second"]
 

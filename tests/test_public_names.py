@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import docstrings
 import numpy as np
 import pytest
 
@@ -54,6 +58,42 @@ def test_the_names_are_there(place: str) -> None:
         module, _, name = place.rpartition(".")
         owner = getattr(importlib.import_module(module), name)
     assert [name for name in NAMES[place].split() if not hasattr(owner, name)] == []
+
+
+LISTED = Path(__file__).parent / "data" / "public_names.txt"
+
+
+def listed(namespaces: dict[str, list[str]]) -> str:
+    """A namespace a paragraph: its name, and below that what it holds."""
+    lines = {place: textwrap.wrap(" ".join(names), 96) for place, names in namespaces.items()}
+    return "\n".join("\n    ".join([place, *wrapped]) + "\n" for place, wrapped in lines.items())
+
+
+def test_no_public_name_comes_or_goes_unseen(request: pytest.FixtureRequest) -> None:
+    """`pytest --update-golden` writes the list anew; its difference is what users will notice."""
+    found = listed(
+        {k: names for k, names in docstrings.namespaces().items() if k != "lucid.ir.ops"}
+    )
+    if request.config.getoption("--update-golden"):
+        LISTED.write_text(found, encoding="utf-8")
+    assert found == LISTED.read_text(encoding="utf-8")
+
+
+def test_a_name_that_can_be_imported_is_listed_where_type_checkers_see_it() -> None:
+    """Each public function of `lucid` is there by an import that type checkers follow."""
+    tree = ast.parse(Path(lucid.__file__).read_text(encoding="utf-8"))
+    seen: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == "*":
+                    assert node.module is not None
+                    seen |= set(importlib.import_module(node.module).__all__)
+                elif alias.asname == alias.name:
+                    seen.add(alias.name)
+        elif isinstance(node, ast.Assign):
+            seen |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    assert set(lucid.__all__) - seen == set()
 
 
 # What is called is written as text, which names the case. m, n: (2, 3); v: (3,); s: 0-d; e: (0, 3);

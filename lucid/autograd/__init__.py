@@ -28,24 +28,8 @@ for _name, _module in (("anomaly_mode", anomaly_mode), ("grad_mode", grad_mode))
     sys.modules[f"{__name__}.{_name}"] = _module  # where PyTorch has them
 
 __all__ = [
-    "Function",
-    "GradcheckError",
-    "Variable",
-    "backward",
-    "detect_anomaly",
-    "enable_grad",
-    "forward_ad",
-    "function",
-    "functional",
-    "grad",
-    "gradcheck",
-    "gradgradcheck",
-    "graph",
-    "inference_mode",
-    "is_anomaly_check_nan_enabled",
-    "is_anomaly_enabled",
-    "is_grad_enabled",
-    "no_grad",
-    "set_detect_anomaly",
-    "set_grad_enabled",
-]
+    "Function", "GradcheckError", "Variable", "backward", "detect_anomaly", "enable_grad",
+    "forward_ad", "function", "functional", "grad", "gradcheck", "gradgradcheck", "graph",
+    "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
+    "no_grad", "set_detect_anomaly", "set_grad_enabled",
+]  # fmt: skip

@@ -11,6 +11,8 @@ from lucid.ir.errors import ArgumentError
 from lucid.ir.frames import edge
 from lucid.tensor.context import context
 
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -1,117 +1,24 @@
 """Distributions to draw from and to fit: `lucid.distributions`."""
 
 import sys
-from types import ModuleType
+import types
 
-from lucid.distributions import constraints, transforms
-from lucid.distributions.composed import (
-    Independent,
-    MixtureSameFamily,
-    MultivariateNormal,
-    TransformedDistribution,
-)
-from lucid.distributions.counts import Multinomial
-from lucid.distributions.discrete import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    NegativeBinomial,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
-    Poisson,
-)
-from lucid.distributions.distribution import Distribution
-from lucid.distributions.kl import kl_divergence, register_kl
-from lucid.distributions.location import (
-    Cauchy,
-    Gumbel,
-    HalfNormal,
-    Laplace,
-    LogNormal,
-    Normal,
-    Uniform,
-)
-from lucid.distributions.positive import Beta, Chi2, Dirichlet, Exponential, Gamma, StudentT
-from lucid.distributions.relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
-from lucid.distributions.tails import (
-    FisherSnedecor,
-    HalfCauchy,
-    InverseGamma,
-    Kumaraswamy,
-    Pareto,
-    Weibull,
-)
-from lucid.distributions.transforms import (
-    AbsTransform,
-    AffineTransform,
-    ComposeTransform,
-    ExpTransform,
-    IndependentTransform,
-    PowerTransform,
-    SigmoidTransform,
-    SoftmaxTransform,
-    SoftplusTransform,
-    StickBreakingTransform,
-    TanhTransform,
-    Transform,
-)
-from lucid.functions.border import constructors_at_border
+from lucid.distributions import constraints as constraints
+from lucid.distributions import transforms as transforms
+from lucid.distributions.composed import *
+from lucid.distributions.counts import *
+from lucid.distributions.discrete import *
+from lucid.distributions.distribution import *
+from lucid.distributions.kl import *
+from lucid.distributions.location import *
+from lucid.distributions.positive import *
+from lucid.distributions.relaxed import *
+from lucid.distributions.tails import *
+from lucid.distributions.transforms import *
+from lucid.functions import border
 from lucid.ir import frames
 
-__all__ = [
-    "FisherSnedecor",
-    "Kumaraswamy",
-    "Multinomial",
-    "StickBreakingTransform",
-    "SoftplusTransform",
-    "SoftmaxTransform",
-    "IndependentTransform",
-    "AbsTransform",
-    "AffineTransform",
-    "Bernoulli",
-    "Beta",
-    "Binomial",
-    "Categorical",
-    "Cauchy",
-    "Chi2",
-    "ComposeTransform",
-    "Dirichlet",
-    "Distribution",
-    "ExpTransform",
-    "Exponential",
-    "Gamma",
-    "Geometric",
-    "Gumbel",
-    "HalfCauchy",
-    "HalfNormal",
-    "Independent",
-    "InverseGamma",
-    "Laplace",
-    "LogNormal",
-    "MixtureSameFamily",
-    "MultivariateNormal",
-    "NegativeBinomial",
-    "Normal",
-    "OneHotCategorical",
-    "OneHotCategoricalStraightThrough",
-    "Pareto",
-    "Poisson",
-    "PowerTransform",
-    "RelaxedBernoulli",
-    "RelaxedOneHotCategorical",
-    "SigmoidTransform",
-    "StudentT",
-    "TanhTransform",
-    "Transform",
-    "TransformedDistribution",
-    "Uniform",
-    "Weibull",
-    "constraints",
-    "kl_divergence",
-    "register_kl",
-    "transforms",
-]
+vars()["__all__"] = border.public_names(vars(), "constraints", "transforms")
 
 # PyTorch has a module for each of these, from which programs import it.
 _MODULES = {
@@ -132,7 +39,9 @@ _MODULES = {
 
 def _make_modules() -> None:
     for name, member in _MODULES.items():
-        module = ModuleType(f"{__name__}.{name}", f"`{member.__name__}`, as PyTorch places it.")
+        module = types.ModuleType(
+            f"{__name__}.{name}", f"`{member.__name__}`, as PyTorch places it."
+        )
         setattr(module, member.__name__, member)
         sys.modules[module.__name__] = module
         globals()[name] = module
@@ -140,7 +49,7 @@ def _make_modules() -> None:
 
 _make_modules()
 
-constructors_at_border(dict(vars()), "lucid.distributions.")
+border.constructors_at_border(dict(vars()), "lucid.distributions.")
 
 
 frames.edge_of_module(__name__)

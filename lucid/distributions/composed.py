@@ -16,6 +16,8 @@ from lucid.ir import ops
 from lucid.ir.errors import OptionError
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Independent", "MixtureSameFamily", "MultivariateNormal", "TransformedDistribution"]
+
 
 class Independent(Distribution):
     """A distribution whose last `reinterpreted_batch_ndims` batch axes are parts of one draw.

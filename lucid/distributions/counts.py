@@ -13,6 +13,8 @@ from lucid.ir.errors import OptionError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Multinomial"]
+
 
 class Multinomial(Distribution):
     """How often each of k categories comes among `total_count` draws.

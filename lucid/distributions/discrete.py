@@ -21,6 +21,11 @@ from lucid.ir.errors import OptionError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "Bernoulli", "Binomial", "Categorical", "Geometric", "NegativeBinomial", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Poisson",
+]  # fmt: skip
+
 
 def _clamped(probs: Tensor) -> Tensor:
     eps = float(lucid.finfo(probs.dtype).eps)

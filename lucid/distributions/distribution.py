@@ -17,6 +17,8 @@ from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Distribution"]
+
 Shape = Sequence[int]
 _defaults: dict[str, Any] = {"validate_args": __debug__}
 

@@ -18,6 +18,8 @@ from lucid.ir.errors import MissingRuleError
 from lucid.ir.frames import edge
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["kl_divergence", "register_kl"]
+
 Rule = Callable[[Any, Any], Tensor]
 _RULES: dict[tuple[type, type], Rule] = {}
 

@@ -18,6 +18,8 @@ from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Cauchy", "Gumbel", "HalfNormal", "Laplace", "LogNormal", "Normal", "Uniform"]
+
 _EULER = 0.57721566490153286060
 
 

@@ -16,6 +16,8 @@ from lucid.distributions.distribution import (
 from lucid.distributions.standard_gamma import standard_gamma
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "StudentT"]
+
 
 class Exponential(Distribution):
     """The time to the next event, of `rate` per unit.

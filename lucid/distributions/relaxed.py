@@ -15,6 +15,8 @@ from lucid.distributions.discrete import Categorical, _OfProbability
 from lucid.distributions.distribution import Distribution, Shape, exactly_one, uniform_like
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["RelaxedBernoulli", "RelaxedOneHotCategorical"]
+
 
 class RelaxedBernoulli(_OfProbability):
     """Numbers between 0 and 1, the nearer to both the lower the `temperature`.

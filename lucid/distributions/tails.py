@@ -16,6 +16,8 @@ from lucid.distributions.distribution import (
 from lucid.distributions.standard_gamma import standard_gamma
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["FisherSnedecor", "HalfCauchy", "InverseGamma", "Kumaraswamy", "Pareto", "Weibull"]
+
 _EULER = 0.5772156649015329
 
 

@@ -16,6 +16,12 @@ from lucid.ir.errors import MissingRuleError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "AbsTransform", "AffineTransform", "ComposeTransform", "ExpTransform", "IndependentTransform",
+    "PowerTransform", "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform",
+    "StickBreakingTransform", "TanhTransform", "Transform",
+]  # fmt: skip
+
 
 class Transform:
     """An invertible function. Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.

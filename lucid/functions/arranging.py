@@ -42,6 +42,13 @@ from lucid.ir.types import i64
 from lucid.layouts import check_layout
 from lucid.tensor.core import emit, from_array
 
+__all__ = [
+    "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod",
+    "column_stack", "combinations", "constant_pad_nd", "diagflat", "diagonal_scatter", "dsplit",
+    "dstack", "hsplit", "put", "renorm", "rot90", "select_scatter", "slice_scatter",
+    "split_with_sizes", "tensor_split", "tril_indices", "triu_indices", "unravel_index", "vsplit",
+]  # fmt: skip
+
 # ---------------------------------------------------------------------- ranks
 
 

@@ -16,6 +16,8 @@ from lucid.functions.elementwise import choose, cos, exp, sign, sin, sqrt
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 
+__all__ = ["i0"]
+
 _REACH = 8.0  # up to which the series near 0 holds
 
 # exp(-x) I_n(x) / x^n for 0 <= x <= 8; sqrt(x) exp(-x) I_n(x) by 8 / x beyond.

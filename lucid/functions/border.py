@@ -12,7 +12,7 @@ import inspect
 import os
 from collections.abc import Callable
 from functools import cache, wraps
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -56,7 +56,7 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
     """Put functions of the library among `names` behind the border, in a module or a class.
 
     Behind it a function names wrong arguments in the library's own errors, and writes into `out=`.
-    The same function is always the same behind the border.
+    The same function is always the same behind the border, called by its own name if it has that.
 
     Args:
         namespace: the module or class that gets them as attributes.
@@ -74,7 +74,8 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
         >>> mine.neg is lucid.neg
         True
     """
-    for name, value in names.items():
+    own_first = sorted(names.items(), key=lambda item: item[0] != getattr(item[1], "__name__", ""))
+    for name, value in own_first:
         if (
             type(value) is FunctionType
             and value.__module__.startswith(("lucid.functions.", "lucid.random", "lucid.nn.f"))
@@ -84,6 +85,26 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
     for name in _WRITING & names.keys():  # by the names of their functions: `x += 1` is add_
         value = names[name]
         setattr(namespace, name, _known.get(value) or at_border(value, module, prefix + name))
+
+
+def public_names(names: dict[str, Any], *others: str) -> list[str]:
+    """The `__all__` of a namespace that others fill: what is neither private nor a module.
+
+    A type checker knows what `import *` brings, and looks no further where it sees an assignment to
+    `__all__`. So it must not see this one: `vars()["__all__"] = public_names(vars())`.
+
+    Args:
+        names: the namespace, as it is.
+        *others: modules, and names that are found later.
+
+    Example:
+        >>> import sys
+        >>> from lucid.functions.border import public_names
+        >>> public_names({"sys": sys, "_hidden": 1, "shown": 2}, "nn")
+        ['nn', 'shown']
+    """
+    found = {name for name, value in names.items() if not isinstance(value, ModuleType)}
+    return sorted({name for name in found if not name.startswith("_")} | {*others})
 
 
 def modules_at_border(names: dict[str, Any]) -> None:

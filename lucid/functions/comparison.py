@@ -16,6 +16,13 @@ from lucid.ir.op import Op
 from lucid.ir.types import bool_, i64
 from lucid.tensor.core import emit
 
+__all__ = [
+    "allclose", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "eq", "equal", "ge", "greater", "greater_equal", "gt",
+    "isclose", "isfinite", "isinf", "isnan", "le", "less", "less_equal", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "lt", "ne", "not_equal",
+]  # fmt: skip
+
 Operand = Tensor | Number
 _COMPARED = (Tensor, bool, int, float, np.generic, np.ndarray)  # by `==`
 
@@ -81,6 +88,9 @@ def ne(input: Operand, other: Operand) -> Tensor:
     return _compared(ops.ne, input, other)
 
 
+not_equal = ne
+
+
 def lt(input: Operand, other: Operand) -> Tensor:
     """Return whether `input < other`, as bools; false where either is NaN.
 
@@ -102,6 +112,9 @@ def lt(input: Operand, other: Operand) -> Tensor:
         tensor([ True, False, False])
     """
     return _compared(ops.lt, input, other)
+
+
+less = lt
 
 
 def le(input: Operand, other: Operand) -> Tensor:
@@ -127,6 +140,9 @@ def le(input: Operand, other: Operand) -> Tensor:
     return _compared(ops.le, input, other)
 
 
+less_equal = le
+
+
 def gt(input: Operand, other: Operand) -> Tensor:
     """Return whether `input > other`, as bools; false where either is NaN.
 
@@ -150,6 +166,9 @@ def gt(input: Operand, other: Operand) -> Tensor:
     return _compared(ops.gt, input, other)
 
 
+greater = gt
+
+
 def ge(input: Operand, other: Operand) -> Tensor:
     """Return whether `input >= other`, as bools; false where either is NaN.
 
@@ -171,6 +190,9 @@ def ge(input: Operand, other: Operand) -> Tensor:
         tensor([False,  True,  True])
     """
     return _compared(ops.ge, input, other)
+
+
+greater_equal = ge
 
 
 def operator_eq(input: Tensor, other: Any) -> Any:

@@ -17,6 +17,11 @@ from lucid.ir.types import DType, bool_, f32, f64, i8, i16, i32, i64, u8
 from lucid.layouts import check_memory_format
 from lucid.tensor.core import emit
 
+__all__ = [
+    "is_complex", "is_floating_point", "is_inference", "is_nonzero", "is_same_size", "is_signed",
+    "is_tensor",
+]  # fmt: skip
+
 
 def cast(input: Tensor, dtype: DType) -> Tensor:
     """The tensor in a dtype; itself where it has it."""

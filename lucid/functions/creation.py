@@ -22,6 +22,11 @@ from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, from_array
 
+__all__ = [
+    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones",
+    "ones_like", "scalar_tensor", "zeros", "zeros_like",
+]  # fmt: skip
+
 # ---------------------------------------------------------------------- filled
 
 

@@ -15,6 +15,8 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.tensor.core import emit
 
+__all__ = ["einsum"]
+
 Labels = tuple[str, ...]
 
 

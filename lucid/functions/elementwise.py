@@ -26,6 +26,15 @@ from lucid.ir.types import DType
 from lucid.layouts import check_memory_format
 from lucid.tensor.core import apply_op, constant, emit
 
+__all__ = [
+    "abs", "absolute", "add", "addcdiv", "addcmul", "ceil", "clamp", "clamp_max", "clamp_min",
+    "clip", "clone", "conj", "cos", "div", "divide", "erf", "exp", "exp2", "expm1", "fix", "floor",
+    "floor_divide", "fmod", "frac", "lerp", "log", "log10", "log1p", "log2", "masked_fill",
+    "maximum", "minimum", "mul", "multiply", "nan_to_num", "neg", "negative", "positive", "pow",
+    "real", "reciprocal", "relu", "remainder", "round", "rsqrt", "rsub", "sgn", "sigmoid", "sign",
+    "sin", "softplus", "sqrt", "square", "sub", "subtract", "tanh", "true_divide", "trunc", "where",
+]  # fmt: skip
+
 Operand = Tensor | Number
 
 # ---------------------------------------------------------------------- arithmetic
@@ -82,6 +91,9 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     return apply_op(ops.sub, (x, y), {})  # type: ignore[return-value]
 
 
+subtract = sub
+
+
 def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """Return `other - alpha * input`: `sub` with its operands exchanged.
 
@@ -125,6 +137,9 @@ def mul(input: Operand, other: Operand) -> Tensor:
     return apply_op(op, (x, y), {})  # type: ignore[return-value]
 
 
+multiply = mul
+
+
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
     """Return the quotient, a float; with a rounding mode one of the common dtype.
 
@@ -156,6 +171,9 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
         "div: expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
         f"{rounding_mode!r}"
     )
+
+
+divide = true_divide = div
 
 
 def rdiv(input: Operand, other: Operand) -> Tensor:
@@ -395,6 +413,9 @@ def neg(input: Tensor) -> Tensor:
     return _numeric(ops.neg, input)
 
 
+negative = neg
+
+
 def positive(input: Tensor) -> Tensor:
     """Return the tensor itself, not a copy, as `+input` does.
 
@@ -416,6 +437,9 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
+conj = real = positive
+
+
 def abs(input: Tensor) -> Tensor:
     """Return the absolute value, in the tensor's dtype; its derivative at 0 is 0.
 
@@ -428,6 +452,9 @@ def abs(input: Tensor) -> Tensor:
         tensor([1.5000, 0.0000, 2.0000])
     """
     return _numeric(ops.abs, input)
+
+
+absolute = abs
 
 
 def sign(input: Tensor) -> Tensor:
@@ -798,6 +825,9 @@ def trunc(input: Tensor) -> Tensor:
     return _rounded(ops.trunc, input)
 
 
+fix = trunc
+
+
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Round to `decimals` places, halves to the even neighbour, as NumPy; integers are copied.
 
@@ -880,6 +910,9 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
     low = operand(smallest if min is None else min, dtype, "clamp")
     high = operand(greatest if max is None else max, dtype, "clamp")
     return emit(ops.clamp, (operand(input, dtype, "clamp"), low, high))
+
+
+clip = clamp
 
 
 def _limits(dtype: DType) -> tuple[Number, Number]:

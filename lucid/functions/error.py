@@ -11,6 +11,8 @@ from lucid.functions.elementwise import choose, erf, exp
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 
+__all__ = ["erfc"]
+
 # (1 + 2 x) exp(x^2) erfc(x) by (x - 15/4) / (x + 15/4), for x >= 0.
 # Reference: Shepherd and Laframboise, "Chebyshev Approximation of (1 + 2x)exp(x^2)erfc x", 1981.
 _ERFCX = (

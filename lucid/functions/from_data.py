@@ -19,6 +19,8 @@ from lucid.tensor.arrays import copied_array, native_dtype, plain_array, plain_d
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, from_array, of_users_array
 
+__all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]
+
 
 def tensor(
     data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False

@@ -21,6 +21,8 @@ from lucid.ir.philox import CENTRAL, FAR_TAIL, TAIL
 from lucid.ir.types import f64
 from lucid.tensor.core import constant, emit
 
+__all__ = ["digamma", "erfinv", "lgamma", "mvlgamma", "polygamma"]
+
 _SHIFT = 8  # Stirling's and Euler's series are used from here on
 _PLAIN_ORDERS = 30  # of polygamma: 30! is in the range of f32
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)

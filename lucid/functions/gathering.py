@@ -14,6 +14,7 @@ from lucid.functions.finding import (
     nonzero_indices,
     nonzero_rows,
     repeated,
+    runs,
 )
 from lucid.functions.indexing import Pick, getitem, replaced
 from lucid.functions.naming import numpy_names
@@ -32,6 +33,12 @@ from lucid.ir.errors import (
 from lucid.ir.op import Op
 from lucid.ir.types import Shape, i64
 from lucid.tensor.core import emit
+
+__all__ = [
+    "argwhere", "gather", "index_add", "index_copy", "index_fill", "index_put", "index_select",
+    "masked_select", "nonzero", "scatter", "scatter_add", "take", "take_along_dim", "unique",
+    "unique_consecutive",
+]  # fmt: skip
 
 
 def _index(index: Any, op: str) -> Tensor:
@@ -589,3 +596,31 @@ def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Te
         tensor([1, 0, 3])
     """
     return choose(condition, input, other)
+
+
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    """Return the elements of the flattened tensor without repetitions of the one before.
+
+    Args:
+        input: a tensor of any dtype.
+        return_inverse: whether to return where each element went, too. Default: False.
+        return_counts: whether to return how often each came in a row, too. Default: False.
+        dim: PyTorch's; None alone is supported. Default: None.
+
+    Raises:
+        OptionError: a `dim`.
+
+    Example:
+        >>> import lucid
+        >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]), return_counts=True)
+        (tensor([1, 2, 1]), tensor([2, 1, 1]))
+    """
+    if dim is not None:
+        raise OptionError("unique_consecutive: only of the flattened tensor, without dim")
+    x = tensor_of(input, "unique_consecutive")
+    flags = bool(return_inverse), bool(return_counts)
+    places, *others = found("unique_consecutive", runs, x.detach(), *flags)
+    results = (reshaped(x, (x._type.size,))[places], *others)
+    return results[0] if len(results) == 1 else results

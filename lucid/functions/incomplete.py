@@ -16,6 +16,8 @@ from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import NotDifferentiableError
 
+__all__ = ["igamma", "igammac"]
+
 _MOST_TERMS = 100_000
 
 

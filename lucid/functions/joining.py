@@ -27,6 +27,12 @@ from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.types import Shape, i64
 from lucid.tensor.core import emit
 
+__all__ = [
+    "broadcast_shapes", "broadcast_tensors", "cat", "chunk", "concat", "concatenate", "diag",
+    "diag_embed", "diagonal", "hstack", "meshgrid", "roll", "row_stack", "split", "stack", "trace",
+    "tril", "triu", "unbind", "vstack",
+]  # fmt: skip
+
 Tensors = Sequence[Tensor]
 
 
@@ -75,6 +81,9 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
         )
     axis = axis_of(dim, real[0].ndim, "cat")
     return emit(ops.concat, [operand(part, dtype, "cat") for part in real], axis=axis)
+
+
+concat = concatenate = cat
 
 
 @numpy_names
@@ -152,6 +161,9 @@ def vstack(tensors: Tensors) -> Tensor:
     """
     parts = _listed(tensors, "vstack")
     return cat([p if p.ndim >= 2 else reshaped(p, (1, p._type.size)) for p in parts], 0)
+
+
+row_stack = vstack
 
 
 @numpy_names

@@ -8,6 +8,11 @@ from lucid.functions.creation import legacy_tensor
 from lucid.functions.tensors import Tensor
 from lucid.ir.types import bool_, f32, f64, i8, i16, i32, i64, u8
 
+__all__ = [
+    "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "IntTensor",
+    "LongTensor", "ShortTensor",
+]  # fmt: skip
+
 
 def FloatTensor(*data: Any) -> Tensor:
     """Return a float32 tensor of data, or of a shape: `FloatTensor([2, 3])` has two elements.

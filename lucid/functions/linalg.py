@@ -12,6 +12,11 @@ from lucid.ir import ops
 from lucid.ir.errors import DTypeError, ShapeError
 from lucid.tensor.core import emit
 
+__all__ = [
+    "addbmm", "addmm", "addmv", "baddbmm", "bmm", "dot", "ger", "matmul", "mm", "mv", "outer",
+    "spmm", "tensordot",
+]  # fmt: skip
+
 
 def _pair(input: Any, other: Any, op: str) -> tuple[Tensor, Tensor]:
     """Check that both are tensors of one dtype; products don't promote, as in PyTorch."""
@@ -225,6 +230,9 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: expects two vectors{describe(a, b)}")
     return reshaped(a, (a._type.size, 1)) * b
+
+
+ger = outer
 
 
 def addmm(

@@ -12,6 +12,12 @@ from lucid.functions.tensors import Tensor
 from lucid.linalg import cholesky, det, inv, matrix_exp, pinv, slogdet
 
 __all__ = [
+    "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve",
+    "lu_unpack", "matrix_exp", "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank",
+    "triangular_solve", "vander",
+]  # fmt: skip
+
+__all__ = [
     "cholesky",
     "cholesky_inverse",
     "cholesky_solve",

@@ -11,11 +11,12 @@ from lucid.functions.elementwise import mul
 from lucid.functions.joining import roll
 from lucid.functions.linalg import combined, dot, matmul, outer, tensordot
 from lucid.functions.promotion import Number
-from lucid.functions.reduction import norm
-from lucid.functions.shape import reshaped, unsqueeze
+from lucid.functions.shape import reshaped
 from lucid.functions.solving import Inverse
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import OptionError, ShapeError
+
+__all__ = ["addr", "chain_matmul", "cross", "inner", "kron", "matrix_power", "vdot"]
 
 
 def kron(input: Tensor, other: Tensor) -> Tensor:
@@ -215,47 +216,3 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
                 [12.]])
     """
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
-
-
-_DISTANCE_MODES = (
-    None,
-    "use_mm_for_euclid_dist_if_necessary",
-    "use_mm_for_euclid_dist",
-    "donot_use_mm_for_euclid_dist",
-)
-
-
-def cdist(
-    x1: Tensor,
-    x2: Tensor,
-    p: float = 2.0,
-    compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",
-) -> Tensor:
-    """Return the p-norm of each difference of a row of `x1` and one of `x2`.
-
-    Whatever `compute_mode` allows, no product of matrices is used, which would round more.
-
-    Shapes: (..., n, k) and (..., m, k) give (..., n, m).
-
-    Args:
-        x1: a matrix, or a batch of them.
-        x2: likewise, with rows of the same size; batches broadcast.
-        p: which norm, also `math.inf`. Default: 2.
-        compute_mode: PyTorch's three names of ways to compute it, which change nothing here.
-
-    Raises:
-        OptionError: another `compute_mode`, or a negative `p`.
-        ShapeError: one of them is no matrix, or their rows differ in size.
-
-    Example:
-        >>> import lucid
-        >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
-        tensor([[5., 1.]])
-    """
-    if p < 0:
-        raise OptionError(f"cdist: only supports non-negative p values, not {p}")
-    if compute_mode not in _DISTANCE_MODES:
-        raise OptionError(f"cdist: {compute_mode!r} is not a valid value for compute_mode")
-    if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-1]:
-        raise ShapeError(f"cdist: X1 and X2 must have the same number of columns{describe(x1, x2)}")
-    return norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1)

@@ -19,6 +19,8 @@ from lucid.ir.op import Op, Operand
 from lucid.ir.types import DType, bool_, i64
 from lucid.tensor.core import constant, emit
 
+__all__ = ["result_type"]
+
 Number = bool | int | float
 _PLAIN = (float, int)
 

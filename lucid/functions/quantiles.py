@@ -22,6 +22,11 @@ from lucid.ir.types import i32, i64
 from lucid.return_types import Kind, ValuesAndIndices
 from lucid.tensor.core import constant, emit
 
+__all__ = [
+    "bucketize", "isin", "kthvalue", "median", "nanmedian", "nanquantile", "quantile",
+    "searchsorted",
+]  # fmt: skip
+
 
 @numpy_names
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:

@@ -32,6 +32,12 @@ from lucid.ir.types import DType, i64, u8
 from lucid.return_types import Kind
 from lucid.tensor.core import constant, emit
 
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cumsum", "log_softmax",
+    "logsumexp", "max", "mean", "min", "norm", "prod", "softmax", "std", "std_mean", "sum", "var",
+    "var_mean",
+]  # fmt: skip
+
 
 def _reduced(op: Op, x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     """Apply a reduction over axes; over none of a 0-d tensor it gives the element itself."""

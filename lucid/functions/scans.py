@@ -20,10 +20,15 @@ from lucid.functions.shape import broadcast, sliced
 from lucid.functions.special import logaddexp
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import OptionError
+from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType, i64
 from lucid.return_types import Kind
 from lucid.tensor.core import constant, emit
+
+__all__ = [
+    "cummax", "cummin", "cumprod", "cumulative_trapezoid", "diff", "gradient", "logcumsumexp",
+    "trapezoid", "trapz",
+]  # fmt: skip
 
 
 def _behind(x: Tensor, axis: int, distance: int, filling: Any) -> Tensor:
@@ -231,3 +236,72 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     if x.ndim == 1:
         steps = steps.reshape(-1, *(1,) * (y.ndim - 1 - axis))
     return (broadcast(steps, pairs._type.shape) * pairs).sum(axis) / 2
+
+
+trapz = trapezoid
+
+
+def cumulative_trapezoid(
+    y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
+) -> Tensor:
+    """Return the running integral along `dim` by the trapezoidal rule, from the second point on.
+
+    Shapes: that of `y`, with one element less along the axis.
+
+    Args:
+        y: the values of the function.
+        x: its points: a vector, or as many as values. Default: None, equally far points.
+        dx: how far these are. Default: 1.
+        dim: the axis to go along. Default: -1.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
+        tensor([1.5000, 4.0000])
+    """
+    axis = axis_of(dim, y.ndim, "cumulative_trapezoid")
+    size = y._type.shape[axis]
+    pairs = (sliced(y, axis, 1, size) + sliced(y, axis, 0, size - 1)) / 2
+    if x is None:
+        return (pairs * dx).cumsum(axis)
+    steps = diff(x) if x.ndim == 1 else diff(x, dim=axis)
+    if x.ndim == 1:
+        steps = steps.reshape(-1, *(1,) * (y.ndim - 1 - axis))
+    return (pairs * steps).cumsum(axis)
+
+
+def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: int = 1) -> Any:
+    """Return central differences along each axis, one-sided at the ends, as a tuple of tensors.
+
+    Args:
+        input: a tensor of numbers, samples of a function on a grid.
+        spacing: the distance of neighbours, one number for all axes. Default: 1.
+        dim: an axis or several to differentiate along. Default: None, each.
+        edge_order: PyTorch's; 1 alone is supported. Default: 1.
+
+    Raises:
+        OptionError: several spacings or coordinates, or another `edge_order`.
+        ShapeError: fewer than two elements along an axis.
+
+    Example:
+        >>> import lucid
+        >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
+        (tensor([3., 4., 6., 7.]),)
+    """
+    x = tensor_of(input, "gradient")
+    if edge_order != 1 or not isinstance(spacing, (int, float)):
+        raise OptionError("gradient: takes one number as spacing, and edge_order=1")
+    dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    found = []
+    for axis in (axis_of(d, x.ndim, "gradient") for d in dims):
+        size = x._type.shape[axis]
+        if size < 2:
+            raise ShapeError(f"gradient: needs at least 2 elements per dimension{describe(x)}")
+        step = diff(x, dim=axis)
+        inner = (sliced(step, axis, 1, size - 1) + sliced(step, axis, 0, size - 2)) / 2
+        ends = sliced(step, axis, 0, 1), sliced(step, axis, size - 2, size - 1)
+        found.append(cat([ends[0], inner, ends[1]], axis) / spacing)
+    return tuple(found)

@@ -22,6 +22,8 @@ from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import f32, f64, i64
 from lucid.tensor.core import constant, emit
 
+__all__ = ["bincount", "histc", "masked_scatter", "scatter_reduce"]
+
 _NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}
 
 

@@ -29,6 +29,12 @@ from lucid.layouts import check_memory_format
 from lucid.tensor.core import emit
 from lucid.tensor.size import Size
 
+__all__ = [
+    "broadcast_to", "flatten", "flip", "fliplr", "flipud", "moveaxis", "movedim", "narrow", "numel",
+    "permute", "ravel", "repeat_interleave", "reshape", "select", "squeeze", "swapaxes", "swapdims",
+    "t", "tile", "transpose", "unflatten", "unsqueeze",
+]  # fmt: skip
+
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
     """The tensor in a shape of as many elements: a view where strides allow it."""
@@ -349,6 +355,9 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return permuted(x, tuple(perm))
 
 
+swapaxes = swapdims = transpose
+
+
 def t(input: Tensor) -> Tensor:
     """Return the transpose of a matrix as a view; vectors and 0-d tensors stay as they are.
 
@@ -428,6 +437,9 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     moved = dict(zip(to_axes, from_axes, strict=True))
     rest = iter(axis for axis in range(x.ndim) if axis not in from_axes)
     return permuted(x, tuple(moved[i] if i in moved else next(rest) for i in range(x.ndim)))
+
+
+moveaxis = movedim
 
 
 # ---------------------------------------------------------------------- repetition

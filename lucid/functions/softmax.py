@@ -13,6 +13,8 @@ from lucid.ir.errors import DTypeError, IndexOutOfRangeError
 from lucid.ir.location import warn
 from lucid.ir.types import DType
 
+__all__ = ["log_softmax", "softmax", "softmin"]
+
 
 @runs_natively
 class Softmax(Function):
@@ -33,7 +35,7 @@ class Softmax(Function):
 
 
 @runs_natively
-class MaskedSoftmax(Function):
+class MaskedSoftmax(Softmax):
     """Softmax in which -inf means "not there": a row of -inf gives zeros, not NaN."""
 
     @staticmethod
@@ -45,11 +47,6 @@ class MaskedSoftmax(Function):
         y: Tensor = e / where(total == 0, 1.0, total)
         ctx.save_for_backward(y)
         return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        return y * (g - (g * y).sum(ctx.dim, keepdim=True)), None
 
 
 @runs_natively

@@ -14,6 +14,8 @@ from lucid.ir.errors import OptionError
 from lucid.ir.types import i64
 from lucid.tensor.core import constant, emit
 
+__all__ = ["argsort", "msort", "sort", "topk"]
+
 
 @numpy_names
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:

@@ -1,15 +1,26 @@
-"""Functions of one or two elements for which no op is needed: logarithms of sums, signs, steps."""
+"""Functions of one or two elements that need no op: logarithms of sums, signs, divisors."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from lucid.functions.arguments import tensor_of
 from lucid.functions.elementwise import abs as absolute
-from lucid.functions.elementwise import choose, div, exp, log, log1p, maximum, sigmoid
+from lucid.functions.elementwise import choose, div, exp, log, log1p, maximum, minimum, sigmoid
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
-from lucid.tensor.core import constant
+from lucid.ir import ops
+from lucid.ir.errors import DTypeError
+from lucid.ir.types import bool_
+from lucid.tensor.core import constant, emit
+
+__all__ = [
+    "angle", "copysign", "float_power", "fmax", "fmin", "gcd", "heaviside", "isneginf", "isposinf",
+    "isreal", "lcm", "ldexp", "logaddexp", "logaddexp2", "logit", "signbit", "xlogy",
+]  # fmt: skip
+
+_LONGEST_EUCLID = {1: 13, 2: 24, 4: 46, 8: 92}  # divisions of the largest pair of Fibonacci numbers
 
 _LOG_2 = math.log(2.0)
 
@@ -173,3 +184,180 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
 def softsign(input: Tensor) -> Tensor:
     """Return `input / (1 + |input|)`."""
     return div(input, 1 + absolute(input))
+
+
+def fmax(input: Tensor, other: Tensor) -> Tensor:
+    """Return the greater of two elements, broadcast; where one is a NaN, the other.
+
+    Args:
+        input: a tensor of any dtype.
+        other: a tensor or a number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.fmax(lucid.tensor([1.0, float("nan")]), lucid.tensor([3.0, 2.0]))
+        tensor([3., 2.])
+    """
+    x, y = promoted(input, other, "fmax")
+    return choose(x != x, y, choose(y != y, x, maximum(x, y)))
+
+
+def fmin(input: Tensor, other: Tensor) -> Tensor:
+    """Return the smaller of two elements, broadcast; where one is a NaN, the other.
+
+    Args:
+        input: a tensor of any dtype.
+        other: a tensor or a number.
+
+    Example:
+        >>> import lucid
+        >>> lucid.fmin(lucid.tensor([1.0, float("nan")]), lucid.tensor([3.0, 2.0]))
+        tensor([1., 2.])
+    """
+    x, y = promoted(input, other, "fmin")
+    return choose(x != x, y, choose(y != y, x, minimum(x, y)))
+
+
+def gcd(input: Tensor, other: Tensor) -> Tensor:
+    """Return the greatest common divisor of two integers, broadcast, by Euclid's algorithm.
+
+    It isn't negative; of 0 and 0 it is 0.
+
+    Args:
+        input: a tensor of integers.
+        other: a tensor of integers or an int.
+
+    Raises:
+        DTypeError: floats or bools.
+
+    Example:
+        >>> import lucid
+        >>> lucid.gcd(lucid.tensor([12, 7]), lucid.tensor([18, 0]))
+        tensor([6, 7])
+    """
+    x, y = promoted(input, other, "gcd")
+    if x._type.dtype.kind != "int":
+        raise DTypeError(f"gcd: defined for integers, not {x.dtype!r}")
+    a, b = x.abs(), y.abs()
+    for _ in range(_LONGEST_EUCLID[x._type.dtype.numpy.itemsize]):
+        rest = a % choose(b == 0, 1, b)
+        a, b = choose(b == 0, a, b), choose(b == 0, b, rest)
+    return a
+
+
+def lcm(input: Tensor, other: Tensor) -> Tensor:
+    """Return the least common multiple of two integers, broadcast; 0 where one is 0.
+
+    Args:
+        input: a tensor of integers.
+        other: a tensor of integers or an int.
+
+    Raises:
+        DTypeError: floats or bools.
+
+    Example:
+        >>> import lucid
+        >>> lucid.lcm(lucid.tensor([4, 7]), lucid.tensor([6, 0]))
+        tensor([12,  0])
+    """
+    x, y = promoted(input, other, "lcm")
+    divisor = gcd(x, y)
+    return (x // choose(divisor == 0, 1, divisor) * y).abs()
+
+
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """Return `input * 2 ** other`, broadcast, as a float: the inverse of taking it apart.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+        other: the exponents, a tensor.
+
+    Raises:
+        ArgumentError: a number in place of a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.ldexp(lucid.tensor([1.0, 3.0]), lucid.tensor([4, -1]))
+        tensor([16.0000,  1.5000])
+    """
+    return floating(input, "ldexp") * 2.0 ** floating(other, "ldexp")
+
+
+def isposinf(input: Tensor) -> Tensor:
+    """Return whether each element is positive infinity, which no integer is.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.isposinf(lucid.tensor([1.0, float("inf"), -float("inf")]))
+        tensor([False,  True, False])
+    """
+    return _equals(input, math.inf, "isposinf")
+
+
+def isneginf(input: Tensor) -> Tensor:
+    """Return whether each element is negative infinity, which no integer is.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.isneginf(lucid.tensor([1.0, float("inf"), -float("inf")]))
+        tensor([False, False,  True])
+    """
+    return _equals(input, -math.inf, "isneginf")
+
+
+def _equals(input: Tensor, value: Number, op: str) -> Tensor:
+    result: Tensor = floating(input, op) == value
+    return result
+
+
+def isreal(input: Tensor) -> Tensor:
+    """Return whether each element is real: always, as lucid has no complex numbers.
+
+    Args:
+        input: a tensor of any dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.isreal(lucid.tensor([1.0, 2.0]))
+        tensor([True, True])
+    """
+    x = tensor_of(input, "isreal")
+    return emit(ops.broadcast, (constant(True, bool_),), shape=x._type.shape)
+
+
+def angle(input: Tensor) -> Tensor:
+    """Return the angle on the complex plane: 0, or pi of negative numbers; NaN of NaN.
+
+    Args:
+        input: a tensor; integers and bools give the default float dtype.
+
+    Example:
+        >>> import lucid
+        >>> lucid.angle(lucid.tensor([2.0, -2.0]))
+        tensor([0.0000, 3.1416])
+    """
+    x = floating(input, "angle")
+    return choose(x != x, x, choose(x < 0, math.pi, 0.0))
+
+
+def xlog1py(input: Any, other: Any) -> Tensor:
+    """Return `input * log1p(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
+
+    Args:
+        input: a tensor or a number.
+        other: likewise, broadcast and promoted; one of the two is a tensor.
+
+    Example:
+        >>> import lucid
+        >>> lucid.special.xlog1py(lucid.tensor([0.0, 2.0]), lucid.tensor([-1.0, 3.0]))
+        tensor([0.0000, 2.7726])
+    """
+    x, y = promoted(input, other, "xlog1py")
+    nothing = (x == 0) & (y == y)
+    return choose(nothing, 0.0, x * choose(nothing, 0.0, y).log1p())

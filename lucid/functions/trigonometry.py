@@ -31,6 +31,12 @@ from lucid.functions.promotion import floating, promoted
 from lucid.functions.tensors import Tensor
 from lucid.tensor.core import constant
 
+__all__ = [
+    "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "asin", "asinh", "atan", "atan2", "atanh", "cosh", "deg2rad", "hypot", "rad2deg", "sinc",
+    "sinh", "tan",
+]  # fmt: skip
+
 _HALF_PI = math.pi / 2
 _QUARTER_PI = math.pi / 4
 _LOG_2 = math.log(2.0)
@@ -192,6 +198,9 @@ def asin(input: Tensor) -> Tensor:
     return _asin(input)
 
 
+arcsin = asin
+
+
 def acos(input: Tensor) -> Tensor:
     """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1].
 
@@ -206,6 +215,9 @@ def acos(input: Tensor) -> Tensor:
     return _acos(input)
 
 
+arccos = acos
+
+
 def atan(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this tangent; the bounds for infinities.
 
@@ -218,6 +230,9 @@ def atan(input: Tensor) -> Tensor:
         tensor([0.0000, 0.7854])
     """
     return _atan(input)
+
+
+arctan = atan
 
 
 class Atan2(Function):
@@ -270,6 +285,9 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
     y, x = promoted(input, other, "atan2")
     result: Tensor = Atan2.apply(floating(y, "atan2"), floating(x, "atan2"))
     return result
+
+
+arctan2 = atan2
 
 
 class Hypot(Function):
@@ -459,6 +477,9 @@ def asinh(input: Tensor) -> Tensor:
     return _asinh(input)
 
 
+arcsinh = asinh
+
+
 def acosh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic cosine, a float; NaN below 1.
 
@@ -473,6 +494,9 @@ def acosh(input: Tensor) -> Tensor:
     return _acosh(input)
 
 
+arccosh = acosh
+
+
 def atanh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond.
 
@@ -485,3 +509,6 @@ def atanh(input: Tensor) -> Tensor:
         tensor([0.0000, 0.5493])
     """
     return _atanh(input)
+
+
+arctanh = atanh

@@ -16,6 +16,8 @@ from lucid.ir.errors import DTypeError, OptionError
 from lucid.ir.types import DType
 from lucid.layouts import check_layout
 
+__all__ = ["bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"]
+
 
 class _Window:
     """What all windows are made of: their options, and the angle 2 pi t / period of each place.

@@ -9,6 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+# What `lucid` has too: the classes that programs catch.
+__all__ = [
+    "ArgumentError", "DTypeError", "FileFormatError", "IndexOutOfRangeError", "LucidError",
+    "MissingRuleError", "NonFiniteError", "NotDifferentiableError", "OptionError", "ParseError",
+    "ShapeError", "TooLargeError", "TraceError", "VerifyError",
+]  # fmt: skip
+
 ErrorType = TypeVar("ErrorType", bound=Exception)
 
 

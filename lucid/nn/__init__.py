@@ -1,336 +1,41 @@
 """Neural network layers: modules that hold parameters, and functions."""
 
-from lucid.functions.border import constructors_at_border, modules_at_border
+import sys
+
+from lucid.functions import border
 from lucid.ir import frames
-from lucid.nn import functional, init, utils
-from lucid.nn.modules.activation import (
-    ELU,
-    GELU,
-    LeakyReLU,
-    LogSigmoid,
-    LogSoftmax,
-    Mish,
-    ReLU,
-    RReLU,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softmax2d,
-    Softplus,
-    Tanh,
-)
-from lucid.nn.modules.adaptive import AdaptiveLogSoftmaxWithLoss
-from lucid.nn.modules.attention import MultiheadAttention
-from lucid.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from lucid.nn.modules.container import (
-    DataParallel,
-    ModuleDict,
-    ModuleList,
-    ParameterDict,
-    ParameterList,
-    Sequential,
-)
-from lucid.nn.modules.conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
-from lucid.nn.modules.dropout import (
-    AlphaDropout,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-)
-from lucid.nn.modules.embedding import Embedding, EmbeddingBag
-from lucid.nn.modules.grouped import GroupNorm, LocalResponseNorm
-from lucid.nn.modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from lucid.nn.modules.lazy import (
-    LazyBatchNorm1d,
-    LazyBatchNorm2d,
-    LazyBatchNorm3d,
-    LazyConv1d,
-    LazyConv2d,
-    LazyConv3d,
-    LazyConvTranspose1d,
-    LazyConvTranspose2d,
-    LazyConvTranspose3d,
-    LazyInstanceNorm1d,
-    LazyInstanceNorm2d,
-    LazyInstanceNorm3d,
-    LazyLinear,
-)
-from lucid.nn.modules.linear import Bilinear, Flatten, Identity, Linear, Unflatten
-from lucid.nn.modules.loss import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CrossEntropyLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    MSELoss,
-    NLLLoss,
-    SmoothL1Loss,
-)
-from lucid.nn.modules.margin import (
-    CosineEmbeddingLoss,
-    CTCLoss,
-    GaussianNLLLoss,
-    HingeEmbeddingLoss,
-    MarginRankingLoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
-    PoissonNLLLoss,
-    SoftMarginLoss,
-    TripletMarginLoss,
-    TripletMarginWithDistanceLoss,
-)
-from lucid.nn.modules.module import Module
-from lucid.nn.modules.normalization import LayerNorm, RMSNorm
-from lucid.nn.modules.padding import (
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
-)
-from lucid.nn.modules.pooling import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-)
-from lucid.nn.modules.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from lucid.nn.modules.resizing import (
-    ChannelShuffle,
-    Fold,
-    PixelShuffle,
-    PixelUnshuffle,
-    Unfold,
-    Upsample,
-    UpsamplingBilinear2d,
-    UpsamplingNearest2d,
-)
-from lucid.nn.modules.threshold import (
-    CELU,
-    GLU,
-    SELU,
-    CosineSimilarity,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    PairwiseDistance,
-    PReLU,
-    ReLU6,
-    Softmin,
-    Softshrink,
-    Softsign,
-    Tanhshrink,
-    Threshold,
-)
-from lucid.nn.modules.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
-from lucid.nn.parameter import Buffer, Parameter
-from lucid.nn.uninitialized import UninitializedBuffer, UninitializedParameter
+from lucid.nn import functional as functional
+from lucid.nn import init as init
+from lucid.nn import utils as utils
+from lucid.nn.modules.activation import *
+from lucid.nn.modules.adaptive import *
+from lucid.nn.modules.attention import *
+from lucid.nn.modules.batchnorm import *
+from lucid.nn.modules.container import *
+from lucid.nn.modules.conv import *
+from lucid.nn.modules.distance import *
+from lucid.nn.modules.dropout import *
+from lucid.nn.modules.embedding import *
+from lucid.nn.modules.grouped import *
+from lucid.nn.modules.instancenorm import *
+from lucid.nn.modules.lazy import *
+from lucid.nn.modules.linear import *
+from lucid.nn.modules.loss import *
+from lucid.nn.modules.module import *
+from lucid.nn.modules.normalization import *
+from lucid.nn.modules.padding import *
+from lucid.nn.modules.pooling import *
+from lucid.nn.modules.recurrent import *
+from lucid.nn.modules.resizing import *
+from lucid.nn.modules.transformer import *
+from lucid.nn.parameter import *
+from lucid.nn.uninitialized import *
 
-modules_at_border(dict(vars()))
-constructors_at_border(dict(vars()), "lucid.nn.modules.")
+vars()["__all__"] = border.public_names(vars(), "functional", "init", "utils")
+for _old in ("margin", "threshold"):  # where pickles of earlier versions look for modules
+    sys.modules[f"lucid.nn.modules.{_old}"] = sys.modules[__name__]
+border.modules_at_border(dict(vars()))
+border.constructors_at_border(dict(vars()), "lucid.nn.modules.")
 
-__all__ = [
-    "AdaptiveLogSoftmaxWithLoss",
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool3d",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d",
-    "AlphaDropout",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Bilinear",
-    "Buffer",
-    "CELU",
-    "CTCLoss",
-    "ChannelShuffle",
-    "CircularPad1d",
-    "CircularPad2d",
-    "CircularPad3d",
-    "ConstantPad1d",
-    "ConstantPad2d",
-    "ConstantPad3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "CosineEmbeddingLoss",
-    "CosineSimilarity",
-    "CrossEntropyLoss",
-    "DataParallel",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "Dropout3d",
-    "ELU",
-    "Embedding",
-    "EmbeddingBag",
-    "Flatten",
-    "Fold",
-    "GELU",
-    "GLU",
-    "GRU",
-    "GRUCell",
-    "GaussianNLLLoss",
-    "GroupNorm",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "Identity",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "InstanceNorm3d",
-    "KLDivLoss",
-    "L1Loss",
-    "LPPool1d",
-    "LPPool2d",
-    "LPPool3d",
-    "LSTM",
-    "LSTMCell",
-    "LayerNorm",
-    "LazyBatchNorm1d",
-    "LazyBatchNorm2d",
-    "LazyBatchNorm3d",
-    "LazyConv1d",
-    "LazyConv2d",
-    "LazyConv3d",
-    "LazyConvTranspose1d",
-    "LazyConvTranspose2d",
-    "LazyConvTranspose3d",
-    "LazyInstanceNorm1d",
-    "LazyInstanceNorm2d",
-    "LazyInstanceNorm3d",
-    "LazyLinear",
-    "LeakyReLU",
-    "Linear",
-    "LocalResponseNorm",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "MarginRankingLoss",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
-    "MaxUnpool1d",
-    "MaxUnpool2d",
-    "MaxUnpool3d",
-    "Mish",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "MultiLabelMarginLoss",
-    "MultiLabelSoftMarginLoss",
-    "MultiMarginLoss",
-    "MultiheadAttention",
-    "NLLLoss",
-    "PReLU",
-    "PairwiseDistance",
-    "Parameter",
-    "ParameterDict",
-    "ParameterList",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "PoissonNLLLoss",
-    "RMSNorm",
-    "RNN",
-    "RNNCell",
-    "RReLU",
-    "ReLU",
-    "ReLU6",
-    "ReflectionPad1d",
-    "ReflectionPad2d",
-    "ReflectionPad3d",
-    "ReplicationPad1d",
-    "ReplicationPad2d",
-    "ReplicationPad3d",
-    "SELU",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "SmoothL1Loss",
-    "SoftMarginLoss",
-    "Softmax",
-    "Softmax2d",
-    "Softmin",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "TripletMarginLoss",
-    "TripletMarginWithDistanceLoss",
-    "Unflatten",
-    "Unfold",
-    "UninitializedBuffer",
-    "UninitializedParameter",
-    "Upsample",
-    "UpsamplingBilinear2d",
-    "UpsamplingNearest2d",
-    "ZeroPad1d",
-    "ZeroPad2d",
-    "ZeroPad3d",
-    "functional",
-    "init",
-    "utils",
-]
 
 frames.edge_of_module(__name__)

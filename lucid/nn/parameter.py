@@ -11,6 +11,8 @@ from lucid.ir.location import user_spot
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Buffer", "Parameter"]
+
 
 class Parameter(Tensor):
     """A leaf tensor to be trained; it shares the memory of `data` and requires grad by default.

@@ -14,6 +14,8 @@ from lucid.nn.parameter import Buffer, Parameter
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["UninitializedBuffer", "UninitializedParameter"]
+
 _slot: Any = TensorCore.__dict__["_type"]
 
 

@@ -20,24 +20,8 @@ from lucid.optim.sparse_adam import SparseAdam
 constructors_at_border(dict(vars()), "lucid.optim.")
 
 __all__ = [
-    "ASGD",
-    "LBFGS",
-    "SGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Muon",
-    "NAdam",
-    "Optimizer",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "SparseAdam",
-    "lr_scheduler",
-    "swa_utils",
-]
+    "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon",
+    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "lr_scheduler", "swa_utils",
+]  # fmt: skip
 
 frames.edge_of_module(__name__)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from lucid.ir.errors import OptionError
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_implementation,
-    check_nonnegative,
+    decayed,
     step_count,
     zeros_like,
 )
@@ -48,6 +45,8 @@ class Adadelta(Optimizer):
         True
     """
 
+    _ranges = COMMON | {"rho": only(lambda rho: 0.0 <= rho <= 1.0, "Invalid rho value: {}")}
+
     def __init__(
         self,
         params: Params,
@@ -61,25 +60,7 @@ class Adadelta(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        if not 0.0 <= rho <= 1.0:
-            raise OptionError(f"Invalid rho value: {rho}")
-        check_nonnegative("epsilon value", eps)
-        check_nonnegative("weight_decay value", weight_decay)
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "rho": rho,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        check_implementation(
-            type(self).__name__,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         return {"step": step_count, "square_avg": zeros_like, "acc_delta": zeros_like}
@@ -88,8 +69,7 @@ class Adadelta(Optimizer):
         state, rho, eps = self.state[parameter], group["rho"], group["eps"]
         step, square, moved = state["step"], state["square_avg"], state["acc_delta"]
         write_(step, step + 1)
-        if group.is_nonzero("weight_decay"):
-            gradient = gradient + parameter * group["weight_decay"]
+        _, gradient = decayed(group, parameter, gradient)
         write_(square, square * rho + gradient * (1 - rho) * gradient)
         delta = (moved + eps).sqrt() / (square + eps).sqrt() * gradient
         write_(moved, moved * rho + delta * (1 - rho) * delta)

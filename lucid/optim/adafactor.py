@@ -8,20 +8,24 @@ from typing import Any
 import numpy as np
 
 import lucid
-from lucid.ir.errors import OptionError
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative, only
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_implementation,
-    check_nonnegative,
     step_count,
     zeros_like,
 )
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
+
+
+def _epsilons(values: Any) -> tuple[Any, Any]:
+    first, second = values
+    nonnegative("epsilon1")(0.0 if first is None else first)
+    return first, nonnegative("epsilon2")(second)
 
 
 class Adafactor(Optimizer):
@@ -57,6 +61,11 @@ class Adafactor(Optimizer):
         True
     """
 
+    _ranges = COMMON | {
+        "eps": _epsilons,
+        "beta2_decay": only(lambda decay: decay <= 0.0, "beta2_decay should be <= 0 but is: {}"),
+        "d": only(lambda d: d >= 1.0, "Clipping threshold d should be >= 1 but is: {}"),
+    }
     _sums = True
 
     def __init__(
@@ -71,24 +80,7 @@ class Adafactor(Optimizer):
         foreach: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        check_nonnegative("weight_decay value", weight_decay)
-        check_nonnegative("epsilon1", 0.0 if eps[0] is None else eps[0])
-        check_nonnegative("epsilon2", eps[1])
-        if not beta2_decay <= 0.0:
-            raise OptionError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
-        if not d >= 1.0:
-            raise OptionError(f"Clipping threshold d should be >= 1 but is: {d}")
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "beta2_decay": beta2_decay,
-            "eps": eps,
-            "d": d,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        check_implementation(type(self).__name__, foreach=foreach)
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         if parameter.ndim < 2:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_implementation,
-    check_nonnegative,
+    decayed,
     step_count,
 )
 from lucid.tensor.core import of_array
@@ -49,6 +47,11 @@ class Adagrad(Optimizer):
         True
     """
 
+    _ranges = COMMON | {
+        "lr_decay": nonnegative("lr_decay value"),
+        "initial_accumulator_value": nonnegative("initial_accumulator_value value"),
+    }
+
     def __init__(
         self,
         params: Params,
@@ -63,23 +66,7 @@ class Adagrad(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        check_nonnegative("lr_decay value", lr_decay)
-        check_nonnegative("weight_decay value", weight_decay)
-        check_nonnegative("initial_accumulator_value value", initial_accumulator_value)
-        check_nonnegative("epsilon value", eps)
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value,
-            "maximize": maximize,
-        }
-        check_implementation(
-            type(self).__name__, foreach=foreach, fused=fused, differentiable=differentiable
-        )
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
         for group in self.param_groups:
             for parameter in group["params"]:
                 self._prepare(group, parameter)
@@ -95,8 +82,7 @@ class Adagrad(Optimizer):
         state = self.state[parameter]
         step, total = state["step"], state["sum"]
         write_(step, step + 1)
-        if group.is_nonzero("weight_decay"):
-            gradient = gradient + parameter * group["weight_decay"]
+        _, gradient = decayed(group, parameter, gradient)
         rate = group["lr"] / (1 + (step.to(f64) - 1) * group["lr_decay"])
         write_(total, total + gradient * gradient)
         size = total.sqrt() + group["eps"]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import lucid
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_betas,
-    check_implementation,
-    check_nonnegative,
+    decayed,
     step_count,
     zeros_like,
 )
@@ -53,6 +50,8 @@ class Adam(Optimizer):
         True
     """
 
+    _ranges = COMMON
+
     def __init__(
         self,
         params: Params,
@@ -69,27 +68,7 @@ class Adam(Optimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        check_nonnegative("epsilon value", eps)
-        check_betas(betas)
-        check_nonnegative("weight_decay value", weight_decay)
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "betas": tuple(betas),
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "decoupled_weight_decay": decoupled_weight_decay,
-        }
-        check_implementation(
-            type(self).__name__,
-            foreach=foreach,
-            fused=fused,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         makers: dict[str, Maker] = {
@@ -105,12 +84,7 @@ class Adam(Optimizer):
         state, (beta1, beta2), lr = self.state[parameter], group["betas"], group["lr"]
         step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
         write_(step, step + 1)
-        value = parameter
-        if group.is_nonzero("weight_decay"):
-            if group["decoupled_weight_decay"]:
-                value = value * (1 - lr * group["weight_decay"])
-            else:
-                gradient = gradient + value * group["weight_decay"]
+        value, gradient = decayed(group, parameter, gradient, group["decoupled_weight_decay"])
         write_(mean, mean * beta1 + gradient * (1 - beta1))
         write_(square, square * beta2 + gradient * (1 - beta2) * gradient)
         count = step.to(f64)
@@ -167,17 +141,7 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            amsgrad,
-            foreach=foreach,
-            maximize=maximize,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-            decoupled_weight_decay=True,
+        # not Adam's: the one hyper-parameter more is no argument here
+        Optimizer.__init__(
+            self, params, hyper_parameters(locals()) | {"decoupled_weight_decay": True}
         )

@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import lucid
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_betas,
-    check_implementation,
-    check_nonnegative,
+    decayed,
     ones,
     step_count,
     zeros_like,
 )
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
-
-
-def _defaults(
-    lr: float | Tensor, betas: tuple[float, float], eps: float, weight_decay: float, maximize: bool
-) -> dict[str, Any]:
-    """The hyper-parameters that the variants share, checked."""
-    check_nonnegative("learning rate", lr)
-    check_nonnegative("epsilon value", eps)
-    check_betas(betas)
-    check_nonnegative("weight_decay value", weight_decay)
-    return {
-        "lr": lr,
-        "betas": tuple(betas),
-        "eps": eps,
-        "weight_decay": weight_decay,
-        "maximize": maximize,
-    }
-
-
-def _decayed(
-    group: ParamGroup, parameter: Tensor, gradient: Tensor, decoupled: bool
-) -> tuple[Tensor, Tensor]:
-    """Parameter and gradient after the weight decay, which goes into one of them."""
-    if not group.is_nonzero("weight_decay"):
-        return parameter, gradient
-    if decoupled:
-        return parameter * (1 - group["lr"] * group["weight_decay"]), gradient
-    return parameter, gradient + parameter * group["weight_decay"]
 
 
 class Adamax(Optimizer):
@@ -76,6 +45,8 @@ class Adamax(Optimizer):
         True
     """
 
+    _ranges = COMMON
+
     def __init__(
         self,
         params: Params,
@@ -89,13 +60,7 @@ class Adamax(Optimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        check_implementation(
-            type(self).__name__,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
-        super().__init__(params, _defaults(lr, betas, eps, weight_decay, maximize))
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         return {"step": step_count, "exp_avg": zeros_like, "exp_inf": zeros_like}
@@ -104,7 +69,7 @@ class Adamax(Optimizer):
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         step, mean, largest = state["step"], state["exp_avg"], state["exp_inf"]
         write_(step, step + 1)
-        value, gradient = _decayed(group, parameter, gradient, False)
+        value, gradient = decayed(group, parameter, gradient)
         write_(mean, mean * beta1 + gradient * (1 - beta1))
         write_(largest, lucid.maximum(largest * beta2, gradient.abs() + group["eps"]))
         rate = (group["lr"] / (1 - beta1 ** step.to(f64))).to(parameter.dtype)
@@ -140,6 +105,8 @@ class NAdam(Optimizer):
         True
     """
 
+    _ranges = COMMON | {"momentum_decay": nonnegative("momentum_decay value")}
+
     def __init__(
         self,
         params: Params,
@@ -155,17 +122,7 @@ class NAdam(Optimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_nonnegative("momentum_decay value", momentum_decay)
-        defaults = _defaults(lr, betas, eps, weight_decay, maximize)
-        defaults["momentum_decay"] = momentum_decay
-        defaults["decoupled_weight_decay"] = decoupled_weight_decay
-        check_implementation(
-            type(self).__name__,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         return {
@@ -180,8 +137,7 @@ class NAdam(Optimizer):
         step, product = state["step"], state["mu_product"]
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         write_(step, step + 1)
-        decoupled = group["decoupled_weight_decay"]
-        value, gradient = _decayed(group, parameter, gradient, decoupled)
+        value, gradient = decayed(group, parameter, gradient, group["decoupled_weight_decay"])
         count, fall = step.to(f64), group["momentum_decay"]
         now = beta1 * (1 - 0.5 * 0.96 ** (count * fall))
         later = beta1 * (1 - 0.5 * 0.96 ** ((count + 1) * fall))
@@ -223,6 +179,8 @@ class RAdam(Optimizer):
         True
     """
 
+    _ranges = COMMON
+
     def __init__(
         self,
         params: Params,
@@ -237,15 +195,7 @@ class RAdam(Optimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        defaults = _defaults(lr, betas, eps, weight_decay, maximize)
-        defaults["decoupled_weight_decay"] = decoupled_weight_decay
-        check_implementation(
-            type(self).__name__,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         return {"step": step_count, "exp_avg": zeros_like, "exp_avg_sq": zeros_like}
@@ -254,8 +204,7 @@ class RAdam(Optimizer):
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
         write_(step, step + 1)
-        decoupled = group["decoupled_weight_decay"]
-        value, gradient = _decayed(group, parameter, gradient, decoupled)
+        value, gradient = decayed(group, parameter, gradient, group["decoupled_weight_decay"])
         write_(mean, mean * beta1 + gradient * (1 - beta1))
         write_(square, square * beta2 + gradient * (1 - beta2) * gradient)
         count, dtype = step.to(f64), parameter.dtype

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import lucid
 from lucid.ir.types import f32, f64
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_implementation,
-    check_nonnegative,
+    decayed,
     ones,
     step_count,
     zeros_like,
@@ -51,6 +49,8 @@ class ASGD(Optimizer):
         True
     """
 
+    _ranges = COMMON | {"lambd": float, "alpha": float, "t0": float}
+
     def __init__(
         self,
         params: Params,
@@ -64,23 +64,7 @@ class ASGD(Optimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        check_nonnegative("weight_decay value", weight_decay)
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "lambd": float(lambd),
-            "alpha": float(alpha),
-            "t0": float(t0),
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        check_implementation(
-            type(self).__name__,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         rate = float(group.raw("lr"))
@@ -95,8 +79,7 @@ class ASGD(Optimizer):
         state, lr, lambd = self.state[parameter], group["lr"], group["lambd"]
         step, eta, mu, mean = state["step"], state["eta"], state["mu"], state["ax"]
         write_(step, step + 1)
-        if group.is_nonzero("weight_decay"):
-            gradient = gradient + parameter * group["weight_decay"]
+        _, gradient = decayed(group, parameter, gradient)
         rate, share = eta.to(parameter.dtype), mu.to(parameter.dtype)
         moved = parameter * (1 - lambd * rate) - gradient * rate
         write_(parameter, moved)

@@ -8,8 +8,9 @@ import lucid
 from lucid.autograd.modes import enable_grad, no_grad
 from lucid.compiler.recording import hooks
 from lucid.ir.errors import ArgumentError, EagerOnlyError, OptionError
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
 from lucid.optim.line_search import Point, strong_wolfe
-from lucid.optim.optimizer import Closure, Optimizer, Params, check_nonnegative
+from lucid.optim.optimizer import Closure, Optimizer, Params
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -50,6 +51,13 @@ class LBFGS(Optimizer):
         True
     """
 
+    _ranges = COMMON | {
+        "line_search_fn": only(
+            lambda name: name in (None, "strong_wolfe"),
+            "LBFGS: only 'strong_wolfe' is supported, not {!r}",
+        )
+    }
+
     def __init__(
         self,
         params: Params,
@@ -61,19 +69,8 @@ class LBFGS(Optimizer):
         history_size: int = 100,
         line_search_fn: str | None = None,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise OptionError(f"LBFGS: only 'strong_wolfe' is supported, not {line_search_fn!r}")
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "max_iter": max_iter,
-            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
-            "tolerance_grad": tolerance_grad,
-            "tolerance_change": tolerance_change,
-            "history_size": history_size,
-            "line_search_fn": line_search_fn,
-        }
-        super().__init__(params, defaults)
+        max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
+        super().__init__(params, hyper_parameters(locals()))
         if len(self.param_groups) != 1:
             raise OptionError(
                 "LBFGS doesn't support per-parameter options (parameter groups)\n"

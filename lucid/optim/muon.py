@@ -7,11 +7,16 @@ from typing import Any
 
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.optim.groups import ParamGroup
-from lucid.optim.optimizer import Maker, Optimizer, Params, check_nonnegative, zeros_like
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
+from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
-_RATES = (None, "original", "match_rms_adamw")
+
+def _coefficients(values: Any) -> tuple[Any, ...]:
+    if len(values) != 3:
+        raise OptionError("Coefficients must be a tuple of exactly 3 values")
+    return tuple(values)
 
 
 class Muon(Optimizer):
@@ -47,6 +52,17 @@ class Muon(Optimizer):
         True
     """
 
+    _ranges = COMMON | {
+        "ns_coefficients": _coefficients,
+        "ns_steps": only(
+            lambda steps: steps < 100,
+            "Number of steps must be less than 100 for computational efficiency",
+        ),
+        "adjust_lr_fn": only(
+            lambda name: name in (None, "original", "match_rms_adamw"),
+            "Adjust learning rate function {} is not supported",
+        ),
+    }
     _sums = True
 
     def __init__(
@@ -61,27 +77,7 @@ class Muon(Optimizer):
         ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        check_nonnegative("momentum", momentum)
-        check_nonnegative("weight decay", weight_decay)
-        if adjust_lr_fn not in _RATES:
-            raise OptionError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
-        if not ns_steps < 100:
-            raise OptionError("Number of steps must be less than 100 for computational efficiency")
-        if len(ns_coefficients) != 3:
-            raise OptionError("Coefficients must be a tuple of exactly 3 values")
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "ns_coefficients": tuple(ns_coefficients),
-            "eps": eps,
-            "ns_steps": ns_steps,
-            "adjust_lr_fn": adjust_lr_fn,
-            "maximize": False,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()) | {"maximize": False})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of matrices. Raises `ShapeError` for others, besides what others raise."""
@@ -106,9 +102,7 @@ class Muon(Optimizer):
         ratio = math.sqrt(max(1, rows / columns))
         if group["adjust_lr_fn"] == "match_rms_adamw":
             ratio = 0.2 * math.sqrt(max(rows, columns))
-        value = parameter
-        if group.is_nonzero("weight_decay"):
-            value = value * (1 - group["lr"] * group["weight_decay"])
+        value, _ = decayed(group, parameter, gradient, decoupled=True)
         write_(parameter, value - update * (group["lr"] * ratio))
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lucid.autograd.modes import enable_grad, no_grad
-from lucid.choices import check_flags, refuse
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
 from lucid.ir import memory
-from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
+from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError, OptionError
 from lucid.ir.types import f32
 from lucid.ir.whose_code import is_librarys
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import Layout, ParamGroup, State, StateEntry
 from lucid.optim.hooked import NATIVE, Hooked, hooked_step
+from lucid.optim.hyper_parameters import FLAGS, Check, check_implementation
 from lucid.optim.native import NativeStep
 from lucid.tensor.arrays import copied_array, plain_array
 from lucid.tensor.context import epoch
@@ -33,7 +33,6 @@ Maker = Callable[[Tensor], Tensor]
 
 
 _ALIKE = 0.85  # from here on two names are one and a slip of it, by difflib's ratio
-_FLAGS = ("foreach", "fused", "capturable", "differentiable")  # see `check_implementation`
 
 
 class Optimizer(Hooked):
@@ -74,17 +73,14 @@ class Optimizer(Hooked):
         tensor([ 0.9000, -2.9000])
     """
 
+    _ranges: ClassVar[Mapping[str, Check]] = {}
     _has_stepped = False  # what a scheduler asks
     _sums = False  # whether an update sums over elements, so that native code rounds differently
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        if isinstance(params, Tensor):
-            raise ArgumentError(
-                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
-                f"but got {type(params).__name__}"
-            )
         super().__init__()
         self.defaults = defaults
+        self._check_values(defaults)
         self.state = State()
         self.param_groups: list[ParamGroup] = []
         if isinstance(params, Tensor) or not isinstance(params, Iterable):
@@ -135,15 +131,15 @@ class Optimizer(Hooked):
         _spread(values)
         for parameter in values["params"]:
             _check_parameter(parameter)
-        flags = {key for key in _FLAGS if key in values and key not in self.defaults}
+        flags = {key for key in FLAGS if key in values and key not in self.defaults}
         check_implementation(type(self).__name__, **{key: values[key] for key in flags})
         for key in values.keys() - self.defaults.keys() - flags:
             if meant := difflib.get_close_matches(key, self.defaults, 1, _ALIKE):
                 raise ArgumentError(
                     f"{type(self).__name__}: a group has no {key!r}\nhint: did you mean {meant[0]}?"
                 )
-        for key, default in self.defaults.items():
-            values.setdefault(key, default)
+        values = {**self.defaults, **values}
+        self._check_values(values)
         known = {id(p) for group in self.param_groups for p in group.raw("params")}
         if any(id(parameter) in known for parameter in values["params"]):
             raise OptionError("some parameters appear in more than one parameter group")
@@ -151,6 +147,18 @@ class Optimizer(Hooked):
             raise OptionError("some parameters appear more than once in one parameter group")
         self.param_groups.append(ParamGroup(values, self, len(self.param_groups)))
         epoch.count += 1
+
+    def _check_values(self, values: dict[str, Any]) -> None:
+        """Raise for hyper-parameters that make no sense; the others become what groups hold."""
+        for key, check in self._ranges.items():
+            if key in values:
+                try:
+                    values[key] = check(values[key])
+                except (TypeError, ValueError, LookupError) as error:
+                    if isinstance(error, LucidError):
+                        raise
+                    text = f"{type(self).__name__}: {key} can't be {values[key]!r}: {error}"
+                    raise ArgumentError(text) from None
 
     def trace_name(self) -> str:
         """What the running trace calls this optimizer: the variable that holds it."""
@@ -484,35 +492,12 @@ def ones(parameter: Tensor) -> Tensor:
     return of_array(np.ones((), f32.numpy))
 
 
-def check_betas(betas: Any) -> None:
-    """Raise `OptionError` unless there are two, each from 0 to below 1."""
-    for position, beta in enumerate(betas):
-        if not 0.0 <= beta < 1.0:
-            raise OptionError(f"Invalid beta parameter at index {position}: {beta}")
-    if len(betas) != 2:
-        raise OptionError(f"betas must be two numbers, not {tuple(betas)}")
-
-
-def check_implementation(name: str, differentiable: bool = False, **flags: bool | None) -> None:
-    """Check the flags that choose an implementation in PyTorch: here all make the same update.
-
-    Raises `ArgumentError` for what is no bool, `OptionError` for what is a choice of two, and for
-    an update that has a history.
-    """
-    check_flags(name, **flags)
-    because = "an update has no history\nhint: write the update with lucid.func.grad"
-    refuse(differentiable, "differentiable", name, because)
-    if flags.get("fused") and flags.get("foreach"):
-        raise OptionError(f"{name}: `fused` and `foreach` cannot be `True` together.")
-
-
-def check_nonnegative(name: str, value: Any) -> None:
-    """Raise `OptionError` for a negative hyper-parameter; a tensor (a learning rate) passes."""
-    if isinstance(value, Tensor):
-        return
-    try:
-        is_valid = value >= 0.0
-    except TypeError:
-        raise ArgumentError(f"{name} must be a number, not {type(value).__name__}") from None
-    if not is_valid:
-        raise OptionError(f"Invalid {name}: {value}")
+def decayed(
+    group: ParamGroup, parameter: Tensor, gradient: Tensor, decoupled: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Parameter and gradient after the weight decay, which goes into one of them."""
+    if not group.is_nonzero("weight_decay"):
+        return parameter, gradient
+    if decoupled:
+        return parameter * (1 - group["lr"] * group["weight_decay"]), gradient
+    return parameter, gradient + parameter * group["weight_decay"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_implementation,
-    check_nonnegative,
+    decayed,
     step_count,
     zeros_like,
 )
@@ -47,6 +45,8 @@ class RMSprop(Optimizer):
         True
     """
 
+    _ranges = COMMON | {"alpha": nonnegative("alpha value")}
+
     def __init__(
         self,
         params: Params,
@@ -61,27 +61,7 @@ class RMSprop(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        check_nonnegative("epsilon value", eps)
-        check_nonnegative("momentum value", momentum)
-        check_nonnegative("weight_decay value", weight_decay)
-        check_nonnegative("alpha value", alpha)
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "momentum": momentum,
-            "alpha": alpha,
-            "eps": eps,
-            "centered": centered,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        check_implementation(
-            type(self).__name__,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         makers: dict[str, Maker] = {"step": step_count, "square_avg": zeros_like}
@@ -94,8 +74,7 @@ class RMSprop(Optimizer):
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, alpha = self.state[parameter], group["alpha"]
         write_(state["step"], state["step"] + 1)
-        if group.is_nonzero("weight_decay"):
-            gradient = gradient + parameter * group["weight_decay"]
+        _, gradient = decayed(group, parameter, gradient)
         square = state["square_avg"]
         write_(square, square * alpha + gradient * (1 - alpha) * gradient)
         variance = square

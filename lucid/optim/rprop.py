@@ -9,18 +9,23 @@ import numpy as np
 import lucid
 from lucid.ir.errors import OptionError
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, floats, hyper_parameters
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_implementation,
-    check_nonnegative,
     step_count,
     zeros_like,
 )
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
+
+
+def _etas(values: Any) -> tuple[float, ...]:
+    if not 0.0 < values[0] < 1.0 < values[1]:
+        raise OptionError(f"Invalid eta values: {values[0]}, {values[1]}")
+    return floats(values)
 
 
 class Rprop(Optimizer):
@@ -54,6 +59,8 @@ class Rprop(Optimizer):
         True
     """
 
+    _ranges = COMMON | {"etas": _etas, "step_sizes": floats}
+
     def __init__(
         self,
         params: Params,
@@ -66,22 +73,7 @@ class Rprop(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        if not 0.0 < etas[0] < 1.0 < etas[1]:
-            raise OptionError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "etas": tuple(map(float, etas)),
-            "step_sizes": tuple(map(float, step_sizes)),
-            "maximize": maximize,
-        }
-        check_implementation(
-            type(self).__name__,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-        )
-        super().__init__(params, defaults)
+        super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         rate = float(group.raw("lr"))

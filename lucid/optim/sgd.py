@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import lucid
 from lucid.ir.errors import OptionError
 from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters
 from lucid.optim.optimizer import (
     Maker,
     Optimizer,
     Params,
-    check_implementation,
-    check_nonnegative,
+    decayed,
     zeros_like,
 )
 from lucid.tensor.core import of_array
@@ -54,6 +52,8 @@ class SGD(Optimizer):
         True
     """
 
+    _ranges = COMMON
+
     def __init__(
         self,
         params: Params,
@@ -68,23 +68,9 @@ class SGD(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        check_nonnegative("learning rate", lr)
-        check_nonnegative("momentum value", momentum)
-        check_nonnegative("weight_decay value", weight_decay)
+        super().__init__(params, hyper_parameters(locals()))
         if nesterov and (momentum <= 0 or dampening != 0):
             raise OptionError("Nesterov momentum requires a momentum and zero dampening")
-        defaults: dict[str, Any] = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
-        }
-        check_implementation(
-            type(self).__name__, foreach=foreach, fused=fused, differentiable=differentiable
-        )
-        super().__init__(params, defaults)
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         """A sum of zeros; dampening needs to know the first time, when it doesn't count."""
@@ -97,8 +83,7 @@ class SGD(Optimizer):
         return makers
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
-        if group.is_nonzero("weight_decay"):
-            gradient = gradient + parameter * group["weight_decay"]
+        _, gradient = decayed(group, parameter, gradient)
         if group.is_nonzero("momentum"):
             momentum, state = group["momentum"], self.state[parameter]
             total = self._add(group, state, momentum, gradient)

@@ -15,6 +15,7 @@ from lucid.functions import (
     comparison,
     conversion,
     creation,
+    distances,
     elementwise,
     error,
     gamma,
@@ -28,11 +29,11 @@ from lucid.functions import (
     protocols,
     quantiles,
     reduction,
-    samples,
     scans,
     scattering,
     sorting,
     special,
+    statistics,
     trigonometry,
 )
 from lucid.functions import shape as shapes
@@ -240,17 +241,17 @@ class Tensor(WrittenInPlace):
     resolve_conj = elementwise.positive
     resolve_neg = elementwise.positive
     real = property(elementwise.positive)
-    angle = samples.angle
+    angle = special.angle
     digamma = gamma.digamma
     lgamma = gamma.lgamma
     mvlgamma = gamma.mvlgamma
     erfinv = gamma.erfinv
     polygamma = gamma.polygamma_of
-    fmax = samples.fmax
-    fmin = samples.fmin
-    gcd = samples.gcd
-    lcm = samples.lcm
-    ldexp = samples.ldexp
+    fmax = special.fmax
+    fmin = special.fmin
+    gcd = special.gcd
+    lcm = special.lcm
+    ldexp = special.ldexp
 
     # ------------------------------------------------------------------ comparison, logic, bits
 
@@ -271,9 +272,9 @@ class Tensor(WrittenInPlace):
     isnan = comparison.isnan
     isinf = comparison.isinf
     isfinite = comparison.isfinite
-    isposinf = samples.isposinf
-    isneginf = samples.isneginf
-    isreal = samples.isreal
+    isposinf = special.isposinf
+    isneginf = special.isneginf
+    isreal = special.isreal
     is_same_size = conversion.is_same_size
     is_signed = conversion.is_signed
     is_inference = conversion.is_inference
@@ -320,13 +321,13 @@ class Tensor(WrittenInPlace):
     any = reduction.any
     all = reduction.all
     count_nonzero = reduction.count_nonzero
-    aminmax = samples.aminmax
-    nansum = samples.nansum
-    nanmean = samples.nanmean
-    mode = samples.mode
-    cov = samples.cov
-    corrcoef = samples.corrcoef
-    dist = samples.dist
+    aminmax = statistics.aminmax
+    nansum = statistics.nansum
+    nanmean = statistics.nanmean
+    mode = statistics.mode
+    cov = statistics.cov
+    corrcoef = statistics.corrcoef
+    dist = distances.dist
     renorm = arranging.renorm
     sum_to_size = arranging.sum_to_size
     var = reduction.var
@@ -464,7 +465,7 @@ class Tensor(WrittenInPlace):
     nonzero = gathering.nonzero
     argwhere = gathering.argwhere
     unique = gathering.unique
-    unique_consecutive = samples.unique_consecutive
+    unique_consecutive = gathering.unique_consecutive
     put = arranging.put
 
     # ------------------------------------------------------------------ dtype and device

@@ -17,7 +17,6 @@ from lucid.functions import (
     linalg,
     products,
     reduction,
-    samples,
     scans,
     scattering,
     special,
@@ -127,9 +126,9 @@ class WrittenInPlace(TensorCore):
     xlogy_ = in_place(special.xlogy)
     heaviside_ = in_place(special.heaviside)
     float_power_ = in_place(special.float_power)
-    gcd_ = in_place(samples.gcd)
-    lcm_ = in_place(samples.lcm)
-    ldexp_ = in_place(samples.ldexp)
+    gcd_ = in_place(special.gcd)
+    lcm_ = in_place(special.lcm)
+    ldexp_ = in_place(special.ldexp)
     greater_ = in_place(comparison.gt)
     greater_equal_ = in_place(comparison.ge)
     less_ = in_place(comparison.lt)

@@ -201,3 +201,8 @@ def test_a_parameter_shares_the_memory_of_its_data_and_is_a_leaf() -> None:
     assert not isinstance(parameter * 2, nn.Parameter)
     with pytest.raises(TypeError, match="Parameter: a Tensor is needed, not list"):
         nn.Parameter([1.0])  # type: ignore[arg-type]
+
+
+def test_a_pickle_names_a_class_where_earlier_versions_had_it() -> None:
+    assert pickle.loads(b"clucid.nn.modules.threshold\nSoftsign\n.") is nn.Softsign
+    assert pickle.loads(b"clucid.nn.modules.margin\nCTCLoss\n.") is nn.CTCLoss

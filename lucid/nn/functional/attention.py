@@ -18,6 +18,8 @@ from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["scaled_dot_product_attention"]
+
 
 def scaled_dot_product_attention(
     query: Tensor,

@@ -17,6 +17,8 @@ from lucid.nn.functional.embedding import (
 )
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["bilinear", "embedding_bag"]
+
 _MODES = ("sum", "mean", "max")
 
 

@@ -18,6 +18,8 @@ from lucid.nn.functional.calls import apply, where
 from lucid.nn.functional.reduction import check_reduction
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["cross_entropy", "nll_loss"]
+
 
 def _picked(values: Tensor, index: Tensor) -> Tensor:
     """values[n, index[n], ...]: one entry along axis 1 for each index; index lacks that axis."""

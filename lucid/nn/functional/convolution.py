@@ -37,6 +37,8 @@ from lucid.nn.functional.sliding import (
 )
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
 
 @dataclass(frozen=True, slots=True)
 class Geometry:

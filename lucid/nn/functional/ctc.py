@@ -13,6 +13,8 @@ from lucid.ir.types import i64
 from lucid.nn.functional.reduction import check_reduction, reduce_loss
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["ctc_loss"]
+
 _NEVER = -1e30  # the logarithm of no chance; finite, so that its differences are numbers
 
 

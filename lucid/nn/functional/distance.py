@@ -8,6 +8,8 @@ from lucid.functions.joining import broadcast_tensors
 from lucid.nn.functional.calls import where
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
+
 
 def _euclidean(x: Tensor, dim: int) -> Tensor:
     """The 2-norm along `dim`, which is kept; its derivative at the origin is 0."""

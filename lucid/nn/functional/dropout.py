@@ -7,10 +7,13 @@ from typing import Any
 import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
-from lucid.ir.errors import OptionError
+from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import f32
-from lucid.nn.functional.calls import apply
+from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, source_of
+from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
+
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d"]
 
 
 @runs_natively
@@ -59,3 +62,129 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     else:
         y = apply(Dropout, input, lucid.rand(input.shape, dtype=f32), 1.0 - p)
     return input.copy_(y) if inplace else y
+
+
+def dropout1d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of (n, c, l) or (c, l) with probability p, and scale the others.
+
+    A channel is kept whole or set to 0 whole, in each example by itself; what is kept is scaled by
+    1 / (1 - p).
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        input: the tensor, of a float dtype.
+        p: the probability of an element to be dropped. Default: 0.5.
+        training: draw; else the input comes back. Default: True.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
+        lucid.Size([1, 2, 2])
+    """
+    return _channel_dropout("dropout1d", input, p, training, inplace, (2, 3))
+
+
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of (n, c, h, w) or (c, h, w) with probability p, and scale the others.
+
+    A channel is kept whole or set to 0 whole, in each example by itself; what is kept is scaled by
+    1 / (1 - p).
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        input: the tensor, of a float dtype.
+        p: the probability of an element to be dropped. Default: 0.5.
+        training: draw; else the input comes back. Default: True.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.dropout2d(lucid.ones(1, 2, 2, 2), training=False).shape
+        lucid.Size([1, 2, 2, 2])
+    """
+    return _channel_dropout("dropout2d", input, p, training, inplace, (3, 4))
+
+
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others.
+
+    A channel is kept whole or set to 0 whole, in each example by itself; what is kept is scaled by
+    1 / (1 - p).
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Args:
+        input: the tensor, of a float dtype.
+        p: the probability of an element to be dropped. Default: 0.5.
+        training: draw; else the input comes back. Default: True.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.dropout3d(lucid.ones(1, 2, 2, 2, 2), training=False).shape
+        lucid.Size([1, 2, 2, 2, 2])
+    """
+    return _channel_dropout("dropout3d", input, p, training, inplace, (4, 5))
+
+
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Set elements to what selu has far left, with probability p; keep mean 0 and variance 1.
+
+    Reference: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
+
+    Args:
+        input: the tensor, of a float dtype.
+        p: the probability of an element to be dropped. Default: 0.5.
+        training: draw; else the input comes back. Default: False.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Raises:
+        OptionError: p is outside of [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.alpha_dropout(lucid.ones(4), 0.5, training=False)
+        tensor([1., 1., 1., 1.])
+    """
+    if not 0.0 <= p <= 1.0:
+        raise OptionError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0.0:
+        return input
+    if p == 1.0:
+        return result_of(input, input * 0.0, inplace)
+    low = -SELU_ALPHA * SELU_SCALE
+    scale = ((1 - p) * (1 + p * low * low)) ** -0.5
+    keep = lucid.rand(input.shape, dtype=input.dtype) >= p
+    y = where(keep, source_of(input, inplace), low) * scale - scale * p * low
+    return result_of(input, y, inplace)
+
+
+def _channel_dropout(
+    name: str, x: Tensor, p: float, training: bool, inplace: bool, ranks: tuple[int, int]
+) -> Tensor:
+    from lucid.nn.functional.dropout import dropout
+
+    if x.ndim not in ranks:
+        raise ShapeError(f"{name}: takes {ranks[0]} or {ranks[1]} axes, not {x._type}")
+    if not 0.0 <= p <= 1.0:
+        raise OptionError(f"{name}: dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0.0:
+        return x
+    lead = x.ndim - ranks[0] + 1
+    mask = dropout(lucid.ones(*x.shape[:lead], *(1,) * (x.ndim - lead), dtype=x.dtype), p)
+    return result_of(x, x * mask, inplace)

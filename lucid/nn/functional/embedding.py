@@ -18,6 +18,8 @@ from lucid.ir.types import i32, i64
 from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["embedding", "one_hot"]
+
 
 @runs_natively
 class Embedding(Function):

@@ -8,6 +8,8 @@ from lucid.ir.errors import ShapeError
 from lucid.nn.functional.sliding import Size, Windows, add_windows, batched, entries, windows_of
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["fold", "unfold"]
+
 
 def _windows(name: str, kernel: Size, dilation: Size, padding: Size, stride: Size) -> Windows:
     low = entries(name, "padding", padding, 2, 0)

@@ -12,6 +12,8 @@ from lucid.nn.functional.padding import pad
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
+__all__ = ["group_norm", "instance_norm", "local_response_norm"]
+
 
 def group_norm(
     input: Tensor,

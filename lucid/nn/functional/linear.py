@@ -9,6 +9,8 @@ from lucid.ir.errors import DTypeError, ShapeError
 from lucid.ir.types import f32
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["linear"]
+
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the affine map input @ weight.T + bias of each row, as `nn.Linear` does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from lucid.autograd import Function
@@ -13,6 +14,13 @@ from lucid.nn.functional.activation import logsigmoid
 from lucid.nn.functional.calls import apply, where
 from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
 from lucid.tensor.tensor import Tensor
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "huber_loss",
+    "kl_div", "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss",
+]  # fmt: skip
+
+_LOG_2_PI = math.log(2 * math.pi)
 
 _SMALLEST_LOG = -100.0  # a loss stays finite for a probability of 0
 _SMALLEST_VARIANCE = 1e-12
@@ -326,4 +334,78 @@ def kl_div(
         loss = target * positive.log() - target * input
     if reduction == "batchmean":
         return loss.sum() / (input.shape[0] if input.ndim else 1)
+    return reduce_loss(loss, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """Negative log likelihood of a normal distribution with mean `input` and variance `var`.
+
+    The variance is eps at least, where no gradient enters.
+
+    Args:
+        input: the means.
+        target: the observations.
+        var: the variances, of the input's shape, or without its last axis.
+        full: with the constant term. Default: False.
+        eps: variances count as this much at least. Default: 1e-06.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
+        tensor(0.5000)
+    """
+    variance = input.detach() * 0.0 + var if isinstance(var, float) else var
+    given = {"input": input, "var": variance}
+    require(
+        variance >= 0, lambda: f"gaussian_nll_loss: var has negative entry/entries{typed(**given)}"
+    )
+    if variance.ndim != input.ndim and variance.shape == input.shape[:-1]:
+        variance = variance.unsqueeze(-1)
+    safe = variance.detach().clamp(min=eps) + (variance - variance.detach())
+    loss = 0.5 * (safe.log() + (input - target) ** 2 / safe)
+    return reduce_loss(loss + 0.5 * _LOG_2_PI if full else loss, reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """Negative log likelihood of a Poisson distribution with (the logarithm of) rate `input`.
+
+    Args:
+        input: rates, or their logarithms.
+        target: counts, of the input's shape.
+        log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
+            log(input + eps). Default: True.
+        full: with Stirling's approximation of log(target!). Default: False.
+        eps: keeps the division finite. Default: 1e-08.
+        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
+        tensor(1.)
+    """
+    if log_input:
+        loss = input.exp() - target * input
+    else:
+        loss = input - target * (input + eps).log()
+    if full:
+        count = where(target > 1, target, 1.0)
+        stirling = count * count.log() - count + 0.5 * (2 * math.pi * count).log()
+        loss = loss + where(target > 1, stirling, 0.0)
     return reduce_loss(loss, reduction)

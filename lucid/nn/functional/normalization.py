@@ -19,6 +19,8 @@ from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
+__all__ = ["batch_norm", "layer_norm", "rms_norm"]
+
 Axes = tuple[int, ...]
 
 

@@ -13,6 +13,8 @@ from lucid.ir.ops import composites
 from lucid.tensor.core import constant, from_array
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["pad"]
+
 _Mode = Literal["reflect", "edge", "wrap"]
 _NUMPY_MODES: dict[str, _Mode] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 

@@ -5,7 +5,7 @@ The gradient of a maximum goes to its first place in the window, or to the first
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from math import prod
 from typing import Any
 
@@ -14,7 +14,6 @@ import numpy as np
 import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
-from lucid.functions.arguments import require_computable
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
@@ -32,6 +31,11 @@ from lucid.nn.functional.sliding import (
 )
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
+
+__all__ = [
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d",
+    "max_pool2d", "max_pool3d",
+]  # fmt: skip
 
 
 def _kept(y: Tensor, rank: int) -> Tensor:
@@ -429,105 +433,92 @@ def avg_pool3d(
     return _avg_pool(3, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
 
 
-def adaptive_sizes(
-    kind: str, rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
-) -> tuple[Ints, Shape]:
-    """The output's sizes and the input's, for `adaptive_<kind>_pool<rank>d`."""
-    name = f"adaptive_{kind}_pool{rank}d"
-    batched(name, input, rank)
-    lengths = tuple(input.shape[-rank:])
-    given = output_size if isinstance(output_size, Sequence) else (output_size,) * rank
-    if len(given) != rank:
-        raise OptionError(f"{name}: output_size must have {rank} entries, got {list(given)}")
-    wanted = tuple(n if size is None else size for n, size in zip(lengths, given, strict=True))
-    if min(wanted) < 0 or min(lengths) < 1:
-        raise ShapeError(f"{name}: can't pool {list(lengths)} elements to {list(wanted)}")
-    return wanted, lengths
-
-
-def _adaptive_avg_pool(
-    rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
+def lp_pool1d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int,
+    stride: int | None = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
-    wanted, lengths = adaptive_sizes("avg", rank, input, output_size)
-    if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
-        sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
-        return _avg_pool(rank, input, sizes, (None, 0), False, True)
-    y = input
-    for axis, size, length in zip(range(-rank, 0), wanted, lengths, strict=True):
-        means = from_array(_means(length, size).astype(input.dtype.numpy))
-        y = (y.movedim(axis, -1) @ means).movedim(-1, axis)
-    return y
+    """The norm of order `norm_type` of each window along the last axis.
 
-
-def _means(length: int, size: int) -> np.ndarray:
-    """The matrix (length, size) that takes the mean of each bin, from floor to ceiling."""
-    require_computable((length, size), "adaptive_avg_pool")
-    matrix = np.zeros((length, size))
-    for i in range(size):
-        start, stop = i * length // size, -(-(i + 1) * length // size)
-        matrix[start:stop, i] = 1 / (stop - start)
-    return matrix
-
-
-def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins along the last axis; a None leaves the axis as it is.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
 
     Args:
         input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid
         >>> import lucid.nn.functional as F
-        >>> F.adaptive_avg_pool1d(lucid.arange(6.0)[None], 3)
-        tensor([[0.5000, 2.5000, 4.5000]])
+        >>> F.lp_pool1d(lucid.ones(1, 1, 2), 2, 2).flatten()
+        tensor([1.4142])
     """
-    return _adaptive_avg_pool(1, input, output_size)
+    mean = avg_pool1d(input**norm_type, kernel_size, stride, 0, ceil_mode)
+    return _root(mean * kernel_size, norm_type)
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins over the last two axes; a None leaves an axis as it is.
+def lp_pool2d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Size,
+    stride: Size | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The norm of order `norm_type` of each window over the last two axes.
 
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
 
     Args:
         input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid
         >>> import lucid.nn.functional as F
-        >>> F.adaptive_avg_pool2d(lucid.arange(16.0).reshape(1, 4, 4), 2)
-        tensor([[[ 2.5000,  4.5000],
-                 [10.5000, 12.5000]]])
+        >>> F.lp_pool2d(lucid.ones(1, 1, 2, 2), 2, 2).flatten()
+        tensor([2.])
     """
-    return _adaptive_avg_pool(2, input, output_size)
+    mean = avg_pool2d(input**norm_type, kernel_size, stride, 0, ceil_mode)
+    sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+    return _root(mean * (sizes[0] * sizes[1]), norm_type)
 
 
-def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins over the last three axes; None leaves an axis as it is.
+def lp_pool3d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Size,
+    stride: Size | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The norm of order `norm_type` of each window over the last three axes.
 
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
 
     Args:
         input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+        norm_type: the order of the norm.
+        kernel_size: the size of a window; an int, or one for each axis.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid
         >>> import lucid.nn.functional as F
-        >>> F.adaptive_avg_pool3d(lucid.arange(8.0).reshape(1, 2, 2, 2), 1)
-        tensor([[[[3.5000]]]])
+        >>> F.lp_pool3d(lucid.ones(1, 1, 2, 2, 2), 2, 2).flatten()
+        tensor([2.8284])
     """
-    return _adaptive_avg_pool(3, input, output_size)
+    mean = avg_pool3d(input**norm_type, kernel_size, stride, 0, ceil_mode)
+    sizes = (kernel_size,) * 3 if isinstance(kernel_size, int) else tuple(kernel_size)
+    return _root(mean * math.prod(sizes), norm_type)
+
+
+def _root(total: Tensor, norm_type: float) -> Tensor:
+    result: Tensor = (total.sign() * total.abs()) ** (1.0 / norm_type)
+    return result

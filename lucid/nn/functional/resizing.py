@@ -10,13 +10,18 @@ import numpy as np
 import lucid
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.pooling import (
+from lucid.nn.functional.adaptive_pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
 )
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
+
+__all__ = [
+    "affine_grid", "channel_shuffle", "grid_sample", "interpolate", "pixel_shuffle",
+    "pixel_unshuffle", "upsample",
+]  # fmt: skip
 
 _LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 _CUBIC = -0.75

@@ -16,6 +16,8 @@ from lucid.nn.functional.calls import apply
 from lucid.nn.functional.sliding import Ints, Size, batched, entries
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
+
 
 class MaxUnpool(Function):
     """Write numbers to their places; one that several windows gave has each one's gradient."""

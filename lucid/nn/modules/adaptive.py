@@ -18,6 +18,8 @@ from lucid.nn.modules.linear import Linear
 from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["AdaptiveLogSoftmaxWithLoss"]
+
 
 class _ASMoutput(NamedTuple):
     """The target's log probability in each row, and the mean of its negative."""

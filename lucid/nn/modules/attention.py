@@ -21,6 +21,8 @@ from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["MultiheadAttention"]
+
 
 class MultiheadAttention(Module):
     """Scaled dot-product attention in `num_heads` parts of the last axis, projected in and out.

@@ -17,6 +17,8 @@ from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+
 
 class _NormBase(Module):
     """What normalizations with running statistics share.

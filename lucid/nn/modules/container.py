@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self, SupportsIndex, overload
+from typing import Any, ClassVar, Self, SupportsIndex, overload
 
 from lucid.choices import check_kind
 from lucid.compiler.recording import hooks as trace_hooks
@@ -15,6 +15,10 @@ from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "DataParallel", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential",
+]  # fmt: skip
+
 
 def _position(index: SupportsIndex, length: int) -> int:
     """The non-negative position of an index. Raises `IndexOutOfRangeError`."""
@@ -24,26 +28,50 @@ def _position(index: SupportsIndex, length: int) -> int:
     return position % length
 
 
-class _Listed(Module):
-    """Submodules under the names "0", "1", …"""
+class _Holding(Module):
+    """What it holds, modules or parameters, by name."""
 
-    def _items(self) -> list[Any]:
-        """The submodules in order; a trace that reads them depends on which there are."""
+    _place: ClassVar = "_modules"
+
+    def _held(self) -> dict[str, Any]:
+        """What it holds; a trace that reads it depends on all of that."""
         if trace_hooks.is_tracing():
             tracing.meet(self, tracing.path_of(self))
-        return list(self._modules.values())
+        held: dict[str, Any] = getattr(self, self._place)
+        return held
+
+    def _items(self) -> list[Any]:
+        return list(self._held().values())
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+
+class _Sliced(_Holding):
+    """Under the names "0", "1", …; a slice is a list of its own."""
+
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        items = self._items()
+        if isinstance(index, slice):
+            return type(self)(items[index])  # type: ignore[call-arg]
+        return items[_position(index, len(items))]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items())
+
+
+class _Listed(_Sliced):
+    """Submodules under the names "0", "1", …"""
 
     def _replace_all(self, modules: Iterable[Any]) -> None:
         self._modules.clear()
         tracing.note_change()
         for index, module in enumerate(modules):
             self.add_module(str(index), module)
-
-    def __len__(self) -> int:
-        return len(self._items())
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items())
 
     def __setitem__(self, index: SupportsIndex, module: Module) -> None:
         self.add_module(list(self._modules)[_position(index, len(self._modules))], module)
@@ -152,16 +180,6 @@ class ModuleList(_Listed):
         super().__init__()
         self.extend(modules or ())
 
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        items = self._items()
-        if isinstance(index, slice):
-            return type(self)(items[index])
-        return items[_position(index, len(items))]
-
     def __iadd__(self, modules: Iterable[Module]) -> Self:
         return self.extend(modules)
 
@@ -169,7 +187,32 @@ class ModuleList(_Listed):
         return ModuleList([*self, *other])
 
 
-class ModuleDict(Module):
+class _Keyed(_Holding):
+    """Under names that the user gives."""
+
+    def __getitem__(self, key: str) -> Any:
+        return self._held()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._held()
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._held().keys()
+
+    def values(self) -> Iterable[Any]:
+        """What it holds."""
+        return self._held().values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Pairs of a name and what it stands for."""
+        return self._held().items()
+
+
+class ModuleDict(_Keyed):
     """A dict of modules; it has no `forward`.
 
     Its parameters are those of the module that has it, which those of a plain dict are not.
@@ -188,41 +231,12 @@ class ModuleDict(Module):
         super().__init__()
         self.update(modules or {})
 
-    def _held(self) -> dict[str, Any]:
-        if trace_hooks.is_tracing():
-            tracing.meet(self, tracing.path_of(self))
-        return self._modules
-
-    def __getitem__(self, key: str) -> Any:
-        return self._held()[key]
-
     def __setitem__(self, key: str, module: Module) -> None:
         self.add_module(key, module)
 
     def __delitem__(self, key: str) -> None:
         del self._modules[key]
         tracing.note_change()
-
-    def __len__(self) -> int:
-        return len(self._held())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held())
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._held()
-
-    def keys(self) -> Iterable[str]:
-        """The names."""
-        return self._held().keys()
-
-    def values(self) -> Iterable[Any]:
-        """The modules."""
-        return self._held().values()
-
-    def items(self) -> Iterable[tuple[str, Any]]:
-        """Pairs of name and module."""
-        return self._held().items()
 
     def pop(self, key: str) -> Any:
         """Remove a module and return it."""
@@ -241,7 +255,20 @@ class ModuleDict(Module):
             self.add_module(key, module)
 
 
-class ParameterList(Module):
+class _Shown(_Holding):
+    """Parameters, which `repr` lists."""
+
+    _place = "_parameters"
+
+    def extra_repr(self) -> str:
+        return "\n".join(
+            f"({name}): Parameter containing: [{value._type}]"
+            for name, value in self._parameters.items()
+            if value is not None
+        )
+
+
+class ParameterList(_Shown, _Sliced):
     """A list of parameters; tensors that are added become parameters.
 
     Args:
@@ -257,27 +284,6 @@ class ParameterList(Module):
     def __init__(self, values: Iterable[Tensor] | None = None) -> None:
         super().__init__()
         self.extend(values or ())
-
-    def _items(self) -> list[Any]:
-        if trace_hooks.is_tracing():
-            tracing.meet(self, tracing.path_of(self))
-        return list(self._parameters.values())
-
-    def __len__(self) -> int:
-        return len(self._items())
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items())
-
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        items = self._items()
-        if isinstance(index, slice):
-            return type(self)(items[index])
-        return items[_position(index, len(items))]
 
     def __setitem__(self, index: SupportsIndex, value: Tensor) -> None:
         position = _position(index, len(self._parameters))
@@ -297,15 +303,8 @@ class ParameterList(Module):
     def __iadd__(self, values: Iterable[Tensor]) -> Self:
         return self.extend(values)
 
-    def extra_repr(self) -> str:
-        return "\n".join(
-            f"({name}): Parameter containing: [{value._type}]"
-            for name, value in self._parameters.items()
-            if value is not None
-        )
 
-
-class ParameterDict(Module):
+class ParameterDict(_Shown, _Keyed):
     """A dict of parameters; tensors that are added become parameters.
 
     Args:
@@ -322,52 +321,16 @@ class ParameterDict(Module):
         super().__init__()
         self.update(parameters or {})
 
-    def _held(self) -> dict[str, Any]:
-        if trace_hooks.is_tracing():
-            tracing.meet(self, tracing.path_of(self))
-        return self._parameters
-
-    def __getitem__(self, key: str) -> Any:
-        return self._held()[key]
-
     def __setitem__(self, key: str, value: Tensor) -> None:
         self.register_parameter(key, _as_parameter(value))
 
     def __delitem__(self, key: str) -> None:
         delattr(self, key)
 
-    def __len__(self) -> int:
-        return len(self._held())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held())
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._held()
-
-    def keys(self) -> Iterable[str]:
-        """The names."""
-        return self._held().keys()
-
-    def values(self) -> Iterable[Any]:
-        """The parameters."""
-        return self._held().values()
-
-    def items(self) -> Iterable[tuple[str, Any]]:
-        """Pairs of name and parameter."""
-        return self._held().items()
-
     def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
         """Add or replace parameters."""
         for key, value in dict(parameters).items():
             self[key] = value
-
-    def extra_repr(self) -> str:
-        return "\n".join(
-            f"({name}): Parameter containing: [{value._type}]"
-            for name, value in self._parameters.items()
-            if value is not None
-        )
 
 
 def _as_parameter(value: Tensor) -> Parameter:

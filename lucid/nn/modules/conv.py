@@ -26,6 +26,8 @@ from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
 _PADDING_MODES = ("circular", "reflect", "replicate", "zeros")
 
 

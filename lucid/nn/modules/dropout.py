@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from lucid.ir.errors import OptionError
-from lucid.nn.functional.dropout import dropout
-from lucid.nn.functional.threshold import alpha_dropout, dropout1d, dropout2d, dropout3d
+from lucid.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
 from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
+
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
 
 
 class _DropoutNd(Module):

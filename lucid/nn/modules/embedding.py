@@ -16,6 +16,8 @@ from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Embedding", "EmbeddingBag"]
+
 
 class Embedding(Module):
     """Rows of the weight (num_embeddings, embedding_dim) by index; they start standard normal.

@@ -12,6 +12,8 @@ from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["GroupNorm", "LocalResponseNorm"]
+
 
 class GroupNorm(Module):
     """Standardize groups of channels of each example; then scale and shift each channel.

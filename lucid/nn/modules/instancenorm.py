@@ -11,6 +11,8 @@ from lucid.nn.modules.batchnorm import _NormBase
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
+
 
 class _InstanceNorm(_NormBase):
     """Standardize each channel of each example.

@@ -24,6 +24,12 @@ from lucid.nn.modules.module import Module
 from lucid.nn.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d",
+    "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
+    "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear",
+]  # fmt: skip
+
 
 class LazyModuleMixin(Module):
     """Base of layers whose parameters get their shapes at the first call.

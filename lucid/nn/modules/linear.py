@@ -15,6 +15,8 @@ from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["Bilinear", "Flatten", "Identity", "Linear", "Unflatten"]
+
 
 class Identity(Module):
     """Returns its input; takes any arguments.

@@ -44,6 +44,8 @@ from lucid.tensor.core import constant
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
+__all__ = ["Module"]
+
 _EXPECTED = {
     "_parameters": "lucid.nn.Parameter",
     "_buffers": "lucid.Tensor",

@@ -14,8 +14,29 @@ from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["LayerNorm", "RMSNorm"]
 
-class LayerNorm(Module):
+
+class _LastAxesNorm(Module):
+    """A normalization over the last axes."""
+
+    weight: Parameter | None
+
+    def __init__(
+        self, shape: int | Sequence[int], eps: float | None, affine: bool, device: object
+    ) -> None:
+        super().__init__()
+        check_device(device, type(self).__name__)
+        self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.eps = eps
+        self.elementwise_affine = affine
+
+    def extra_repr(self) -> str:
+        affine = self.elementwise_affine
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}"
+
+
+class LayerNorm(_LastAxesNorm):
     """Standardize over the last axes, then scale by the weight and shift by the bias.
 
     `(x - mean) / sqrt(var + eps) * weight + bias`, with the biased variance.
@@ -37,7 +58,6 @@ class LayerNorm(Module):
         tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
     """
 
-    weight: Parameter | None
     bias: Parameter | None
 
     def __init__(
@@ -49,11 +69,7 @@ class LayerNorm(Module):
         device: object = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__()
-        check_device(device, type(self).__name__)
-        self.normalized_shape = _as_shape(normalized_shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
+        super().__init__(normalized_shape, eps, elementwise_affine, device)
         register_affine(
             self, self.normalized_shape, elementwise_affine, elementwise_affine and bias, dtype
         )
@@ -66,12 +82,8 @@ class LayerNorm(Module):
         eps = live_attribute(self, "eps")
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, eps)
 
-    def extra_repr(self) -> str:
-        affine = self.elementwise_affine
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}"
 
-
-class RMSNorm(Module):
+class RMSNorm(_LastAxesNorm):
     """Divide by the root mean square over the last axes, then scale by the weight (ones).
 
     Args:
@@ -88,8 +100,6 @@ class RMSNorm(Module):
         tensor([[0.8485, 1.1314]], grad_fn=<MulBackward>)
     """
 
-    weight: Parameter | None
-
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -98,24 +108,12 @@ class RMSNorm(Module):
         device: object = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__()
-        check_device(device, type(self).__name__)
-        self.normalized_shape = _as_shape(normalized_shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
+        super().__init__(normalized_shape, eps, elementwise_affine, device)
         weight = Parameter(lucid.ones(self.normalized_shape, dtype=dtype))
         self.register_parameter("weight", weight if elementwise_affine else None)
 
     def forward(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, live_attribute(self, "eps"))
-
-    def extra_repr(self) -> str:
-        affine = self.elementwise_affine
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}"
-
-
-def _as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
 def register_affine(

@@ -9,6 +9,12 @@ from lucid.nn.functional.padding import pad
 from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d",
+    "ConstantPad3d", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d",
+    "ReplicationPad2d", "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+]  # fmt: skip
+
 
 class _Pad(Module):
     rank: ClassVar[int]

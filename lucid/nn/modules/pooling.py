@@ -5,29 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from lucid.nn.functional.pooling import (
+from lucid.nn.functional.adaptive_pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+)
+from lucid.nn.functional.pooling import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
 )
 from lucid.nn.functional.sliding import Size, entries
 from lucid.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
-from lucid.nn.functional.volumes import (
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-)
 from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
+
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d",
+    "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d",
+    "MaxUnpool3d",
+]  # fmt: skip
 
 
 class _MaxPool(Module):
@@ -283,6 +290,8 @@ class AvgPool1d(_AvgPoolNd):
 
 
 class _DividedAvgPoolNd(_AvgPoolNd):
+    rank: ClassVar[int]
+
     def __init__(
         self,
         kernel_size: Size,
@@ -294,6 +303,17 @@ class _DividedAvgPoolNd(_AvgPoolNd):
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
+
+    def forward(self, input: Tensor) -> Tensor:
+        return (avg_pool2d, avg_pool3d)[self.rank - 2](
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
 
 
 class AvgPool2d(_DividedAvgPoolNd):
@@ -317,16 +337,7 @@ class AvgPool2d(_DividedAvgPoolNd):
         lucid.Size([1, 1, 2, 2])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return avg_pool2d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
+    rank = 2
 
 
 class AvgPool3d(_DividedAvgPoolNd):
@@ -350,16 +361,7 @@ class AvgPool3d(_DividedAvgPoolNd):
         lucid.Size([1, 1, 2, 2, 2])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return avg_pool3d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
+    rank = 3
 
 
 class _AdaptivePoolNd(Module):

@@ -21,6 +21,8 @@ from lucid.nn.tracing import live_attribute
 from lucid.nn.utils.rnn import PackedSequence
 from lucid.tensor.tensor import Tensor
 
+__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"]
+
 State = Any  # h, or (h, c)
 Step = Callable[[Tensor, State, Tensor, Tensor | None], State]
 

@@ -16,6 +16,11 @@ from lucid.nn.functional.sliding import Size
 from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "ChannelShuffle", "Fold", "PixelShuffle", "PixelUnshuffle", "Unfold", "Upsample",
+    "UpsamplingBilinear2d", "UpsamplingNearest2d",
+]  # fmt: skip
+
 
 class Upsample(Module):
     """Resize all but the first two axes, to `size` or by `scale_factor`.

@@ -24,6 +24,11 @@ from lucid.nn.modules.module import Module
 from lucid.nn.modules.normalization import LayerNorm
 from lucid.tensor.tensor import Tensor
 
+__all__ = [
+    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
+    "TransformerEncoderLayer",
+]  # fmt: skip
+
 Activation = Callable[[Tensor], Tensor]
 
 

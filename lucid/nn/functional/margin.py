@@ -1,13 +1,12 @@
-"""Losses on pairs, triples and margins, and on parameters of distributions."""
+"""Losses on pairs, triples and margins."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import lucid
 from lucid.functions.arguments import typed
-from lucid.functions.checks import in_range, require
+from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
@@ -16,7 +15,11 @@ from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 from lucid.nn.functional.reduction import reduce_loss
 from lucid.tensor.tensor import Tensor
 
-_LOG_2_PI = math.log(2 * math.pi)
+__all__ = [
+    "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss",
+]  # fmt: skip
 
 
 def _within_classes(name: str, input: Tensor, target: Tensor, index: Tensor) -> None:
@@ -223,80 +226,6 @@ def multilabel_soft_margin_loss(
     if weight is not None:
         loss = loss * weight
     return reduce_loss(loss.mean(-1), reduction)
-
-
-def gaussian_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> Tensor:
-    """Negative log likelihood of a normal distribution with mean `input` and variance `var`.
-
-    The variance is eps at least, where no gradient enters.
-
-    Args:
-        input: the means.
-        target: the observations.
-        var: the variances, of the input's shape, or without its last axis.
-        full: with the constant term. Default: False.
-        eps: variances count as this much at least. Default: 1e-06.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
-        tensor(0.5000)
-    """
-    variance = input.detach() * 0.0 + var if isinstance(var, float) else var
-    given = {"input": input, "var": variance}
-    require(
-        variance >= 0, lambda: f"gaussian_nll_loss: var has negative entry/entries{typed(**given)}"
-    )
-    if variance.ndim != input.ndim and variance.shape == input.shape[:-1]:
-        variance = variance.unsqueeze(-1)
-    safe = variance.detach().clamp(min=eps) + (variance - variance.detach())
-    loss = 0.5 * (safe.log() + (input - target) ** 2 / safe)
-    return reduce_loss(loss + 0.5 * _LOG_2_PI if full else loss, reduction)
-
-
-def poisson_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    log_input: bool = True,
-    full: bool = False,
-    eps: float = 1e-8,
-    reduction: str = "mean",
-) -> Tensor:
-    """Negative log likelihood of a Poisson distribution with (the logarithm of) rate `input`.
-
-    Args:
-        input: rates, or their logarithms.
-        target: counts, of the input's shape.
-        log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
-            log(input + eps). Default: True.
-        full: with Stirling's approximation of log(target!). Default: False.
-        eps: keeps the division finite. Default: 1e-08.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
-        tensor(1.)
-    """
-    if log_input:
-        loss = input.exp() - target * input
-    else:
-        loss = input - target * (input + eps).log()
-    if full:
-        count = where(target > 1, target, 1.0)
-        stirling = count * count.log() - count + 0.5 * (2 * math.pi * count).log()
-        loss = loss + where(target > 1, stirling, 0.0)
-    return reduce_loss(loss, reduction)
 
 
 def multi_margin_loss(

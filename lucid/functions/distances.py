@@ -1,0 +1,101 @@
+"""Distances between tensors, and between the rows of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.reduction import norm
+from lucid.functions.shape import unsqueeze
+from lucid.functions.tensors import Tensor
+from lucid.ir.errors import OptionError, ShapeError
+from lucid.tensor.core import from_array
+
+__all__ = ["cdist", "dist", "pdist"]
+
+_DISTANCE_MODES = (
+    None,
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+
+
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """Return the p-norm of the difference of two tensors, over all elements: a 0-d tensor.
+
+    Args:
+        input: a tensor.
+        other: what is subtracted, which broadcasts.
+        p: the order, as in `norm`. Default: 2.
+
+    Raises:
+        DTypeError: the difference is no tensor of floats.
+
+    Example:
+        >>> import lucid
+        >>> lucid.dist(lucid.tensor([1.0, 2.0]), lucid.tensor([4.0, 6.0]))
+        tensor(5.)
+    """
+    return norm(input - other, p)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """Return the p-norms of the differences of all pairs of rows.
+
+    The pairs are in the order (0, 1), (0, 2), … (1, 2), …
+    Shapes: (n, k) gives (n (n - 1) / 2,).
+
+    Args:
+        input: a matrix.
+        p: which norm. Default: 2.
+
+    Raises:
+        ShapeError: `input` is no matrix.
+
+    Example:
+        >>> import lucid
+        >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+        tensor([5.0000, 1.0000, 4.2426])
+    """
+    x = tensor_of(input, "pdist")
+    if x.ndim != 2:
+        raise ShapeError(f"pdist: takes a matrix{describe(x)}")
+    first, second = (from_array(a) for a in np.triu_indices(x._type.shape[0], 1))
+    return norm(x[first] - x[second], p, -1)
+
+
+def cdist(
+    x1: Tensor,
+    x2: Tensor,
+    p: float = 2.0,
+    compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:
+    """Return the p-norm of each difference of a row of `x1` and one of `x2`.
+
+    Whatever `compute_mode` allows, no product of matrices is used, which would round more.
+
+    Shapes: (..., n, k) and (..., m, k) give (..., n, m).
+
+    Args:
+        x1: a matrix, or a batch of them.
+        x2: likewise, with rows of the same size; batches broadcast.
+        p: which norm, also `math.inf`. Default: 2.
+        compute_mode: PyTorch's three names of ways to compute it, which change nothing here.
+
+    Raises:
+        OptionError: another `compute_mode`, or a negative `p`.
+        ShapeError: one of them is no matrix, or their rows differ in size.
+
+    Example:
+        >>> import lucid
+        >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([[5., 1.]])
+    """
+    if p < 0:
+        raise OptionError(f"cdist: only supports non-negative p values, not {p}")
+    if compute_mode not in _DISTANCE_MODES:
+        raise OptionError(f"cdist: {compute_mode!r} is not a valid value for compute_mode")
+    if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(f"cdist: X1 and X2 must have the same number of columns{describe(x1, x2)}")
+    return norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1)
