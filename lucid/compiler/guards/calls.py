@@ -37,6 +37,8 @@ from lucid.compiler.guards.reads import (
     instance_dict,
     is_hashable,
 )
+from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import is_live, live_math
 from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.location import LIBRARY, here
@@ -47,6 +49,7 @@ from lucid.ir.whose_code import (
     is_followed,
     is_librarys,
 )
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
 MEMO = type(functools.lru_cache(lambda: None))
@@ -98,7 +101,8 @@ _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     delattr: ("delete_attribute", 2),
     **dict.fromkeys((vars, dir), ("all_attributes", 1)),
     **dict.fromkeys((repr, format, ascii), ("show", 1)),
-    **dict.fromkeys((operator.setitem, operator.delitem), ("store_item", 2)),
+    operator.setitem: ("store_item", 2),
+    operator.delitem: ("delete_item", 2),
     operator.getitem: ("load_item", 2),
     len: ("measure", 1),
     next: ("advance", 1),
@@ -111,11 +115,12 @@ _ADDS: dict[type, frozenset[str]] = {
 # Methods of containers that read or write one entry.
 _OF_ENTRIES = {
     **dict.fromkeys(("get", "__getitem__"), ("load_item",)),
-    **dict.fromkeys(("__setitem__", "__delitem__"), ("store_item",)),
+    "__setitem__": ("store_item",),
+    "__delitem__": ("delete_item",),
 }
 _OF_ENTRIES_OF_DICTS = _OF_ENTRIES | {
     "setdefault": ("load_item",),
-    "pop": ("load_item", "store_item"),
+    "pop": ("load_item", "delete_item"),
 }
 _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
 _LOOKS_ONLY = frozenset(
@@ -210,7 +215,7 @@ class GuardCollector(Reads):
             self.value(function.__wrapped__, self.path_of(function))
             self._look_into(args, kwargs)
             if not any(is_live(x) or not is_hashable(x) for x in (*args, *kwargs.values())):
-                self._ask_again(function, args, kwargs)  # as each call of the step would
+                self._ask_memo(function, args, kwargs)
         elif isinstance(function, functools.partial):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
@@ -400,12 +405,34 @@ class GuardCollector(Reads):
             (self.contents if name in _LOOKS_ONLY else self.rewrite)(path, owner)
             self._look_at_all(args, kwargs)
 
-    def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.substitutes.refuse_after_writing(f"{function.__name__}()")
         given = ", ".join([*map(brief, args), *(f"{k}={brief(x)}" for k, x in kwargs.items())])
         ask = functools.partial(function, *args, **kwargs)
         if not self.answer(f"{function.__name__}({given})", ask):
             self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
+        return self.guards[ask,].expected  # type: ignore[attr-defined]
+
+    def _ask_memo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Ask a function that keeps its results, as each call of the step would.
+
+        What it hasn't kept yet it computes now, as in eager mode, and the trace begins again: it
+        finds it. Where that is made of values of the step `refuse_misses` has the last word.
+        """
+        misses, recorder = function.cache_info().misses, context.recorder
+        try:
+            context.recorder = None
+            answer = self._ask_again(function, args, kwargs)
+        finally:
+            context.recorder = recorder
+        leaves: list[Any] = []
+        visit_leaves(lambda leaf, _: leaves.append(leaf), answer)
+        is_of_step = any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
+        has_raised = isinstance(answer, type) and issubclass(answer, Exception)
+        if function.cache_info().misses != misses and not is_of_step and not has_raised:
+            self._memos.pop()  # so that it stays
+            self.restart = RestartTrace(f"fills the cache of {function.__qualname__}")
+            raise self.restart
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""

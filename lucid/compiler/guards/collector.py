@@ -52,6 +52,7 @@ from lucid.ir.errors import TraceError
 from lucid.ir.location import Location, here
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
+from lucid.tensor.tree import items_of
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
 _VIEWS = types.MappingProxyType, *map(type, ({}.keys(), {}.values(), {}.items()))
@@ -624,7 +625,7 @@ class Collector:
             yield Appended(path, owner, done), guard.expected
         elif guard.holds_whole():
             return
-        elif isinstance(owner, dict) or self._has_kept_its_order(guard):
+        elif self._has_kept_its_order(guard):
             for key, before in list(guard.changed()):
                 if guard.holder is None:
                     name = f"{path}[{self.text_of(key)}]"
@@ -637,10 +638,14 @@ class Collector:
             yield Place(path, owner, CONTENTS), guard.expected
 
     def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
-        """Whether entries of a list were set, at most."""
-        owner = guard.owner
+        """Whether entries were set, at most; of a dict, also removed or added at its end."""
+        owner, expected = guard.owner, guard.expected
         if isinstance(owner, set):
             return False
+        if isinstance(owner, dict):
+            now = dict(items_of(owner))
+            kept = [key for key in expected if key in now]
+            return [*now] == [*kept, *(key for key in now if key not in expected)]
         return len(owner) == len(guard.expected) and id(owner) not in self._rewritten
 
     def was_read(self, place: Place) -> bool:
