@@ -8,6 +8,7 @@ read as a whole.
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import gc
 import glob
@@ -40,8 +41,8 @@ from lucid.compiler.guards.reads import (
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import is_live, live_math
-from lucid.ir.errors import EagerOnlyError, TraceError
-from lucid.ir.location import LIBRARY, here
+from lucid.ir.errors import EagerOnlyError
+from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
@@ -288,6 +289,8 @@ class GuardCollector(Reads):
             self._op_by_op(f"it calls {function.__qualname__}(), which other threads take part in")
         else:
             given = [owner, *args, *kwargs.values()]
+            if file == contextlib.__file__:  # which looks into its own objects alone
+                given = [x for x in given if type(x).__module__ == contextlib.__name__]
             given += [_content(cell) for cell in function.__closure__ or ()]
             self._look_into(given, {}, objects=True)
 
@@ -454,9 +457,8 @@ class GuardCollector(Reads):
         path = self._paths.get(id(iterator))
         if path is None or id(iterator) in self._given or not self.was_there(iterator):
             return
-        raise self._refusal(
-            f"{path}, a {type(iterator).__name__}, was advanced while the step was traced: "
-            "what it gave would be the same at every call",
+        self._op_by_op(
+            f"it advances {path}, a {type(iterator).__name__}",
             "take the item outside of the compiled function, and pass it as an argument",
         )
 
@@ -485,11 +487,9 @@ class GuardCollector(Reads):
     def _draws(self, what: str) -> NoReturn:
         self._op_by_op(f"it draws random numbers, by {what}")
 
-    def _op_by_op(self, reason: str) -> NoReturn:
-        raise self.refused(EagerOnlyError(f"{reason}{at_line(here())}"))
-
-    def _refusal(self, what: str, remedy: str) -> BaseException:
-        return self.refused(TraceError(f"{what}{at_line(here())}\nhint: {remedy}"))
+    def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
+        hint = f"\nhint: {remedy}" if remedy else ""
+        raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
 
     def refuse_misses(self) -> None:
         """Give up where a function with a cache has run: what the trace computed is in there now.

@@ -48,7 +48,6 @@ from lucid.compiler.guards.places import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_live, key_of
-from lucid.ir.errors import TraceError
 from lucid.ir.location import Location, here
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
@@ -480,8 +479,8 @@ class Collector:
         """An object of the library's is used by the step."""
         raise NotImplementedError
 
-    def _op_by_op(self, reason: str) -> None:
-        """Give the trace up: what the step reads is another thing at each call."""
+    def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
+        """Give the trace up: the step reads, or does, another thing at each call."""
         raise NotImplementedError
 
     def text_of(self, key: Any) -> str:
@@ -588,7 +587,7 @@ class Collector:
     def changes(self) -> list[tuple[Place, Any]]:
         """The places that hold something else now, with what they held.
 
-        Raises `TraceError` for other changes of Python state.
+        Gives the trace up for other changes of Python state.
         """
         found: dict[Identity, tuple[Place, Any]] = {}
         for guard in self.guards.values():
@@ -604,9 +603,14 @@ class Collector:
                     found.setdefault(place.identity, (place, guard.expected))
             elif isinstance(guard, ArrayGuard) and not guard.holds_whole():
                 if self._may_have_written(guard.owner):
-                    self._refuse(guard, self._lines[id(guard.owner), "array"])
+                    self._op_by_op(
+                        f"it changes {self.path_of(guard.owner)}, an array of NumPy's",
+                        "keep it in a tensor and write that in place (self.n[0] += 1), or change "
+                        "it outside of the compiled function",
+                        self._lines[id(guard.owner), "array"],
+                    )
             elif isinstance(guard, TensorGuard) and not guard.has_its_hooks():
-                self._refuse(guard, None)
+                self._op_by_op(f"it changes the hooks of {guard.path}")
         return list(found.values())
 
     def _is_only_written(self, guard: EntryGuard) -> bool:
@@ -701,14 +705,6 @@ class Collector:
     def _may_have_written(self, array: np.ndarray) -> bool:
         """Whether the step has, or code that it handed the array to; else another thread has."""
         return (id(array), "array") in self._lines
-
-    def _refuse(self, guard: Guard, line: Location | None) -> NoReturn:
-        raise TraceError(
-            f"Python state changed while the step was traced: {guard.failure()}{at_line(line)}\n"
-            "That would happen once, at this trace, and not at every call.\n"
-            "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
-            "value, or change it outside of the compiled function"
-        )
 
 
 def _subject(guard: Guard) -> Any:
