@@ -511,6 +511,7 @@ class Compiled:
                 else:
                     self._prefer(program)
                 return result
+            self._refuse_what_it_makes(program, call)
             left -= 1
         failure = program.guards.failure(call)
         raise LucidError(
@@ -519,6 +520,19 @@ class Compiled:
             "hint: let nothing change meanwhile what the function reads, such as another thread, "
             "or pass it as an argument"
         )
+
+    def _refuse_what_it_makes(self, program: Program, call: Call) -> None:
+        """Raise where a program doesn't fit since its trace has made what the step looked for."""
+        undo, failure = program.undo, program.guards.failure(call)
+        if undo is None:
+            return
+        place = program.guards.place_of_failure()
+        undo()
+        self._forget_unused(call)
+        if failure is not None and program.guards.failure(call) is None:
+            raise EagerOnlyError(
+                f"it looks at what its first call makes: {failure}{self._line_of(place)}"
+            )
 
     def _forget_unused(self, call: Call) -> None:
         """Drop programs that no call has used: what their traces have made is undone."""

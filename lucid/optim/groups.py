@@ -6,8 +6,10 @@ everything else in it; which state tensors there are is part of what it was spec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+import operator
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -188,26 +190,49 @@ class StateEntry(dict[str, Any]):
             self[key] = value
 
     def pop(self, key: str, *default: Any) -> Any:
-        self._changes(key)
+        self._removes()
         return super().pop(key, *default)
 
     def __delitem__(self, key: str) -> None:
-        self._changes(key)
+        self._removes()
         super().__delitem__(key)
 
     def clear(self) -> None:
-        for key in self:
-            self._changes(key)
+        self._removes()
         super().clear()
 
+    def _removes(self) -> None:
+        if self.trace is None or self.trace != hooks.running_trace():
+            _removes_state(self)
 
-class Tensors(tuple[tuple[int, ...], ...]):
-    """Which parameters and state tensors there are, by identity."""
+
+class Tensors(tuple[Any, ...]):
+    """Which parameters and state tensors there are, by identity, in groups.
+
+    They are weak references: a later tensor at the address of one that is gone is another one.
+    """
 
     __slots__ = ()
 
+    @classmethod
+    def of(cls, groups: Iterable[Iterable[Any]]) -> Tensors:
+        """The tensors of all groups, each of which a None ends."""
+        return cls(x for group in groups for x in (*map(_reference, group), None))
+
+    def __eq__(self, other: object) -> bool:
+        is_like = isinstance(other, Tensors) and len(self) == len(other)
+        return is_like and all(map(operator.is_, self, cast(Tensors, other)))
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self)))
+
     def __repr__(self) -> str:
-        return f"{sum(map(len, self))} tensors, #{hash(self) % 10_000}"
+        return f"{len(self) - self.count(None)} tensors, #{hash(self) % 10_000}"
+
+
+def _reference(value: Any) -> Any:
+    """A weak reference to a tensor; what else a user keeps in a state stands for itself."""
+    return weakref.ref(value) if isinstance(value, TensorCore) else value
 
 
 class Layout:
@@ -228,9 +253,9 @@ class Layout:
         if any(hooks):
             self.settings += f"; hooks {hooks}"
         parameters = [group.raw("params") for group in groups]
-        self.parameters = Tensors(tuple(map(id, group)) for group in parameters)
-        self.tensors = Tensors(
-            (id(parameter), *map(id, dict.get(state, parameter, {}).values()))
+        self.parameters = Tensors.of(parameters)
+        self.tensors = Tensors.of(
+            (parameter, *dict.get(state, parameter, {}).values())
             for group in parameters
             for parameter in group
         )
@@ -253,6 +278,17 @@ class State(dict[Any, Any]):
         state.layout = None
         return state
 
+    @classmethod
+    def of(cls, entries: dict[Any, Any], before: State | None) -> State:
+        """What a user binds in the place of an optimizer's state, such as a `defaultdict(dict)`."""
+        if before is not None:
+            _removes_state(before)
+        if isinstance(entries, State):
+            return entries
+        state = cls()
+        state.update(entries)
+        return state
+
     def __getstate__(self) -> None:
         """Nothing besides the entries; object ids mean nothing to a copy."""
 
@@ -271,8 +307,7 @@ class State(dict[Any, Any]):
         self.pop(parameter)
 
     def pop(self, parameter: Any, *default: Any) -> Any:
-        hooks.binds(self, parameter, lambda: "an optimizer's state of a parameter")
-        epoch.count += 1
+        _removes_state(self)
         return super().pop(parameter, *default)
 
     def popitem(self) -> tuple[Any, Any]:
@@ -291,8 +326,18 @@ class State(dict[Any, Any]):
             self[parameter] = value
 
     def clear(self) -> None:
-        epoch.count += 1
+        _removes_state(self)
         super().clear()
+
+
+def _removes_state(state: dict[Any, Any]) -> None:
+    """State is about to be removed, if there is any; a step makes it once for all of its calls."""
+    epoch.count += 1
+    if state:
+        hooks.run_op_by_op(
+            "it removes state of an optimizer, which the next call would have to make anew",
+            "remove it between the calls, or write it in place: buffer.zero_()",
+        )
 
 
 def _entry(values: dict[str, Any]) -> StateEntry:

@@ -170,6 +170,11 @@ class Optimizer(Hooked):
         """Whether no step has been taken; False for a subclass with a `step` of its own."""
         return type(self).step is Optimizer.step and not self._has_stepped
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "state":
+            value = State.of(value, vars(self).get(name))
+        super().__setattr__(name, value)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or fill them with zeros, which have no history.
 

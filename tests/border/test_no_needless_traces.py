@@ -674,6 +674,30 @@ def test_a_context_manager_of_the_users(compile):
     return [step(x) for x in batches()]
 
 
+@same_as_eager(traces=1)
+def test_a_context_manager_that_is_a_method(compile):
+    class Average:
+        def __init__(self):
+            self.values, self.updates = lucid.ones(3), 0
+
+        @contextlib.contextmanager
+        def used(self):
+            yield self.values
+
+    average = Average()
+
+    @compile
+    def look(x):
+        with average.used() as values:
+            return x * values
+
+    found = []
+    for number in range(4):
+        found.append(look(X + number))
+        average.updates += 1
+    return found
+
+
 @healthy()
 def test_attributes_that_cache(compile):
     class Positions(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 from border.harness import X, calls, same_as_eager
 
@@ -480,4 +482,37 @@ def test_a_rate_that_is_set_to_what_it_was(compile):
     for rate in (0.125, 1.0, 0.25):
         found += [step(ROWS), opt.param_groups[0]["lr"]]
         opt.param_groups[0]["lr"] = rate
+    return found
+
+
+def taken_out(table, key):
+    table[key] = table.pop(key, 0.0) + 1.0
+
+
+def deleted(table, key):
+    before = table.get(key, 0.0)
+    if key in table:
+        del table[key]
+    table[key] = before + 1.0
+
+
+def moved(table, key):
+    table[key] = table.get(key, 0.0) + 1.0
+    table.move_to_end(key)
+
+
+@pytest.mark.parametrize("use", [taken_out, deleted, moved])
+@same_as_eager(traces=8)
+def test_entries_of_a_dict_that_go_to_its_end(compile, use):
+    recent = collections.OrderedDict(a=0.0, b=1.0) if use is moved else {"a": 0.0, "b": 1.0}
+
+    @compile
+    def step(x, key):
+        use(recent, key)
+        return x
+
+    found = []
+    for key in "aababbab":
+        step(ROWS, key)
+        found.append(str([*recent.items()]))
     return found

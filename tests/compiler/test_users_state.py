@@ -781,3 +781,23 @@ def test_results_that_a_function_keeps(agree):
         return [*results, model(torch.ones(1, 2, 2)), future(4)["mask"], table(2)]
 
     agree(scenario)
+
+
+def test_what_a_function_keeps_is_computed_once(agree):
+    def scenario(compile):
+        asked = []
+
+        @functools.cache
+        def positions(size):
+            asked.append(size)
+            return torch.arange(size) / size
+
+        @compile
+        def step(x):
+            return x + positions(x.shape[0])
+
+        positions(4)
+        results = [step(torch.ones(size)) for size in (3, 3, 4, 3)]
+        return [*results, positions(4), asked]
+
+    assert_healthy(agree(scenario), 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -102,6 +103,73 @@ def test_what_retraces_and_what_is_read_at_each_call(
         change(run)
     assert_allclose(native.losses(3), eager.losses(3), rtol=2e-4)
     assert native.step.stats.traces == traces, native.step.stats.retrace_reasons
+
+
+FORGET: list[Callable[[optim.Optimizer, lucid.Tensor], object]] = [
+    lambda opt, w: opt.state.clear(),
+    lambda opt, w: opt.state.pop(w, None),
+    lambda opt, w: opt.state.__delitem__(w),
+    lambda opt, w: opt.state[w].clear(),
+    lambda opt, w: setattr(opt, "state", collections.defaultdict(dict)),
+]
+
+
+@pytest.mark.parametrize("forget", FORGET)
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_step_that_forgets_state_runs_op_by_op_then(forget: Any, every: int) -> None:
+    def trained(compile: Callable[..., Any]) -> tuple[Any, list[Any]]:
+        w, v = (lucid.ones(2, requires_grad=True) for _ in range(2))
+        opt, count = optim.SGD([w, v], lr=0.1, momentum=0.9), [0]
+        opt.state[w]
+
+        @compile
+        def step(x: lucid.Tensor) -> None:
+            count[0] += 1
+            if count[0] % every == 0:
+                forget(opt, w)
+            opt.zero_grad()
+            ((w * x).sum() + (v * x).sum()).backward()
+            opt.step()
+
+        found = []
+        for number in range(9):
+            step(lucid.full((2,), 1.0 + number))
+            found += [w.tolist(), v.tolist(), [p is w for p in opt.state]]
+        return step, found
+
+    expected = trained(lambda function: function)[1]
+    step, found = trained(lucid.compile)
+    assert found == expected
+    assert step.stats.eager_reasons and "state of an optimizer" in step.stats.eager_reasons[-1]
+
+
+def test_state_at_the_address_of_state_that_is_gone_is_another_one() -> None:
+    w = lucid.ones(2, requires_grad=True)
+    opt = optim.SGD([w], momentum=0.9)
+    opt.state[w]["momentum_buffer"] = lucid.zeros(2)
+    before, address = opt.layout().tensors, id(opt.state[w]["momentum_buffer"])
+    assert opt.layout().tensors == before
+    opt.state.clear()
+    others = []
+    while id(other := lucid.zeros(2)) != address:
+        others.append(other)
+    opt.state[w]["momentum_buffer"] = other
+    assert opt.layout().tensors != before
+
+
+def test_what_a_step_looks_for_and_then_makes_is_missing_at_the_first_call() -> None:
+    w = lucid.ones(2, requires_grad=True)
+    opt = optim.SGD([w], momentum=0.9)
+
+    @lucid.compile
+    def step() -> int:
+        known = len(opt.state)
+        (w * w).sum().backward()
+        opt.step()
+        return known
+
+    assert [step() for _ in range(3)] == [0, 1, 1]
+    assert "looks at what its first call makes" in step.stats.eager_reasons[0]
 
 
 def test_a_failed_trace_leaves_no_state_behind() -> None:

@@ -8,6 +8,7 @@ read as a whole.
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import gc
 import glob
@@ -37,9 +38,11 @@ from lucid.compiler.guards.reads import (
     instance_dict,
     is_hashable,
 )
+from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import is_live, live_math
-from lucid.ir.errors import EagerOnlyError, TraceError
-from lucid.ir.location import LIBRARY, here
+from lucid.ir.errors import EagerOnlyError
+from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
@@ -47,6 +50,7 @@ from lucid.ir.whose_code import (
     is_followed,
     is_librarys,
 )
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
 MEMO = type(functools.lru_cache(lambda: None))
@@ -98,7 +102,8 @@ _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     delattr: ("delete_attribute", 2),
     **dict.fromkeys((vars, dir), ("all_attributes", 1)),
     **dict.fromkeys((repr, format, ascii), ("show", 1)),
-    **dict.fromkeys((operator.setitem, operator.delitem), ("store_item", 2)),
+    operator.setitem: ("store_item", 2),
+    operator.delitem: ("delete_item", 2),
     operator.getitem: ("load_item", 2),
     len: ("measure", 1),
     next: ("advance", 1),
@@ -111,11 +116,12 @@ _ADDS: dict[type, frozenset[str]] = {
 # Methods of containers that read or write one entry.
 _OF_ENTRIES = {
     **dict.fromkeys(("get", "__getitem__"), ("load_item",)),
-    **dict.fromkeys(("__setitem__", "__delitem__"), ("store_item",)),
+    "__setitem__": ("store_item",),
+    "__delitem__": ("delete_item",),
 }
 _OF_ENTRIES_OF_DICTS = _OF_ENTRIES | {
     "setdefault": ("load_item",),
-    "pop": ("load_item", "store_item"),
+    "pop": ("load_item", "delete_item"),
 }
 _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
 _LOOKS_ONLY = frozenset(
@@ -210,7 +216,7 @@ class GuardCollector(Reads):
             self.value(function.__wrapped__, self.path_of(function))
             self._look_into(args, kwargs)
             if not any(is_live(x) or not is_hashable(x) for x in (*args, *kwargs.values())):
-                self._ask_again(function, args, kwargs)  # as each call of the step would
+                self._ask_memo(function, args, kwargs)
         elif isinstance(function, functools.partial):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
@@ -283,6 +289,8 @@ class GuardCollector(Reads):
             self._op_by_op(f"it calls {function.__qualname__}(), which other threads take part in")
         else:
             given = [owner, *args, *kwargs.values()]
+            if file == contextlib.__file__:  # which looks into its own objects alone
+                given = [x for x in given if type(x).__module__ == contextlib.__name__]
             given += [_content(cell) for cell in function.__closure__ or ()]
             self._look_into(given, {}, objects=True)
 
@@ -400,12 +408,34 @@ class GuardCollector(Reads):
             (self.contents if name in _LOOKS_ONLY else self.rewrite)(path, owner)
             self._look_at_all(args, kwargs)
 
-    def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.substitutes.refuse_after_writing(f"{function.__name__}()")
         given = ", ".join([*map(brief, args), *(f"{k}={brief(x)}" for k, x in kwargs.items())])
         ask = functools.partial(function, *args, **kwargs)
         if not self.answer(f"{function.__name__}({given})", ask):
             self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
+        return self.guards[ask,].expected  # type: ignore[attr-defined]
+
+    def _ask_memo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Ask a function that keeps its results, as each call of the step would.
+
+        What it hasn't kept yet it computes now, as in eager mode, and the trace begins again: it
+        finds it. Where that is made of values of the step `refuse_misses` has the last word.
+        """
+        misses, recorder = function.cache_info().misses, context.recorder
+        try:
+            context.recorder = None
+            answer = self._ask_again(function, args, kwargs)
+        finally:
+            context.recorder = recorder
+        leaves: list[Any] = []
+        visit_leaves(lambda leaf, _: leaves.append(leaf), answer)
+        is_of_step = any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
+        has_raised = isinstance(answer, type) and issubclass(answer, Exception)
+        if function.cache_info().misses != misses and not is_of_step and not has_raised:
+            self._memos.pop()  # so that it stays
+            self.restart = RestartTrace(f"fills the cache of {function.__qualname__}")
+            raise self.restart
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""
@@ -427,9 +457,8 @@ class GuardCollector(Reads):
         path = self._paths.get(id(iterator))
         if path is None or id(iterator) in self._given or not self.was_there(iterator):
             return
-        raise self._refusal(
-            f"{path}, a {type(iterator).__name__}, was advanced while the step was traced: "
-            "what it gave would be the same at every call",
+        self._op_by_op(
+            f"it advances {path}, a {type(iterator).__name__}",
             "take the item outside of the compiled function, and pass it as an argument",
         )
 
@@ -458,11 +487,9 @@ class GuardCollector(Reads):
     def _draws(self, what: str) -> NoReturn:
         self._op_by_op(f"it draws random numbers, by {what}")
 
-    def _op_by_op(self, reason: str) -> NoReturn:
-        raise self.refused(EagerOnlyError(f"{reason}{at_line(here())}"))
-
-    def _refusal(self, what: str, remedy: str) -> BaseException:
-        return self.refused(TraceError(f"{what}{at_line(here())}\nhint: {remedy}"))
+    def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
+        hint = f"\nhint: {remedy}" if remedy else ""
+        raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
 
     def refuse_misses(self) -> None:
         """Give up where a function with a cache has run: what the trace computed is in there now.

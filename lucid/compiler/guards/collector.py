@@ -48,10 +48,10 @@ from lucid.compiler.guards.places import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_live, key_of
-from lucid.ir.errors import TraceError
 from lucid.ir.location import Location, here
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
+from lucid.tensor.tree import items_of
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
 _VIEWS = types.MappingProxyType, *map(type, ({}.keys(), {}.values(), {}.items()))
@@ -479,8 +479,8 @@ class Collector:
         """An object of the library's is used by the step."""
         raise NotImplementedError
 
-    def _op_by_op(self, reason: str) -> None:
-        """Give the trace up: what the step reads is another thing at each call."""
+    def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
+        """Give the trace up: the step reads, or does, another thing at each call."""
         raise NotImplementedError
 
     def text_of(self, key: Any) -> str:
@@ -587,7 +587,7 @@ class Collector:
     def changes(self) -> list[tuple[Place, Any]]:
         """The places that hold something else now, with what they held.
 
-        Raises `TraceError` for other changes of Python state.
+        Gives the trace up for other changes of Python state.
         """
         found: dict[Identity, tuple[Place, Any]] = {}
         for guard in self.guards.values():
@@ -603,9 +603,14 @@ class Collector:
                     found.setdefault(place.identity, (place, guard.expected))
             elif isinstance(guard, ArrayGuard) and not guard.holds_whole():
                 if self._may_have_written(guard.owner):
-                    self._refuse(guard, self._lines[id(guard.owner), "array"])
+                    self._op_by_op(
+                        f"it changes {self.path_of(guard.owner)}, an array of NumPy's",
+                        "keep it in a tensor and write that in place (self.n[0] += 1), or change "
+                        "it outside of the compiled function",
+                        self._lines[id(guard.owner), "array"],
+                    )
             elif isinstance(guard, TensorGuard) and not guard.has_its_hooks():
-                self._refuse(guard, None)
+                self._op_by_op(f"it changes the hooks of {guard.path}")
         return list(found.values())
 
     def _is_only_written(self, guard: EntryGuard) -> bool:
@@ -624,7 +629,7 @@ class Collector:
             yield Appended(path, owner, done), guard.expected
         elif guard.holds_whole():
             return
-        elif isinstance(owner, dict) or self._has_kept_its_order(guard):
+        elif self._has_kept_its_order(guard):
             for key, before in list(guard.changed()):
                 if guard.holder is None:
                     name = f"{path}[{self.text_of(key)}]"
@@ -637,10 +642,14 @@ class Collector:
             yield Place(path, owner, CONTENTS), guard.expected
 
     def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
-        """Whether entries of a list were set, at most."""
-        owner = guard.owner
+        """Whether entries were set, at most; of a dict, also removed or added at its end."""
+        owner, expected = guard.owner, guard.expected
         if isinstance(owner, set):
             return False
+        if isinstance(owner, dict):
+            now = dict(items_of(owner))
+            kept = [key for key in expected if key in now]
+            return [*now] == [*kept, *(key for key in now if key not in expected)]
         return len(owner) == len(guard.expected) and id(owner) not in self._rewritten
 
     def was_read(self, place: Place) -> bool:
@@ -696,14 +705,6 @@ class Collector:
     def _may_have_written(self, array: np.ndarray) -> bool:
         """Whether the step has, or code that it handed the array to; else another thread has."""
         return (id(array), "array") in self._lines
-
-    def _refuse(self, guard: Guard, line: Location | None) -> NoReturn:
-        raise TraceError(
-            f"Python state changed while the step was traced: {guard.failure()}{at_line(line)}\n"
-            "That would happen once, at this trace, and not at every call.\n"
-            "hint: keep the count in a tensor and write it in place (self.n.add_(1)), return the "
-            "value, or change it outside of the compiled function"
-        )
 
 
 def _subject(guard: Guard) -> Any:

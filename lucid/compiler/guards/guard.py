@@ -64,11 +64,12 @@ def put_at(owner: Any, key: Any, value: Any) -> None:
         else:
             owner.cell_contents = value
     else:
-        kind: Any = type(owner)
+        kind, plain = type(owner), _plain_kind(owner)
         if not is_librarys(kind):  # an optimizer takes note; what a user's class does is done
-            kind = _plain_kind(owner)
+            kind = plain
         if value is ABSENT:
-            kind.__delitem__(owner, key)
+            plain.__delitem__(owner, key)
+            epoch.count += kind is not plain
         else:
             kind.__setitem__(owner, key, value)
 

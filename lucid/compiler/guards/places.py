@@ -78,6 +78,8 @@ class Place:
             return now is value
         if isinstance(now, frozenset):
             return bool(now == value)
+        if isinstance(now, dict):
+            now, value = [*now, *now.values()], [*value, *value.values()]
         return len(now) == len(value) and all(map(operator.is_, now, value))
 
 

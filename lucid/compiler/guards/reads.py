@@ -281,6 +281,11 @@ class Reads(Collector):
                     index += len(owner)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
 
+    def delete_item(self, owner: Any, key: Any) -> None:
+        self.store_item(owner, key)
+        if isinstance(owner, PLAIN) and not is_librarys(type(owner)):
+            self.contents(self.path_of(owner), owner, write=True)  # others may have moved
+
     def store_contents(self, owner: Any) -> None:
         self.store_item(owner, slice(None))
 

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.inputs.scalars import is_live
+from lucid.ir.location import here
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -50,11 +52,12 @@ def remembered() -> dict[Any, Any] | None:
     return None if running.recorder is None else running.recorder.remembered
 
 
-def run_op_by_op(reason: str) -> None:
-    """Give the running trace up: what the call does makes sense op by op only."""
+def run_op_by_op(reason: str, remedy: str = "") -> None:
+    """Give the running trace up: what the user's line does makes sense op by op only."""
     recorder = running.recorder
     if recorder is not None:
-        recorder.run_op_by_op(reason)
+        hint = f"\nhint: {remedy}" if remedy else ""
+        recorder.run_op_by_op(f"{reason}{at_line(here())}{hint}")
 
 
 @unheard
