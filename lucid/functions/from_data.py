@@ -11,13 +11,15 @@ from lucid.device import check_device
 from lucid.dtypes import as_dtype, get_default_dtype, promote_types
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone
-from lucid.functions.promotion import scalar_dtype
+from lucid.functions.promotion import operand, scalar_dtype
+from lucid.functions.shape import reshaped
 from lucid.functions.tensors import Tensor
+from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.types import DType, bool_, has_dtype
 from lucid.tensor.arrays import copied_array, native_dtype, plain_array, plain_data
 from lucid.tensor.context import context
-from lucid.tensor.core import constant, from_array, of_users_array
+from lucid.tensor.core import constant, emit, from_array, of_users_array
 
 __all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]
 
@@ -41,7 +43,7 @@ def tensor(
     Raises:
         ShapeError: the lists are ragged.
         OptionError: a number doesn't fit the dtype.
-        TraceError: lists hold traced tensors; `stack` records what they mean.
+        TraceError: lists hold batched tensors of a vmap; `stack` says what they mean.
 
     Example:
         >>> import lucid
@@ -63,6 +65,8 @@ def tensor(
         if _is_read_live(data):
             shared = of_users_array(data, "tensor", is_copied=True)
             result = clone(cast(shared, wanted or shared._type.dtype)).detach()
+        elif context.recorder is not None and not context.levels and _is_nested(data):
+            result = _recorded(data, wanted)
         else:
             result = from_array(_array(data, wanted))
     return as_leaf(result, requires_grad)
@@ -98,6 +102,33 @@ def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
     if any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in leaves):
         data = _plain(data)
     return _converted(data, dtype)
+
+
+def _recorded(data: Any, dtype: DType | None) -> Tensor:
+    """Nested lists in a trace, where tensors and live numbers in them stay what each call finds."""
+    leaves = list(_leaves(data))
+    if not any(isinstance(x, Tensor) or type(x) is not x.__class__ for x in leaves):
+        return from_array(_array(data, dtype))
+    dtype = dtype or _dtype_of_leaves(leaves)
+    shape = _converted(_zeros(data), bool_).shape  # raises if the lists are ragged
+    parts = [_flat(leaf, dtype) for leaf in leaves]
+    return reshaped(emit(ops.concat, parts, axis=0), shape).detach()
+
+
+def _flat(leaf: Any, dtype: DType) -> Tensor:
+    """What stands in a list, as a tensor of one axis without history."""
+    if isinstance(leaf, np.ndarray):
+        leaf = tensor(leaf)
+    found = operand(leaf, dtype, "tensor").detach()
+    return reshaped(found, (found.numel(),))
+
+
+def _zeros(data: Any) -> Any:
+    """Nested lists as long, of zeros."""
+    if _is_nested(data):
+        return [_zeros(item) for item in data]
+    is_array = isinstance(data, (Tensor, np.ndarray))
+    return np.zeros(tuple(data.shape)).tolist() if is_array else 0
 
 
 def _is_nested(data: Any) -> bool:
@@ -149,7 +180,7 @@ def _plain(data: Any) -> Any:
     if _is_nested(data):
         return [_plain(item) for item in data]
     if isinstance(data, Tensor):
-        return data._concrete("tensor() of a list of tensors (stack records it),").tolist()
+        return data._concrete("tensor() of a list of tensors,").tolist()
     return data.tolist() if isinstance(data, np.ndarray) else data
 
 

@@ -154,7 +154,7 @@ def dlpack_device(input: Tensor) -> tuple[int, int]:
 
 def formatted(input: Tensor, specification: str) -> str:
     """`format(x, specification)`: of a 0-d tensor as its number."""
-    if specification and not input._type.shape:
+    if not input._type.shape:
         return format(item(input), specification)
     return format(str(input), specification)
 

@@ -54,7 +54,12 @@ class Parameter(Tensor):
         return parameter  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"Parameter containing:\n{super().__repr__()}"
+        return "Parameter containing:\n" + super().__repr__()
+
+    __str__ = __repr__
+
+    def __format__(self, specification: str) -> str:
+        return super().__format__(specification) if specification else str(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if id(self) not in memo:

@@ -164,9 +164,13 @@ class StateEntry(dict[str, Any]):
         """Nothing besides the entries; a copy belongs to no trace."""
 
     def create(self, key: str, value: TensorCore) -> None:
-        """Enter a concrete tensor that a step needs; also inside a trace."""
+        """Enter a concrete tensor that a step needs, of which a trace that made the entry knows."""
         epoch.count += 1
-        hooks.makes(self, key, value)
+        if hooks.is_made_here(self.trace):
+            hooks.adopt(value)
+            super().__setitem__(key, value)
+        else:
+            hooks.makes(self, key, value)
 
     def __setitem__(self, key: str, value: Any) -> None:
         if value is dict.get(self, key) and hooks.is_tracing():
@@ -175,7 +179,7 @@ class StateEntry(dict[str, Any]):
         super().__setitem__(key, value)
 
     def _changes(self, key: str) -> None:
-        if self.trace is not None and self.trace == hooks.running_trace():
+        if hooks.is_made_here(self.trace):
             return  # the entry as a whole is what the step binds
         hooks.binds(self, key, lambda: f"an optimizer's state[{key!r}]")
         epoch.count += 1
@@ -266,16 +270,19 @@ class State(dict[Any, Any]):
 
     Attributes:
         layout: what `Optimizer.layout` found last, and when.
+        trace: the trace whose function made it, with its optimizer: each call has its own.
     """
 
-    __slots__ = ("layout",)
+    __slots__ = ("layout", "trace")
 
     layout: tuple[int, Layout] | None
+    trace: object
 
     def __new__(cls) -> State:
         """Copies and pickles are made by this alone."""
         state = super().__new__(cls)
         state.layout = None
+        state.trace = hooks.running_trace()
         return state
 
     @classmethod
@@ -295,7 +302,11 @@ class State(dict[Any, Any]):
     def __missing__(self, parameter: Any) -> StateEntry:
         entry = StateEntry()
         epoch.count += 1
-        hooks.makes(self, parameter, entry)
+        if hooks.is_made_here(self.trace):
+            entry.trace = self.trace
+            super().__setitem__(parameter, entry)
+        else:
+            hooks.makes(self, parameter, entry)
         return entry
 
     def __setitem__(self, parameter: Any, value: Any) -> None:

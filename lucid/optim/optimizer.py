@@ -313,6 +313,8 @@ class Optimizer(Hooked):
         """Make the running trace depend on which parameters and state tensors there are."""
         recorder, name = hooks.running.recorder, self.trace_name()
         assert recorder is not None
+        if hooks.is_made_here(self.state.trace):
+            return
         recorder.guard_value(
             f"parameters and state of {name}",
             lambda: self.layout().tensors,

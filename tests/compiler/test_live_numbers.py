@@ -311,3 +311,25 @@ def test_numbers_that_are_keys_are_the_numbers_of_the_call(agree):
         return [(*map(repr, items), *items.items()) for items in (table, given)]
 
     agree(scenario)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, r: lucid.tensor([r[0], r[1] * 2]),
+        lambda x, r: lucid.as_tensor([[r[0], 1.5], [True, r[1]]], dtype=lucid.float64),
+        lambda x, r: lucid.tensor([r[0] + 0.99 * r[1], x.sum().item(), 3]),
+        lambda x, r: lucid.tensor([[x.sum(), r[1]], [x[0] > 1, 2]], requires_grad=True),
+        lambda x, r: lucid.tensor([x.tolist(), r]),
+        lambda x, r: lucid.FloatTensor([int(x.sum()), r[0]]),
+    ],
+)
+def test_lists_of_numbers_that_move_make_tensors_of_each_calls_numbers(agree, function):
+    def scenario(compile):
+        step = compile(function)
+        found = [shown(step(lucid.tensor([i, 0.5 * i]), [i + 0.1, -0.5 * i])) for i in range(5)]
+        if compile is lucid.compile:
+            assert step.stats.traces == 1, step.stats.retrace_reasons
+        return found
+
+    agree(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -359,6 +360,39 @@ def test_an_optimizer_and_its_schedule_may_be_made_in_the_step() -> None:
     (rates, p), (expected_rates, expected) = lucid.compile(fitted)(w), fitted(w)
     assert_allclose(rates, expected_rates)
     assert_allclose(p.tolist(), expected.tolist(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__} {case[1]}")
+def test_an_optimizer_made_in_the_step_starts_anew_in_each_call(case: Any) -> None:
+    kind, options = case
+
+    def run(decorator: Any) -> tuple[list[Any], Any]:
+        shared = nn.Linear(2, 1)
+        with lucid.no_grad():
+            shared.weight.copy_(lucid.tensor([[1.0, -2.0]]))
+            shared.bias.zero_()
+
+        def inner_loop(x: lucid.Tensor) -> tuple[lucid.Tensor, Any]:
+            model = copy.deepcopy(shared)
+            opt = kind(model.parameters(), **options)
+            for _ in range(3):
+                opt.zero_grad()
+                model(x).square().mean().backward()
+                opt.step()
+            return model.weight.detach(), opt.state_dict()["state"]
+
+        step = decorator(inner_loop)
+        results = [step(lucid.tensor([[1.0, 2.0]]) * scale) for scale in (1, 2, 3)]
+        kept = [
+            [w.tolist()] + [t.tolist() for e in s.values() for t in e.values()] for w, s in results
+        ]
+        return kept, step
+
+    (found, step), (expected, _) = run(lucid.compile), run(lambda function: function)
+    assert step.stats.traces == 1
+    for entry, wanted in zip(found, expected, strict=True):
+        for value, other in zip(entry, wanted, strict=True):
+            assert_allclose(value, other, rtol=1e-4, atol=1e-5)
 
 
 SCHEDULES: dict[str, Callable[[Any], Any]] = {

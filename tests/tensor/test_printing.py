@@ -75,6 +75,34 @@ def test_options_are_settable_and_resettable() -> None:
 def test_formatting_of_numbers() -> None:
     assert f"{lucid.tensor(2.5):.2f}" == "2.50"
     assert f"{lucid.tensor([1, 2])}" == "tensor([1, 2])"
+    loss = lucid.tensor(0.25, requires_grad=True) * 2
+    assert f"{loss} {lucid.tensor(3)} {lucid.tensor(True)}" == "0.5 3 True"
+    assert f"{loss!s}" == str(loss) == "tensor(0.5000, grad_fn=<MulBackward>)"
+
+
+def test_a_parameter_says_that_it_is_one() -> None:
+    parameter = lucid.nn.Parameter(lucid.tensor(2.0))
+    expected = "Parameter containing:\ntensor(2., requires_grad=True)"
+    assert repr(parameter) == str(parameter) == f"{parameter}" == expected
+
+
+def test_a_compiled_step_writes_the_numbers_of_each_call() -> None:
+    @lucid.compile
+    def step(x: lucid.Tensor) -> tuple[str, ...]:
+        loss = (x * 2).sum()
+        texts = "{} {:.2f}".format(loss, loss), "{}".format(loss > 3)  # noqa: UP032
+        return f"loss {loss}", *texts, f"{x} {loss > 3}"
+
+    for value in (0.5, 1.5, 2.5):
+        number = 4 * value
+        shown = f"tensor([{value:.4f}, {value:.4f}])"
+        assert step(lucid.full((2,), value)) == (
+            f"loss {number}",
+            f"{number} {number:.2f}",
+            f"{number > 3}",
+            f"{shown} {number > 3}",
+        )
+    assert step.stats.traces == 2  # a bool is a path
 
 
 def test_only_the_ends_of_a_vast_view_are_looked_at() -> None:

@@ -17,6 +17,7 @@ from lucid.tensor.context import context
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.compiler.results.effects import Effect
+    from lucid.tensor.core import TensorCore
 
 
 class Running(Protocol):
@@ -45,6 +46,17 @@ def is_tracing() -> bool:
 def running_trace() -> weakref.ref[Recorder] | None:
     """The trace that runs, to be compared with the one that made something."""
     return None if running.recorder is None else weakref.ref(running.recorder)
+
+
+def is_made_here(trace: object) -> bool:
+    """Whether what says `trace` of itself, by `running_trace`, was made in the trace that runs."""
+    return trace is not None and trace == running_trace()
+
+
+def adopt(tensor: TensorCore) -> None:
+    """Take concrete data as a constant of the running trace, made anew by each call."""
+    assert running.recorder is not None
+    running.recorder.adopt_constant(tensor)
 
 
 def remembered() -> dict[Any, Any] | None:

@@ -207,11 +207,15 @@ def written(function: Callable[..., str], *args: Any, **kwargs: Any) -> LateText
 
 
 class _Shown:
-    """A tensor in a text: its own text, and its number where it has one element."""
+    """A tensor in a text: its own text, and its number where it has one element.
 
-    def __init__(self, text: str, number: Any) -> None:
+    is_number: whether `format` writes the number in any case, as of a tensor without axes.
+    """
+
+    def __init__(self, text: str, number: Any, is_number: bool) -> None:
         self._text = text
         self._number = number
+        self._is_number = is_number
 
     def __str__(self) -> str:
         return self._text
@@ -219,7 +223,8 @@ class _Shown:
     __repr__ = __str__
 
     def __format__(self, specification: str) -> str:
-        return format(self._number if specification else self._text, specification)
+        is_number = specification or self._is_number
+        return format(self._number if is_number else self._text, specification)
 
     def __float__(self) -> float:
         return float(self._number)
@@ -228,22 +233,23 @@ class _Shown:
 class _LateShown:
     """The same, as long as only a call knows it."""
 
-    __slots__ = ("_number", "_text", "bases", "exits", "formula")
+    __slots__ = ("_is_number", "_number", "_text", "bases", "exits", "formula")
 
     def __init__(self, tensor: Tensor) -> None:
         text = self._text = str(tensor)
-        is_number = tensor._type.size == 1 and tensor.dtype.kind != "bool"
-        number = self._number = tensor.item() if is_number else None
+        is_number = self._is_number = type(tensor) is Tensor and not tensor._type.shape
+        has_number = tensor._type.size == 1 and (is_number or tensor.dtype.kind != "bool")
+        number = self._number = tensor.item() if has_number else None
         assert type(text) is LateText
         self.bases, self.exits = text.bases, text.exits
         if number is not None:
             self.bases = self.bases | bases_of((number,))
         write, read = text.formula, formula_of(number)
-        self.formula: Formula = lambda known: _Shown(write(known), read(known))
+        self.formula: Formula = lambda known: _Shown(write(known), read(known), is_number)
 
     @property
     def now(self) -> _Shown:
-        return _Shown(plain(self._text), now_of(self._number))
+        return _Shown(plain(self._text), now_of(self._number), self._is_number)
 
 
 def _part(value: Any) -> Any:
