@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from lucid.ir.types import DTYPES
+
 _MODULES = frozenset((
     "amp", "backends", "compiler", "cuda", "debug", "distributions", "func", "jit", "nn",
     "optim", "profiler", "sparse", "special", "testing", "utils",
@@ -61,7 +63,6 @@ def find(name: str) -> Any:
             return foreach
     message = f"module 'lucid' has no attribute {name!r}"
     if name in _MISSING_DTYPES:
-        message += (
-            "\nhint: dtypes are bool, uint8, int8, int16, int32, int64, uint32, float32 and float64"
-        )
+        names = [dtype.torch_name for dtype in DTYPES]
+        message += f"\nhint: dtypes are {', '.join(names[:-1])} and {names[-1]}"
     raise AttributeError(message)

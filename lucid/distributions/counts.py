@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import lucid
 from lucid.distributions import constraints
-from lucid.distributions.discrete import Binomial, Categorical
-from lucid.distributions.distribution import Distribution, Shape
+from lucid.distributions.discrete import Binomial, OfCategories
+from lucid.distributions.distribution import Shape
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.nn import functional as F
@@ -16,7 +16,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Multinomial"]
 
 
-class Multinomial(Distribution):
+class Multinomial(OfCategories):
     """How often each of k categories comes among `total_count` draws.
 
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), which sum up to
@@ -43,7 +43,6 @@ class Multinomial(Distribution):
     """
 
     _shown = ("total_count",)
-    arg_constraints: ClassVar = Categorical.arg_constraints
 
     def __init__(
         self,
@@ -55,19 +54,7 @@ class Multinomial(Distribution):
         self.total_count = integer(total_count, "Multinomial", "total_count")
         if self.total_count < 0:
             raise OptionError(f"Multinomial: total_count must be at least 0, not {total_count}")
-        self._categorical = Categorical(probs, logits, validate_args)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args)
-
-    @property
-    def probs(self) -> Tensor:
-        """The categories' probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithms of the probabilities."""
-        return self._categorical.logits
+        super().__init__(probs, logits, validate_args)
 
     @property
     def support(self) -> Any:

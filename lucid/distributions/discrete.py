@@ -276,7 +276,28 @@ class Categorical(Distribution):
         return values.expand(-1, *self._batch_shape) if expand else values
 
 
-class OneHotCategorical(Distribution):
+class OfCategories(Distribution):
+    """A vector for each draw, or some draws, of a categorical distribution."""
+
+    arg_constraints: ClassVar = Categorical.arg_constraints
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
+        self._categorical = Categorical(probs, logits, validate_args)
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The categories' probabilities."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return self._categorical.logits
+
+
+class OneHotCategorical(OfCategories):
     """A category as a vector with a single 1.
 
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), in the parameters' dtype.
@@ -301,23 +322,7 @@ class OneHotCategorical(Distribution):
     """
 
     _shown = ("probs", "logits")
-    arg_constraints: ClassVar = Categorical.arg_constraints
     support = constraints.one_hot
-
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
-        self._categorical = Categorical(probs, logits, validate_args)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args)
-
-    @property
-    def probs(self) -> Tensor:
-        """The categories' probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithms of the probabilities."""
-        return self._categorical.logits
 
     @property
     def mean(self) -> Tensor:

@@ -77,7 +77,7 @@ class Muon(Optimizer):
         ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
     ) -> None:
-        super().__init__(params, hyper_parameters(locals()) | {"maximize": False})
+        super().__init__(params, hyper_parameters(locals()))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of matrices. Raises `ShapeError` for others, besides what others raise."""

@@ -269,7 +269,7 @@ class Optimizer(Hooked):
             self._guard_tensors()
             update = unheard(update) if is_librarys(type(self)) else update
         for group, parameter, gradient in updates:
-            update(group, parameter, -gradient if group["maximize"] else gradient)
+            update(group, parameter, -gradient if group.get("maximize") else gradient)
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         """Update one parameter; its state is there."""

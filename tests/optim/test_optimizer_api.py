@@ -10,6 +10,10 @@ import pytest
 
 import lucid
 from lucid import optim
+from lucid.optim.groups import ParamGroup
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters
+from lucid.optim.optimizer import Maker, Params, decayed, zeros_like
+from lucid.tensor.writing import write_
 
 
 def leaf(*shape: int) -> lucid.Tensor:
@@ -298,3 +302,60 @@ def test_adafactor_refuses_what_pytorch_refuses() -> None:
         optim.Adafactor([w], beta2_decay=0.5)
     with pytest.raises(ValueError, match=r"Clipping threshold d should be >= 1 but is: 0\.5"):
         optim.Adafactor([w], d=0.5)
+
+
+class Lion(optim.Optimizer):
+    """param -= lr * sign(c), with c between the gradient and its mean (Chen et al., 2023)."""
+
+    _ranges = COMMON
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, hyper_parameters(locals()))
+
+    def _state_makers(self, group: ParamGroup, parameter: lucid.Tensor) -> dict[str, Maker]:
+        return {"exp_avg": zeros_like}
+
+    def _update(self, group: ParamGroup, parameter: lucid.Tensor, gradient: lucid.Tensor) -> None:
+        mean, (beta1, beta2) = self.state[parameter]["exp_avg"], group["betas"]
+        value, _ = decayed(group, parameter, gradient, decoupled=True)
+        write_(parameter, value - (mean * beta1 + gradient * (1 - beta1)).sign() * group["lr"])
+        write_(mean, mean * beta2 + gradient * (1 - beta2))
+
+
+def test_a_new_optimizer_is_its_declaration_and_its_update() -> None:
+    """Checks, groups, state dicts, native and compiled steps come from that, as the recipe says."""
+    with pytest.raises(ValueError, match="Invalid learning rate: -1"):
+        Lion([leaf(1)], lr=-1)
+
+    def train(compile: Any) -> Any:
+        w = lucid.tensor([1.0, -3.0], requires_grad=True)
+        opt = Lion([{"params": [w], "weight_decay": 0.5}], lr=0.125)
+
+        @compile
+        def one(x: lucid.Tensor) -> None:
+            opt.zero_grad()
+            (w * x).sum().backward()
+            opt.step()
+
+        for x in ([1.0, 1.0], [-1.0, -8.0], [0.0, 0.0], [1.0, 1.0]):
+            one(lucid.tensor(x))
+            opt.param_groups[0]["lr"] /= 2
+        return w, opt.state_dict()
+
+    (w, state), (compiled, other) = train(lambda step: step), train(lucid.compile)
+    assert w.tolist() == compiled.tolist()
+    assert state["param_groups"] == other["param_groups"]
+    value, mean, lr = np.array([1.0, -3.0], np.float32), np.zeros(2, np.float32), 0.125
+    for x in np.array([[1, 1], [-1, -8], [0, 0], [1, 1]], np.float32):
+        value = value * (1 - lr * 0.5) - np.sign(mean * 0.9 + x * 0.1) * lr
+        mean, lr = mean * 0.99 + x * 0.01, lr / 2
+    np.testing.assert_allclose(w.detach().numpy(), value, rtol=1e-6)
+    fresh = Lion([leaf(2)])
+    fresh.load_state_dict(state)
+    assert fresh.param_groups[0]["weight_decay"] == 0.5

@@ -13,15 +13,13 @@ from lucid.codegen import vmath
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, vector
 from lucid.ir import ops
 from lucid.ir.op import Op
-from lucid.ir.types import DType, bool_, dtype_named, f32, f64, i8, i16, i32, i64, u8, u32
+from lucid.ir.types import DTYPES, DType, bool_, dtype_named, f32, f64, i32
 
 Rule = Callable[..., Val]
 RULES: dict[str, Rule] = {}
 
-ELEMENTS = {
-    bool_: "i1", u8: "i8", i8: "i8", i16: "i16", i32: "i32", u32: "i32", i64: "i64",
-    f32: "float", f64: "double",
-}  # fmt: skip
+_OTHERS = {bool_: "i1", f32: "float", f64: "double"}
+ELEMENTS = {dtype: _OTHERS.get(dtype, f"i{8 * dtype.itemsize}") for dtype in DTYPES}
 MEMORY = {**ELEMENTS, bool_: "i8"}
 
 
@@ -267,7 +265,7 @@ def convert(b: FunctionBuilder, source: DType, x: Val, target: DType) -> Val:
         if target.itemsize > source.itemsize:
             return b.cast("zext", x, element)
     if source.is_floating_point and target.kind == "int":
-        if target is u32:
+        if not target.is_signed and target.itemsize == i32.itemsize:
             return b.intrinsic("fptoui.sat", x, result=vector(element, x.lanes))
         if target.itemsize < i32.itemsize:
             return b.cast("trunc", vmath.convert(b, x, "i32"), element)

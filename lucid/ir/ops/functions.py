@@ -15,7 +15,7 @@ from lucid.ir.ops.erf import erf as error_function
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise, require_dtype
 from lucid.ir.ops.samples import EDGES, singles
-from lucid.ir.types import DType, TensorType, bool_, f32, f64, i8, i16, i32, i64, u8, u32
+from lucid.ir.types import DTYPES, DType, TensorType, i32
 
 
 def _unary(
@@ -110,7 +110,7 @@ cast = declare(
         _cast_vjp,
         samples=tuple(
             Sample((operand,), {"dtype": dtype}, (0.2, 0.8) if dtype.kind != "float" else None)
-            for dtype in (f64, f32, i64, i32, u32, i16, i8, u8, bool_)
+            for dtype in DTYPES
             for operand in ((), (3, 5), (0,), EDGES, np.array([True, False]))
         ),
         batch=batching.elementwise,
