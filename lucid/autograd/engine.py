@@ -299,11 +299,11 @@ def accumulate(variable: TensorCore, gradient: Gradient) -> None:
         if claims.held and context.recorder is None:
             claims.wait_for(frozenset((id(variable),)))
         present, run = variable.grad, context.backward_run
-        added = None if present is None or not is_plain(present) else _data_of(gradient)
-        if present is not None and added is not None:
-            array = ops.add.evaluate(present._array, added)
-            write_array(present, array)
-            return
+        if present is not None and context.forward is None:
+            x, y = _data_of(present), _data_of(gradient)
+            if x is not None and y is not None and x.shape == y.shape and x.dtype == y.dtype:
+                write_array(present, ops.add.evaluate(x, y))
+                return
         is_unshared = run is not None and run.unshared is gradient
         if isinstance(gradient, np.ndarray):
             assert run is not None

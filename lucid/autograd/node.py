@@ -380,7 +380,9 @@ class OpNode(Node):
             return None
         arrays: list[Any] = [gradient if isinstance(gradient, np.ndarray) else gradient._array]
         for tensor in saved.values():
-            arrays.append(tensor.content(self)._array)
+            arrays.append(array := tensor.content(self)._array)
+            if array is None:  # a hook has unpacked what has no data
+                return None
         found: list[Gradient | None] = rule.run(arrays)  # type: ignore[assignment]
         if rule.passed and not is_array:
             found = [gradient if n == 0 else x for n, x in zip(rule.results, found, strict=True)]

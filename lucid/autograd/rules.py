@@ -158,7 +158,8 @@ class Rule:
                 array = np.ascontiguousarray(array)
             arrays[number] = array
         for number in self.copied:
-            arrays[number] = np.ascontiguousarray(arrays[number])
+            if not arrays[number].flags.c_contiguous:
+                arrays[number] = np.ascontiguousarray(arrays[number])
         return [None if n is None else arrays[n] for n in self.results]
 
 

@@ -67,14 +67,15 @@ class SavedTensor:
     )
 
     def __init__(self, tensor: TensorCore, output_nr: int, is_private: bool = False) -> None:
-        self.version = tensor._counter.value
+        state = context.__dict__
+        counter = tensor._counter
+        self.version = counter.now if state["recorder"] is None else counter.value
         self.output_nr = output_nr
         self.edge: Edge | None = None
         self.private_edge: Edge | None = None
         self.packed: Any = None
         self.unpack_hook: Any = None
         self.tensor: TensorCore | None = None
-        state = context.__dict__
         if state["saved_hooks"] and not is_private:
             self._pack(tensor)
         else:

@@ -130,7 +130,7 @@ def _named(function: Callable[..., Any]) -> str:
 # Of one function, one: others compare what they find by identity.
 _edge = functools.cache(edge)
 _edge_of_operator = functools.cache(edge_of_operator)
-_ARITHMETIC = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow")
+_ARITHMETIC = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod")  # `pow` may get three
 _OPERATORS = {f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r")} | {
     f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "getitem")
 }

@@ -63,7 +63,8 @@ def at_line(error: ErrorType, location: Location | None) -> ErrorType:
     return placed
 
 
-_librarys: dict[str, bool] = {}  # files that frames had, and whether they are passed over
+_passed: set[str] = set()  # files that frames had, which are passed over
+_users: set[str] = set()  # and the others
 
 
 def user_frame() -> FrameType | None:
@@ -71,11 +72,11 @@ def user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        is_librarys = _librarys.get(file)
-        if is_librarys is None:
-            is_librarys = _librarys[file] = file.startswith(_NOT_THE_USERS)
-        if not is_librarys:
+        if file in _users:
             break
+        if file not in _passed:
+            (_passed if file.startswith(_NOT_THE_USERS) else _users).add(file)
+            continue
         frame = frame.f_back
     return frame
 
@@ -88,9 +89,9 @@ Spot = tuple[str, int] | tuple[CodeType, int] | None
 def user_spot() -> Spot:
     """Where the user's code stands now."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and _librarys.get(frame.f_code.co_filename):
+    while frame is not None and frame.f_code.co_filename in _passed:
         frame = frame.f_back
-    if frame is not None and frame.f_code.co_filename not in _librarys:
+    if frame is not None and frame.f_code.co_filename not in _users:
         frame = user_frame()
     return None if frame is None else (frame.f_code, frame.f_lasti)
 

@@ -118,11 +118,11 @@ def _extreme_vjp(g: Operand, y: Operand, x: Operand, axes: Ints) -> tuple[Any, .
 
 
 def _sum(x: np.ndarray, axes: Ints) -> Any:
-    return np.sum(x, axes, dtype=x.dtype)
+    return np.add.reduce(x, axes, dtype=x.dtype)
 
 
 def _prod(x: np.ndarray, axes: Ints) -> Any:
-    return np.prod(x, axes, dtype=x.dtype)
+    return np.multiply.reduce(x, axes, dtype=x.dtype)
 
 
 sum = _reduction(
@@ -130,8 +130,12 @@ sum = _reduction(
 )
 prod = _reduction("prod", _prod, NUMBERS, _prod_vjp)
 # A NaN wins, and there is no extreme of no elements.
-amax = _reduction("amax", lambda x, axes: np.max(x, axes), ANY, _extreme_vjp, empty=False)
-amin = _reduction("amin", lambda x, axes: np.min(x, axes), ANY, _extreme_vjp, empty=False)
+amax = _reduction(
+    "amax", lambda x, axes: np.maximum.reduce(x, axes), ANY, _extreme_vjp, empty=False
+)
+amin = _reduction(
+    "amin", lambda x, axes: np.minimum.reduce(x, axes), ANY, _extreme_vjp, empty=False
+)
 any = _reduction("any", lambda x, axes: np.any(x, axes), BOOLS)
 all = _reduction("all", lambda x, axes: np.all(x, axes), BOOLS)
 
