@@ -11,6 +11,7 @@ from lucid.device import check_device
 from lucid.dtypes import as_dtype, get_default_dtype, promote_types
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone
+from lucid.functions.joining import stack
 from lucid.functions.promotion import scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
@@ -18,6 +19,8 @@ from lucid.ir.types import DType, bool_, has_dtype
 from lucid.tensor.arrays import copied_array, native_dtype, plain_array, plain_data
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, from_array, of_users_array
+
+MOST_LIVE = 128  # numbers of one tensor that a trace goes on reading; each is an input of its own
 
 
 def tensor(
@@ -39,7 +42,6 @@ def tensor(
     Raises:
         ShapeError: the lists are ragged.
         OptionError: a number doesn't fit the dtype.
-        TraceError: lists hold traced tensors; `stack` records what they mean.
 
     Example:
         >>> import lucid
@@ -61,9 +63,42 @@ def tensor(
         if _is_read_live(data):
             shared = of_users_array(data, "tensor", is_copied=True)
             result = clone(cast(shared, wanted or shared._type.dtype)).detach()
+        elif _is_nested(data) and _is_of_step(data):
+            result = _stacked(data, wanted)
         else:
             result = from_array(_array(data, wanted))
     return as_leaf(result, requires_grad)
+
+
+def _is_of_step(data: Any) -> bool:
+    """Whether the running trace computes what is in it, or goes on reading it at each call."""
+    leaves = [] if context.recorder is None else list(_leaves(data))
+    is_traced = any(isinstance(leaf, Tensor) and leaf.is_traced for leaf in leaves)
+    live = sum(type(leaf) is not leaf.__class__ for leaf in leaves)
+    return is_traced or 0 < live <= MOST_LIVE
+
+
+def _stacked(data: Any, dtype: DType | None) -> Tensor:
+    """The tensor of nested lists as the trace computes it."""
+    data = plain_data(data, "tensor")
+    dtype = _dtype_of_leaves(list(_leaves(data))) if dtype is None else dtype
+    _converted(_zeros_like(data), dtype)
+
+    def parts(data: Any) -> Tensor:
+        if isinstance(data, Tensor):
+            return cast(data.detach(), dtype)
+        if not _is_of_step(data):
+            return from_array(_array(data, dtype))
+        return stack([parts(item) for item in data]) if _is_nested(data) else constant(data, dtype)
+
+    return parts(data)
+
+
+def _zeros_like(data: Any) -> Any:
+    """Nested lists with zeros in the place of numbers and tensors, to see whether they fit."""
+    if _is_nested(data):
+        return [_zeros_like(item) for item in data]
+    return np.zeros(data.shape).tolist() if isinstance(data, (Tensor, np.ndarray)) else 0
 
 
 def _is_read_live(data: Any) -> bool:
