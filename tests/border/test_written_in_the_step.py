@@ -557,11 +557,15 @@ def test_a_method_of_a_list_that_other_code_calls(compile, tell):
     return found
 
 
+def longer(data):
+    data += b"x"
+
+
 @pytest.mark.parametrize(
     ("make", "change"),
     [
         (bytearray, lambda data: data.extend(b"x")),
-        (lambda: bytearray(1), lambda data: operator.iadd(data, b"x")),
+        (lambda: bytearray(1), longer),
         (lambda: array.array("i"), lambda data: data.append(len(data))),
         (lambda: array.array("i", [0]), lambda data: operator.setitem(data, 0, data[0] + 1)),
         (lambda: array.array("i"), lambda data: list(map(data.append, [1]))),
