@@ -23,6 +23,8 @@ from lucid.tensor.core import constant, emit, from_array, of_users_array
 
 __all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]
 
+MOST_LIVE = 128  # numbers of one tensor that a trace goes on reading; each is an input of its own
+
 
 def tensor(
     data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
@@ -65,11 +67,20 @@ def tensor(
         if _is_read_live(data):
             shared = of_users_array(data, "tensor", is_copied=True)
             result = clone(cast(shared, wanted or shared._type.dtype)).detach()
-        elif context.recorder is not None and not context.levels and _is_nested(data):
+        elif _is_nested(data) and _is_of_step(data):
             result = _recorded(data, wanted)
         else:
             result = from_array(_array(data, wanted))
     return as_leaf(result, requires_grad)
+
+
+def _is_of_step(data: Any) -> bool:
+    """Whether there are tensors in nested lists, or numbers that the trace reads at each call."""
+    if context.recorder is None or context.levels:
+        return False
+    leaves = list(_leaves(data))
+    live = sum(type(leaf) is not leaf.__class__ for leaf in leaves)
+    return 0 < live <= MOST_LIVE or any(isinstance(leaf, Tensor) for leaf in leaves)
 
 
 def _is_read_live(data: Any) -> bool:
@@ -106,9 +117,8 @@ def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
 
 def _recorded(data: Any, dtype: DType | None) -> Tensor:
     """Nested lists in a trace, where tensors and live numbers in them stay what each call finds."""
+    data = plain_data(data, "tensor")
     leaves = list(_leaves(data))
-    if not any(isinstance(x, Tensor) or type(x) is not x.__class__ for x in leaves):
-        return from_array(_array(data, dtype))
     dtype = dtype or _dtype_of_leaves(leaves)
     shape = _converted(_zeros(data), bool_).shape  # raises if the lists are ragged
     parts = [_flat(leaf, dtype) for leaf in leaves]

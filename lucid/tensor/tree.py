@@ -130,13 +130,13 @@ def is_record(value: Any) -> bool:
 
 
 def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
-    """The leaves in order, and a function from as many leaves to such a tree."""
+    """The leaves in order, and a function from as many leaves to a tree as this one is now."""
     leaves: list[Any] = []
-    map_tree(lambda leaf, _: leaves.append(leaf), tree)
+    skeleton = map_tree(lambda leaf, _: leaves.append(leaf), tree)
 
     def rebuild(new: list[Any]) -> Any:
         remaining = iter(new)
-        return map_tree(lambda leaf, _: next(remaining), tree)
+        return map_tree(lambda leaf, _: next(remaining), skeleton)
 
     return leaves, rebuild
 

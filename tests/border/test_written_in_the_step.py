@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import collections
+import contextlib
+import functools
+import json
+import operator
+import threading
+import weakref
 
 import pytest
 from border.harness import X, calls, same_as_eager
@@ -515,4 +522,97 @@ def test_entries_of_a_dict_that_go_to_its_end(compile, use):
     for key in "aababbab":
         step(ROWS, key)
         found.append(str([*recent.items()]))
+    return found
+
+
+def told_by_a_stack(log, x):
+    with contextlib.ExitStack() as stack:
+        stack.callback(log.append, 1)
+
+
+def told_by_map(log, x):
+    list(map(log.append, [1, 2]))
+
+
+def told_by_a_thread(log, x):
+    thread = threading.Thread(target=functools.partial(log.append, 1))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("tell", [told_by_a_stack, told_by_map, told_by_a_thread])
+@same_as_eager
+def test_a_method_of_a_list_that_other_code_calls(compile, tell):
+    log = []
+
+    @compile
+    def step(x):
+        tell(log, x)
+        return x * 2
+
+    found = []
+    for _ in range(4):
+        step(ROWS)
+        found.append(str(log))
+    return found
+
+
+def longer(data):
+    data += b"x"
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (bytearray, lambda data: data.extend(b"x")),
+        (lambda: bytearray(1), longer),
+        (lambda: array.array("i"), lambda data: data.append(len(data))),
+        (lambda: array.array("i", [0]), lambda data: operator.setitem(data, 0, data[0] + 1)),
+        (lambda: array.array("i"), lambda data: list(map(data.append, [1]))),
+    ],
+)
+@same_as_eager(or_said=True)
+def test_memory_that_a_trace_cannot_put_back(compile, make, change):
+    data, counts = make(), {"calls": 0}
+
+    @compile
+    def step(x):
+        change(data)
+        counts["calls"] += 1  # which a trace begins again for
+        return x * len(data)
+
+    found = []
+    for _ in range(4):
+        found += [step(ROWS), str(list(data))]
+    return found
+
+
+@same_as_eager(or_said=True)
+def test_a_count_by_weak_references(compile):
+    counts = weakref.WeakKeyDictionary()
+    net = nn.Linear(3, 3)
+
+    @compile
+    def step(x):
+        counts[net] = counts.get(net, 0) + 1
+        return x * counts[net]
+
+    return [step(ROWS) for _ in range(4)]
+
+
+@same_as_eager
+def test_a_text_of_a_container_that_the_step_changes(compile):
+    state = {"losses": [1.0], "n": 0}
+
+    @compile
+    def step(x):
+        state["losses"].append(x.sum().item())
+        state["n"] += 1
+        state["text"] = json.dumps(state["losses"]) + repr(state["losses"]) + str(state["n"])
+        return x
+
+    found = []
+    for number in range(4):
+        step(ROWS + number)
+        found.append(state["text"])
     return found

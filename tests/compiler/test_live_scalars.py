@@ -123,6 +123,42 @@ def test_live_values_in_tensor_functions(agree):
     agree(scenario)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, a, n: lucid.tensor([a, 2 * a, 3.0]),
+        lambda x, a, n: lucid.tensor(((a, 1), (n, a)), dtype=lucid.float64),
+        lambda x, a, n: lucid.tensor([x.sum().item(), a]),
+        lambda x, a, n: lucid.tensor([[x.sum(), 1], [2.0, a]]),
+        lambda x, a, n: lucid.tensor([n, 7]) * lucid.as_tensor([a]),
+        lambda x, a, n: lucid.tensor([x * a, x.detach()]),
+    ],
+)
+def test_tensors_of_lists_of_live_numbers(agree, make):
+    def scenario(compile):
+        step = compile(make)
+        return [step(lucid.ones(2) * a, a, 2) for a in (0.5, 1.5, 2.5)]
+
+    agree(scenario, traces=1)
+    with pytest.raises(lucid.ShapeError, match="nested lists need the same length"):
+        lucid.compile(lambda a: lucid.tensor([[a, 1.0], [a]]))(0.5)
+
+
+def test_returns_of_an_episode(agree):
+    def scenario(compile):
+        @compile
+        def discounted(rewards):
+            returns, following = [], 0.0
+            for reward in reversed(rewards):
+                following = reward + 0.9 * following
+                returns.insert(0, following)
+            return lucid.tensor(returns)
+
+        return [discounted([float(i), 2.0, 0.5]) for i in range(4)]
+
+    agree(scenario, traces=1)
+
+
 def test_floats_in_nested_arguments_are_live(agree):
     def scenario(compile):
         step = compile(lambda x, table, *rest: x * table["lr"] + table["deep"][0] + rest[0])

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import OPAQUE, PLAIN, at_line
+from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, at_line
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
 from lucid.compiler.guards.reads import (
     Reads,
@@ -127,6 +127,9 @@ _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
 _LOOKS_ONLY = frozenset(
     {"index", "count", "copy", "__iter__", "__reduce_ex__", "__contains__", "__len__"}
 )
+_READS = frozenset({"get", "__getitem__", "keys", "values", "items"})  # besides
+_READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
+_READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
 _WRITES_ARRAYS = frozenset(
     {"fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap", "setflags"}
 )
@@ -377,6 +380,10 @@ class GuardCollector(Reads):
         elif isinstance(owner, np.ndarray):
             self.array(path, owner, write=name in _WRITES_ARRAYS)
             self._look_into(args, kwargs)
+        elif isinstance(owner, BUFFERS):
+            if name not in _READS_BUFFER:
+                self.change_for_good(owner)
+            self._look_into(args, kwargs)
         elif name in ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__"):
             self.all_attributes(owner)
         elif name in ("__setattr__", "__delattr__") and args:
@@ -513,7 +520,8 @@ class GuardCollector(Reads):
     def _look_at_all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Read the entries of containers, and not what is in them."""
         for value in (*args, *kwargs.values()):
-            self.iterate(value)
+            if not self._hand_function(value):
+                self.iterate(value)
 
     def hand_over(self, owner: Any) -> None:
         """Read all of it: plain data, objects by all their attributes."""
@@ -540,6 +548,8 @@ class GuardCollector(Reads):
             if is_live(value) or id(value) in seen:
                 continue
             seen.add(id(value))
+            if self._hand_function(value):
+                continue
             if isinstance(value, (*PLAIN, tuple)):
                 self.iterate(value)
                 if not is_librarys(type(value)):
@@ -552,6 +562,22 @@ class GuardCollector(Reads):
                 stack += self._parts(value)
             elif hasattr(type(value), "__next__"):
                 self.advance(value)
+
+    def _hand_function(self, function: Any) -> bool:
+        """A function in C is given to code that may call it unheard; False: it is none.
+
+        A method of a container's, such as `found.append`, may change it then.
+        """
+        if isinstance(function, functools.partial):
+            self._look_into((function.func, *function.args), function.keywords)
+        elif not isinstance(function, types.BuiltinFunctionType):
+            return False
+        elif isinstance(owner := function.__self__, PLAIN) and not is_librarys(type(owner)):
+            is_read = function.__name__ in _LOOKS_ONLY or function.__name__ in _READS
+            (self.contents if is_read else self.rewrite)(self.path_of(owner), owner)
+        elif isinstance(owner, BUFFERS) and function.__name__ not in _READS_BUFFER:
+            self.change_for_good(owner)
+        return True
 
     def _parts(self, value: Any) -> list[Any]:
         """Read an object, or a function that isn't followed; what is in it."""

@@ -11,6 +11,7 @@ import functools
 import gc
 import mmap
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextvars import ContextVar
@@ -56,11 +57,12 @@ from lucid.tensor.tree import items_of
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
 _VIEWS = types.MappingProxyType, *map(type, ({}.keys(), {}.values(), {}.items()))
 # What only C looks into: all that they hold is asked for anew at each call, of large ones a part.
+BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 OPAQUE: dict[type, Callable[[Any], Any]] = {
     ContextVar: lambda variable: variable.get(ABSENT),
     **dict.fromkeys(_VIEWS, tuple),
     types.MappingProxyType: lambda proxy: tuple(proxy.items()),
-    **dict.fromkeys((bytearray, memoryview, array.array, mmap.mmap), bytes),
+    **dict.fromkeys(BUFFERS, bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -635,6 +637,9 @@ class Collector:
                     name = f"{path}[{self.text_of(key)}]"
                 else:
                     name = f"{path}.{key}"
+                if isinstance(key, weakref.ref) and not callable(item_at(owner, key)):
+                    line = self._lines.get(identity_of(owner, CONTENTS))
+                    self._op_by_op(f"it changes {path}, whose keys are weak references", line=line)
                 if not (isinstance(key, str) and key.startswith(LIBRARYS_ATTRIBUTES)):
                     yield Place(name, owner, key, guard.gated), before
         else:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.guards.collector import PLAIN, Collector
+from lucid.compiler.guards.collector import BUFFERS, PLAIN, Collector
 from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_live, key_of
@@ -263,7 +263,9 @@ class Reads(Collector):
         key = key_of(key)
         path = self.path_of(owner)
         own = self._special(owner, "__setitem__")
-        if isinstance(own, types.FunctionType):
+        if isinstance(owner, BUFFERS):
+            self.change_for_good(owner)
+        elif isinstance(own, types.FunctionType):
             if is_unknown(own):
                 self.hand_over(owner)
         elif isinstance(owner, dict):
@@ -280,6 +282,11 @@ class Reads(Collector):
                     self.length(path, owner)
                     index += len(owner)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
+
+    def change_for_good(self, owner: Any) -> None:
+        """Something is about to be changed that a trace couldn't put back."""
+        if self.was_there(owner):
+            self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
 
     def delete_item(self, owner: Any, key: Any) -> None:
         self.store_item(owner, key)
@@ -381,6 +388,8 @@ class Reads(Collector):
             self.append(self.path_of(left), left, "extend", (list(right),))
         elif isinstance(left, PLAIN):
             self.rewrite(self.path_of(left), left)
+        elif isinstance(left, BUFFERS):
+            self.change_for_good(left)
         else:
             self.operate(left, None, methods)
 

@@ -354,7 +354,6 @@ def computed(
     leaves, rebuild = flatten((list(args), kwargs))
     given = [_operand(exits, leaf) for leaf in leaves]
     constants = [leaf if x is None else None for leaf, x in zip(leaves, given, strict=True)]
-    _, rebuild = flatten(rebuild(constants))  # which holds nothing of this call
     call = _Call(function, constants, rebuild, [None if x is None else x[1] for x in given])
     values, on = [x[0] for x in given if x is not None], [x[2] for x in given if x is not None]
     results, known = exits.call(name, call, [*values, *after], generator)
