@@ -4,6 +4,7 @@ import sys
 from types import ModuleType
 
 from lucid.distributions import constraints, transforms
+from lucid.distributions.angles import ContinuousBernoulli, VonMises
 from lucid.distributions.composed import (
     Independent,
     MixtureSameFamily,
@@ -56,6 +57,7 @@ from lucid.distributions.transforms import (
     TanhTransform,
     Transform,
 )
+from lucid.distributions.vectors import LogisticNormal, LowRankMultivariateNormal
 from lucid.functions.border import constructors_at_border
 from lucid.ir import frames
 
@@ -76,6 +78,7 @@ __all__ = [
     "Cauchy",
     "Chi2",
     "ComposeTransform",
+    "ContinuousBernoulli",
     "Dirichlet",
     "Distribution",
     "ExpTransform",
@@ -89,6 +92,8 @@ __all__ = [
     "InverseGamma",
     "Laplace",
     "LogNormal",
+    "LogisticNormal",
+    "LowRankMultivariateNormal",
     "MixtureSameFamily",
     "MultivariateNormal",
     "NegativeBinomial",
@@ -106,6 +111,7 @@ __all__ = [
     "Transform",
     "TransformedDistribution",
     "Uniform",
+    "VonMises",
     "Weibull",
     "constraints",
     "kl_divergence",

@@ -17,7 +17,7 @@ from lucid.distributions.distribution import (
     uniform_like,
 )
 from lucid.distributions.standard_gamma import standard_gamma
-from lucid.ir.errors import OptionError
+from lucid.ir.errors import MissingRuleError, OptionError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -27,7 +27,7 @@ def _clamped(probs: Tensor) -> Tensor:
     return probs.clamp(eps, 1 - eps)
 
 
-class _OfProbability(Distribution):
+class OfProbability(Distribution):
     """A distribution given by `probs` or by `logits`, their log odds."""
 
     _shown = ("probs", "logits")
@@ -65,7 +65,7 @@ class _OfProbability(Distribution):
         return self._parameter.shape
 
 
-class Bernoulli(_OfProbability):
+class Bernoulli(OfProbability):
     """1 with probability `probs`, else 0.
 
     Draws have the parameter's dtype, and no gradient.
@@ -110,6 +110,9 @@ class Bernoulli(_OfProbability):
     def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._enumerated(lucid.arange(2).to(self._parameter.dtype), expand)
+
     def log_prob(self, value: Any) -> Tensor:
         self._check_value(value)
         logits, target = lucid.broadcast_tensors(self.logits, value)
@@ -121,7 +124,7 @@ class Bernoulli(_OfProbability):
         return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
 
-class Geometric(_OfProbability):
+class Geometric(OfProbability):
     """How many failures come before the first success.
 
     Probability: probs (1 - probs)^k for k = 0, 1, 2 and so on.
@@ -154,6 +157,10 @@ class Geometric(_OfProbability):
         with lucid.no_grad():
             u = uniform_like(self._extended_shape(sample_shape), self._parameter)
             return (u.log() / (-self.probs).log1p()).floor()
+
+    @property
+    def mode(self) -> Tensor:
+        return lucid.zeros_like(self.probs)
 
     @property
     def mean(self) -> Tensor:
@@ -266,9 +273,7 @@ class Categorical(Distribution):
         return -(self.logits.clamp(min=lowest) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Return all categories along a new first axis."""
-        values = lucid.arange(self._num_events).reshape(-1, *(1,) * len(self._batch_shape))
-        return values.expand(-1, *self._batch_shape) if expand else values
+        return self._enumerated(lucid.arange(self._num_events), expand)
 
 
 class OneHotCategorical(Distribution):
@@ -295,6 +300,7 @@ class OneHotCategorical(Distribution):
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
+    has_enumerate_support = True
     _shown = ("probs", "logits")
     arg_constraints: ClassVar = Categorical.arg_constraints
     support = constraints.one_hot
@@ -315,6 +321,10 @@ class OneHotCategorical(Distribution):
         return self._categorical.logits
 
     @property
+    def mode(self) -> Tensor:
+        return F.one_hot(self._categorical.mode, self._event_shape[0]).to(self.probs.dtype)
+
+    @property
     def mean(self) -> Tensor:
         return self.probs
 
@@ -325,6 +335,9 @@ class OneHotCategorical(Distribution):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         index = self._categorical.sample(sample_shape)
         return F.one_hot(index, self._event_shape[0]).to(self.probs.dtype)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._enumerated(lucid.eye(self._event_shape[0]).to(self.probs.dtype), expand)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_value(value)
@@ -397,6 +410,10 @@ class Poisson(Distribution):
         super().__init__(self.rate.shape, (), validate_args)
 
     @property
+    def mode(self) -> Tensor:
+        return self.rate.floor()
+
+    @property
     def mean(self) -> Tensor:
         return self.rate
 
@@ -465,6 +482,7 @@ class Binomial(Distribution):
         (tensor(1.), tensor(-0.8630))
     """
 
+    has_enumerate_support = True
     _shown = ("total_count", "probs", "logits")
     arg_constraints: ClassVar = {
         "total_count": constraints.nonnegative_integer,
@@ -506,6 +524,10 @@ class Binomial(Distribution):
         return self._one.logits
 
     @property
+    def mode(self) -> Tensor:
+        return lucid.minimum(((self.total_count + 1) * self.probs).floor(), self.total_count)
+
+    @property
     def mean(self) -> Tensor:
         return self.total_count * self.probs
 
@@ -521,6 +543,12 @@ class Binomial(Distribution):
             number = lucid.arange(trials).reshape(-1, *(1,) * len(shape))
             return ((u < self.probs) & (number < self.total_count)).to(self.probs.dtype).sum(0)
 
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        trials = int(self.total_count.max().item())
+        if not (self.total_count == trials).all():
+            raise MissingRuleError("Binomial: enumerate_support needs one total_count for all")
+        return self._enumerated(lucid.arange(trials + 1).to(self.probs.dtype), expand)
+
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_value(value)
         n, logits = self.total_count, self.logits
@@ -528,7 +556,7 @@ class Binomial(Distribution):
         return ways + value * logits - n * F.softplus(logits)
 
 
-class NegativeBinomial(_OfProbability):
+class NegativeBinomial(OfProbability):
     """Successes, of probability `probs`, before `total_count` failures.
 
     Draws have the parameters' dtype, and no gradient.
@@ -572,6 +600,10 @@ class NegativeBinomial(_OfProbability):
         with lucid.no_grad():
             count = self.total_count.expand(*self._extended_shape(sample_shape))
             return Poisson(standard_gamma(count) * self.logits.exp()).sample()
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
 
     @property
     def mean(self) -> Tensor:
