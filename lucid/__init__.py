@@ -323,7 +323,13 @@ from lucid.functions.samples import (
 )
 from lucid.functions.scans import cummax, cummin, cumprod, diff, logcumsumexp, trapezoid
 from lucid.functions.scans import trapezoid as trapz
-from lucid.functions.scattering import bincount, histc, masked_scatter, scatter_reduce
+from lucid.functions.scattering import (
+    bincount,
+    histc,
+    index_reduce,
+    masked_scatter,
+    scatter_reduce,
+)
 from lucid.functions.shape import (
     broadcast_to,
     flatten,
@@ -436,12 +442,14 @@ from lucid.layouts import (
 from lucid.random import (
     Generator,
     bernoulli,
+    binomial,
     default_generator,
     get_rng_state,
     initial_seed,
     manual_seed,
     multinomial,
     normal,
+    poisson,
     rand,
     rand_like,
     randint,
@@ -541,7 +549,7 @@ __all__ = [
     "are_deterministic_algorithms_enabled", "argmax", "argmin", "argsort", "argwhere",
     "as_tensor", "asarray", "asin", "asinh", "atan", "atan2", "atanh", "atleast_1d",
     "atleast_2d", "atleast_3d", "autocast", "autograd", "backends", "baddbmm",
-    "bartlett_window", "bernoulli", "bincount", "bitwise_and", "bitwise_left_shift",
+    "bartlett_window", "bernoulli", "bincount", "binomial", "bitwise_and", "bitwise_left_shift",
     "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman_window",
     "block_diag", "bmm", "bool", "broadcast_shapes", "broadcast_tensors", "broadcast_to",
     "bucketize", "can_cast", "cartesian_prod", "cat", "cdist", "ceil", "chain_matmul",
@@ -562,7 +570,8 @@ __all__ = [
     "get_num_threads", "get_printoptions", "get_rng_state", "gradient", "greater",
     "greater_equal", "gt", "hamming_window", "hann_window", "heaviside", "histc", "hsplit",
     "hstack", "hypot", "i0", "igamma", "igammac", "iinfo", "index_add", "index_copy",
-    "index_fill", "index_put", "index_select", "inf", "inference_mode", "initial_seed",
+    "index_fill", "index_put", "index_reduce", "index_select", "inf", "inference_mode",
+    "initial_seed",
     "inner", "int", "int16", "int32", "int64", "int8", "inverse", "is_autocast_enabled",
     "is_complex", "is_deterministic_algorithms_warn_only_enabled", "is_floating_point",
     "is_grad_enabled", "is_inference", "is_nonzero", "is_same_size", "is_signed", "is_tensor",
@@ -578,8 +587,9 @@ __all__ = [
     "nan_to_num", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "ne", "neg",
     "negative", "newaxis", "nn", "no_grad", "nonzero", "norm", "normal", "not_equal", "numel",
     "ones", "ones_like", "optim", "outer", "pca_lowrank", "pdist", "permute", "pi", "pinverse",
-    "polygamma", "positive", "pow", "preserve_format", "prod", "profiler", "promote_types", "put",
-    "qr", "quantile", "rad2deg", "rand", "rand_like", "randint", "randint_like", "randn",
+    "poisson", "polygamma", "positive", "pow", "preserve_format", "prod", "profiler",
+    "promote_types", "put", "qr", "quantile", "rad2deg", "rand", "rand_like", "randint",
+    "randint_like", "randn",
     "randn_like", "randperm", "ravel", "real", "reciprocal", "relu", "remainder", "renorm",
     "repeat_interleave", "reshape", "result_type", "return_types", "roll", "rot90", "round",
     "row_stack", "rsqrt", "rsub", "save", "scalar_tensor", "scan", "scatter", "scatter_add",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.distribution import (
@@ -17,7 +15,7 @@ from lucid.distributions.distribution import (
     uniform_like,
 )
 from lucid.distributions.standard_gamma import standard_gamma
-from lucid.ir.errors import MissingRuleError, OptionError
+from lucid.ir.errors import MissingRuleError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -424,38 +422,11 @@ class Poisson(Distribution):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             rate = self.rate.expand(*self._extended_shape(sample_shape))
-            return _counts(rate)
+            return lucid.poisson(rate)
 
     def log_prob(self, value: Any) -> Tensor:
         self._check_value(value)
         return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
-
-
-_STEPWISE = {4: 87.0, 8: 708.0}  # by bytes: up to there e^-rate is a normal number
-
-
-def _counts(rate: Tensor) -> Tensor:
-    """Poisson numbers. Eager only.
-
-    Those of small rates are found by inverting the distribution function, step by step. The first
-    term of that is e^-rate, which would become 0: large rates are left to NumPy's transformed
-    rejection, with a seed of ours.
-    """
-    greatest = max(float(rate.max().item()), 0.0) if rate.numel() else 0.0
-    if greatest > 2.0**62:
-        raise OptionError(f"Poisson: can't sample a rate of {greatest}: counts have 64 bits")
-    if greatest > _STEPWISE[rate.dtype.itemsize]:
-        seed = int(lucid.randint(0, 2**53, ()).item())
-        drawn = np.random.default_rng(seed).poisson(rate.detach().numpy())
-        return lucid.from_numpy(np.asarray(drawn, np.int64)).to(rate.dtype)
-    u = lucid.rand(rate.shape, dtype=rate.dtype)
-    term = (-rate).exp()
-    total, count = term, lucid.zeros_like(rate)
-    for k in range(1, int(greatest + 10 * math.sqrt(greatest)) + 20):
-        count = count + (u > total)
-        term = term * rate / k
-        total = total + term
-    return count
 
 
 class Binomial(Distribution):
@@ -538,10 +509,7 @@ class Binomial(Distribution):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             shape = self._extended_shape(sample_shape)
-            trials = int(self.total_count.max().item())
-            u = lucid.rand((trials, *shape), dtype=self.probs.dtype)
-            number = lucid.arange(trials).reshape(-1, *(1,) * len(shape))
-            return ((u < self.probs) & (number < self.total_count)).to(self.probs.dtype).sum(0)
+            return lucid.binomial(self.total_count.expand(*shape), self.probs.expand(*shape))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         trials = int(self.total_count.max().item())

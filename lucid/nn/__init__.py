@@ -44,6 +44,7 @@ from lucid.nn.modules.dropout import (
     Dropout1d,
     Dropout2d,
     Dropout3d,
+    FeatureAlphaDropout,
 )
 from lucid.nn.modules.embedding import Embedding, EmbeddingBag
 from lucid.nn.modules.grouped import GroupNorm, LocalResponseNorm
@@ -128,7 +129,16 @@ from lucid.nn.modules.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from lucid.nn.modules.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from lucid.nn.modules.recurrent import (
+    GRU,
+    LSTM,
+    RNN,
+    GRUCell,
+    LSTMCell,
+    RNNBase,
+    RNNCell,
+    RNNCellBase,
+)
 from lucid.nn.modules.resizing import (
     ChannelShuffle,
     Fold,
@@ -179,6 +189,9 @@ __all__ = [
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
     "AlphaDropout",
+    "FeatureAlphaDropout",
+    "RNNBase",
+    "RNNCellBase",
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",

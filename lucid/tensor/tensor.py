@@ -453,6 +453,7 @@ class Tensor(WrittenInPlace):
     scatter = gathering.scatter
     scatter_add = gathering.scatter_add
     scatter_reduce = scattering.scatter_reduce
+    index_reduce = scattering.index_reduce
     masked_scatter = scattering.masked_scatter
     index_add = gathering.index_add
     index_copy = gathering.index_copy

@@ -177,6 +177,7 @@ class WrittenInPlace(TensorCore):
     scatter_ = in_place(gathering.scatter)
     scatter_add_ = in_place(gathering.scatter_add)
     scatter_reduce_ = in_place(scattering.scatter_reduce)
+    index_reduce_ = in_place(scattering.index_reduce)
     masked_scatter_ = in_place(scattering.masked_scatter)
     index_add_ = in_place(gathering.index_add)
     index_copy_ = in_place(gathering.index_copy)
