@@ -5,15 +5,9 @@ PyTorch's names and meanings on NumPy's memory; `lucid.compile` makes a step fas
 
 import sys
 import typing
-from math import e as e
-from math import inf as inf
-from math import nan as nan
-from math import pi as pi
+from math import e as e, inf as inf, nan as nan, pi as pi
 
-from lucid import autograd as autograd
-from lucid import later
-from lucid import linalg as linalg
-from lucid import return_types as return_types
+from lucid import autograd as autograd, later, linalg as linalg, return_types as return_types
 from lucid.autograd.modes import *
 from lucid.device import device as device
 from lucid.dtypes import *
@@ -47,124 +41,70 @@ from lucid.functions.special import *
 from lucid.functions.statistics import *
 from lucid.functions.trigonometry import *
 from lucid.functions.windows import *
-from lucid.ir import frames
-from lucid.ir import types as _types
+from lucid.ir import frames, types as _types
 from lucid.ir.environment import check as _check_environment
 from lucid.ir.errors import *
 from lucid.layouts import *
 from lucid.random import (
     Generator as Generator,
-)
-from lucid.random import (
     bernoulli as bernoulli,
-)
-from lucid.random import (
+    binomial as binomial,
     default_generator as default_generator,
-)
-from lucid.random import (
     get_rng_state as get_rng_state,
-)
-from lucid.random import (
     initial_seed as initial_seed,
-)
-from lucid.random import (
     manual_seed as manual_seed,
-)
-from lucid.random import (
     multinomial as multinomial,
-)
-from lucid.random import (
     normal as normal,
-)
-from lucid.random import (
+    poisson as poisson,
     rand as rand,
-)
-from lucid.random import (
     rand_like as rand_like,
-)
-from lucid.random import (
     randint as randint,
-)
-from lucid.random import (
     randint_like as randint_like,
-)
-from lucid.random import (
     randn as randn,
-)
-from lucid.random import (
     randn_like as randn_like,
-)
-from lucid.random import (
     randperm as randperm,
-)
-from lucid.random import (
     seed as seed,
-)
-from lucid.random import (
     set_rng_state as set_rng_state,
 )
 from lucid.settings import *
-from lucid.tensor.formatting import get_printoptions as get_printoptions
-from lucid.tensor.formatting import set_printoptions as set_printoptions
+from lucid.tensor.formatting import (
+    get_printoptions as get_printoptions,
+    set_printoptions as set_printoptions,
+)
 from lucid.tensor.size import Size as Size
 from lucid.tensor.tensor import Tensor as Tensor
 
 if typing.TYPE_CHECKING:  # what `later` finds
     from lucid import (
         amp as amp,
-    )
-    from lucid import (
         backends as backends,
-    )
-    from lucid import (
         compiler as compiler,
-    )
-    from lucid import (
         cuda as cuda,
-    )
-    from lucid import (
         debug as debug,
-    )
-    from lucid import (
         distributions as distributions,
-    )
-    from lucid import (
         func as func,
-    )
-    from lucid import (
         jit as jit,
-    )
-    from lucid import (
         nn as nn,
-    )
-    from lucid import (
         optim as optim,
-    )
-    from lucid import (
         profiler as profiler,
-    )
-    from lucid import (
         sparse as sparse,
-    )
-    from lucid import (
         special as special,
-    )
-    from lucid import (
         testing as testing,
-    )
-    from lucid import (
         utils as utils,
     )
-    from lucid.amp import GradScaler as GradScaler
-    from lucid.amp import autocast as autocast
-    from lucid.amp import is_autocast_enabled as is_autocast_enabled
-    from lucid.autograd import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
-    from lucid.autograd import is_anomaly_enabled as is_anomaly_enabled
+    from lucid.amp import (
+        GradScaler as GradScaler,
+        autocast as autocast,
+        is_autocast_enabled as is_autocast_enabled,
+    )
+    from lucid.autograd import (
+        is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
+        is_anomaly_enabled as is_anomaly_enabled,
+    )
     from lucid.compiler import compile as compile
     from lucid.control_flow import *
     from lucid.func import vmap as vmap
-    from lucid.serialization import load as load
-    from lucid.serialization import save as save
+    from lucid.serialization import load as load, save as save
     from lucid.sparse import sparse_coo_tensor as sparse_coo_tensor
 
 __version__ = "0.1.0"

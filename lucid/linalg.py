@@ -26,13 +26,11 @@ from lucid.functions.factorizations import (
 from lucid.functions.from_data import from_numpy
 from lucid.functions.householder import householder_product as householder_product
 from lucid.functions.joining import broadcast_shapes, diagonal
-from lucid.functions.lapack import LinAlgError as LinAlgError
-from lucid.functions.lapack import call, matrices
+from lucid.functions.lapack import LinAlgError as LinAlgError, call, matrices
 from lucid.functions.linalg import matmul as matmul
 from lucid.functions.lu import Factor, Order, rows_at, unpacked
 from lucid.functions.norms import matrix_norm, norm, vecdot, vector_norm
-from lucid.functions.products import cross as _cross
-from lucid.functions.products import matrix_power, multi_dot
+from lucid.functions.products import cross as _cross, matrix_power, multi_dot
 from lucid.functions.shape import broadcast, matrix_transpose, movedim, reshape
 from lucid.functions.solving import (
     Determinant,

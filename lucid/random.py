@@ -668,6 +668,93 @@ def bernoulli(
     return cast(_chosen(x, probability, generator), x.dtype)
 
 
+_STEPWISE = {4: 87.0, 8: 708.0}  # by bytes: up to there e^-rate is a normal number
+
+
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Return how many events come where `input` come on average: whole numbers.
+
+    Those of small rates are found by inverting the distribution function, step by step. The first
+    term of that is e^-rate, which would become 0: large rates are left to NumPy's transformed
+    rejection, with a seed of ours. A compiled step runs op by op, since the greatest rate decides.
+    No gradient flows to the rates.
+
+    Shapes: that of `input`.
+    dtype: that of `input`.
+
+    Args:
+        input: rates, floats from 0 on.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        DTypeError: the rates are no floats.
+        OptionError: a rate is negative, or so large that counts have no 64 bits.
+
+    Example:
+        >>> import lucid
+        >>> _ = lucid.manual_seed(0)
+        >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
+        tensor(4.)
+    """
+    rate = tensor_of(input, "poisson").detach()
+    if not rate.dtype.is_floating_point:
+        raise DTypeError(f"poisson: rates are floating-point numbers, not {rate.dtype!r}")
+    require(rate >= 0, lambda: f"poisson: rates must be at least 0{typed(input=rate)}")
+    greatest = float(rate.max().item()) if rate.numel() else 0.0
+    if greatest > 2.0**62:
+        raise OptionError(f"Poisson: can't sample a rate of {greatest}: counts have 64 bits")
+    if greatest > _STEPWISE[rate.dtype.itemsize]:
+        seed = int(randint(0, 2**53, (), generator=generator).item())
+        drawn = np.random.default_rng(seed).poisson(rate.numpy())
+        return cast(of_array(np.asarray(drawn, np.int64)), rate.dtype)
+    u = rand(tuple(rate.shape), dtype=rate.dtype, generator=generator)
+    term = (-rate).exp()
+    total, count = term, rate * 0
+    for k in range(1, int(greatest + 10 * math.sqrt(greatest)) + 20):
+        count = count + (u > total)
+        term = term * rate / k
+        total = total + term
+    return count
+
+
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """Return how many of `count` independent trials succeed, each with the probability `prob`.
+
+    A compiled step runs op by op, since the greatest count decides. No gradient flows.
+
+    Shapes: both broadcast to one shape, the result's.
+    dtype: that of `prob`.
+
+    Args:
+        count: whole numbers from 0 on, in a float dtype.
+        prob: probabilities, of the dtype of `count`.
+        generator: what to draw from. Default: None, the default generator.
+
+    Raises:
+        DTypeError: they are no floats, or the dtypes differ.
+        OptionError: a count is negative, or a probability isn't in [0, 1].
+
+    Example:
+        >>> import lucid
+        >>> lucid.binomial(lucid.tensor([3.0, 5.0]), lucid.tensor([1.0, 0.0]))
+        tensor([3., 0.])
+    """
+    n, p = tensor_of(count, "binomial", "count"), tensor_of(prob, "binomial", "prob")
+    if not p.dtype.is_floating_point or n.dtype is not p.dtype:
+        raise DTypeError(f"binomial: takes floats of one dtype{typed(count=n, prob=p)}")
+    require(n >= 0, lambda: f"binomial: counts must be at least 0{typed(count=n)}")
+    require(
+        (p >= 0) & (p <= 1),
+        lambda: f"binomial: probabilities must be in [0, 1]{typed(prob=p)}",
+    )
+    shape = common_shape("binomial", count=n, prob=p)
+    trials = int(n.max().item()) if n.numel() else 0
+    axes = (trials, *(1,) * len(shape))
+    u = rand((trials, *shape), dtype=p.dtype, generator=generator)
+    number = emit(ops.iota, (), shape=axes, axis=0, dtype=p.dtype)
+    return cast((u < p.detach()) & (number < n.detach()), p.dtype).sum(0)
+
+
 def _is_number(value: Any) -> bool:
     """Whether it is a number, or one that a compiled step reads at each call."""
     return isinstance(value, (int, float))

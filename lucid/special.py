@@ -1,18 +1,30 @@
 """Special functions under the names of `torch.special`."""
 
-from lucid.functions.bessel import bessel_j0, bessel_j1, i0, i0e, i1, i1e
-from lucid.functions.bessel import i0 as modified_bessel_i0
-from lucid.functions.bessel import i1 as modified_bessel_i1
-from lucid.functions.elementwise import erf, exp2, expm1, log1p, round
-from lucid.functions.elementwise import sigmoid as expit
+from lucid.functions.bessel import (
+    bessel_j0,
+    bessel_j1,
+    i0,
+    i0 as modified_bessel_i0,
+    i0e,
+    i1,
+    i1 as modified_bessel_i1,
+    i1e,
+)
+from lucid.functions.elementwise import erf, exp2, expm1, log1p, round, sigmoid as expit
 from lucid.functions.error import erfc, erfcx
-from lucid.functions.gamma import digamma, entr, erfinv, log_ndtr, ndtr, ndtri, polygamma
-from lucid.functions.gamma import digamma as psi
-from lucid.functions.gamma import lgamma as gammaln
-from lucid.functions.gamma import mvlgamma as multigammaln
-from lucid.functions.incomplete import igamma as gammainc
-from lucid.functions.incomplete import igammac as gammaincc
-from lucid.functions.incomplete import zeta
+from lucid.functions.gamma import (
+    digamma,
+    digamma as psi,
+    entr,
+    erfinv,
+    lgamma as gammaln,
+    log_ndtr,
+    mvlgamma as multigammaln,
+    ndtr,
+    ndtri,
+    polygamma,
+)
+from lucid.functions.incomplete import igamma as gammainc, igammac as gammaincc, zeta
 from lucid.functions.reduction import log_softmax, logsumexp, softmax
 from lucid.functions.special import logit, xlog1py, xlogy
 from lucid.functions.trigonometry import sinc

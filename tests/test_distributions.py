@@ -455,3 +455,101 @@ def test_attributes_of_a_distribution_from_outside_are_those_of_the_call(prepare
     assert step(v).item() == pytest.approx(density(v).item())
     if hasattr(step, "stats"):
         assert step.stats.traces <= 5
+
+
+def _t(*values: Any) -> lucid.Tensor:
+    return lucid.tensor(values if len(values) > 1 else values[0])
+
+
+MODES: list[tuple[Callable[[], D.Distribution], list[float]]] = [
+    (lambda: D.Laplace(_t(0.5, -1.0), 2.0), [0.5, -1.0]),
+    (lambda: D.HalfNormal(_t(0.5, 1.0)), [0.0, 0.0]),
+    (lambda: D.Uniform(0.0, _t(1.0, 2.0)), [np.nan, np.nan]),
+    (lambda: D.Gamma(_t(0.5, 3.0), 2.0), [0.0, 1.0]),
+    (lambda: D.Chi2(_t(1.0, 5.0)), [0.0, 3.0]),
+    (lambda: D.Beta(_t(0.5, 3.0, 0.5), _t(3.0, 2.0, 0.7)), [0.0, 0.66667, 1.0]),
+    (lambda: D.Dirichlet(_t([0.5, 0.5, 0.2], [2.0, 3.0, 0.5])), [1, 0, 0, 0.33333, 0.66667, 0]),
+    (lambda: D.Weibull(2.0, _t(3.0, 1.5)), [1.74716, 0.9615]),
+    (lambda: D.Pareto(_t(2.0, 3.0), 1.0), [2.0, 3.0]),
+    (lambda: D.InverseGamma(_t(2.0, 3.0), 2.0), [0.66667, 0.5]),
+    (lambda: D.Kumaraswamy(_t(3.0, 0.5), 2.0), [0.73681, np.nan]),
+    (lambda: D.FisherSnedecor(_t(1.0, 4.0), 3.0), [np.nan, 0.3]),
+    (lambda: D.Independent(D.Cauchy(_t(0.5, -1.0), 2.0), 1), [0.5, -1.0]),
+    (lambda: D.OneHotCategorical(_t([0.2, 0.5, 0.3], [0.6, 0.2, 0.2])), [0, 1, 0, 1, 0, 0]),
+    (lambda: D.Poisson(_t(2.5, 0.3)), [2.0, 0.0]),
+    (lambda: D.Binomial(3, _t(0.2, 0.6, 1.0)), [0.0, 2.0, 3.0]),
+    (lambda: D.NegativeBinomial(_t(3.0, 0.5), _t(0.4, 0.6)), [1.0, 0.0]),
+]
+
+
+def test_modes_are_pytorchs(run: Any) -> None:
+    found = run(lambda: [make().mode for make, _ in MODES])
+    for value, (_, expected) in zip(found, MODES, strict=True):
+        np.testing.assert_allclose(value.flatten().numpy(), expected, atol=2e-5)
+
+
+def test_a_family_without_a_mode_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="Multinomial has no mode"):
+        D.Multinomial(2, lucid.ones(2)).mode
+
+
+def test_values_are_enumerated_along_a_new_axis() -> None:
+    coins = D.Bernoulli(_t(0.2, 0.7))
+    assert coins.enumerate_support().tolist() == [[0.0, 0.0], [1.0, 1.0]]
+    assert coins.enumerate_support(expand=False).tolist() == [[0.0], [1.0]]
+    total = coins.log_prob(coins.enumerate_support()).exp().sum(0)
+    assert total.tolist() == pytest.approx([1.0, 1.0])
+    assert D.OneHotCategorical(lucid.ones(2, 3)).enumerate_support().shape == (3, 2, 3)
+    assert D.Binomial(3, _t(0.2, 0.6)).enumerate_support()[:, 0].tolist() == [0, 1, 2, 3]
+    assert D.Categorical(lucid.ones(2, 3)).enumerate_support(False).shape == (3, 1)
+    with pytest.raises(NotImplementedError, match="needs one total_count for all"):
+        D.Binomial(_t(1.0, 2.0), 0.5).enumerate_support()
+    with pytest.raises(NotImplementedError, match=r"Normal has no enumerate_support\(\)"):
+        D.Normal(0.0, 1.0).enumerate_support()
+
+
+def test_angles_and_vectors_of_low_rank_have_pytorchs_densities(run: Any) -> None:
+    def step() -> Any:
+        angle = D.VonMises(_t(0.5, 1.0), _t(2.0, 30.0))
+        low = D.LowRankMultivariateNormal(
+            _t(0.5, 1.0, 0.0), _t([1.0, 0.5], [0.0, 2.0], [1.0, 1.0]), _t(0.5, 1.0, 2.0)
+        )
+        part = D.ContinuousBernoulli(_t(0.1, 0.4995, 0.8))
+        point = D.LogisticNormal(_t(0.5, -1.0), _t(1.0, 2.0))
+        x = _t(0.2, 0.5, 0.9)
+        return (
+            angle.log_prob(_t(0.3, -2.0)), angle.variance,
+            low.log_prob(_t(0.1, 0.2, -0.3)), low.variance, low.entropy(),
+            low.precision_matrix @ low.covariance_matrix,
+            part.log_prob(x), part.cdf(x), part.icdf(x), part.mean, part.variance, part.entropy(),
+            point.log_prob(_t(0.2, 0.3, 0.5)), point.expand((2,)).log_prob(_t(0.2, 0.3, 0.5)),
+        )  # fmt: skip
+
+    expected = [
+        [-0.7017, -58.9224], [0.3022, 0.0168],
+        [-4.3125], [1.75, 5.0, 4.0], [5.7224],
+        [1, 0, 0, 0, 1, 0, 0, 0, 1],
+        [0.4655, 0.0, 0.4757], [0.4001, 0.5, 0.8274], [0.0891, 0.5, 0.9438],
+        [0.3301, 0.4998, 0.612], [0.0665, 0.0833, 0.0759], [-0.1796, 0.0, -0.0764],
+        [0.2338], [0.2338, 0.2338],
+    ]  # fmt: skip
+    for value, wanted in zip(run(step), expected, strict=True):
+        np.testing.assert_allclose(value.flatten().numpy(), wanted, atol=1e-4)
+    with pytest.raises(ValueError, match="cov_diag must be"):
+        D.LowRankMultivariateNormal(lucid.zeros(3), lucid.zeros(2, 1), lucid.ones(3))
+
+
+def test_draws_of_angles_and_vectors_have_their_moments(run: Any) -> None:
+    lucid.manual_seed(3)
+    angle = D.VonMises(1.0, _t(1e-6, 0.5, 30.0))
+    draws = run(lambda: angle.sample((4 * COUNT,)))
+    assert draws.abs().max() <= np.pi + 1e-6
+    spread = 1 - (draws - 1).cos().mean(0)
+    np.testing.assert_allclose(spread.numpy(), angle.variance.numpy(), atol=0.02)
+    low = D.LowRankMultivariateNormal(lucid.ones(2), _t([1.0], [-2.0]), _t(0.5, 1.0))
+    found = run(lambda: low.rsample((4 * COUNT,)))
+    np.testing.assert_allclose(found.T.cov().numpy(), low.covariance_matrix.numpy(), atol=0.3)
+    part = D.ContinuousBernoulli(logits=_t(-2.0, 1.0))
+    np.testing.assert_allclose(
+        run(lambda: part.rsample((4 * COUNT,))).mean(0).numpy(), part.mean.numpy(), atol=0.02
+    )

@@ -112,8 +112,29 @@ def test_modules_of_tables_take_the_norm_and_refuse_other_gradients() -> None:
         module(lucid.tensor([[0, 1]]))
         norms = module.weight.detach().norm(dim=1)
         assert bool((norms[:2] <= 0.5 + 1e-6).all())
-    for name in ("scale_grad_by_freq", "sparse"):
-        refused(lambda name=name: nn.Embedding(4, 3, **{name: True}), ValueError, f"{name}=True")
+    refused(lambda: nn.Embedding(4, 3, sparse=True), ValueError, "sparse=True")
+    refused(lambda: nn.EmbeddingBag(4, 3, sparse=True), ValueError, "sparse=True")
+
+
+def test_gradients_of_rows_are_divided_by_how_often_they_are_looked_up(mode: Mode) -> None:
+    def gradients(x: lucid.Tensor, bags: lucid.Tensor) -> list[lucid.Tensor]:
+        table = lucid.arange(10.0).reshape(5, 2).requires_grad_()
+        weights = lucid.arange(1.0, 13.0).reshape(2, 3, 2)
+        loss = (F.embedding(x, table, padding_idx=3, scale_grad_by_freq=True) * weights).sum()
+        (first,) = lucid.autograd.grad(loss, table)
+        bag = F.embedding_bag(bags, table, mode="sum", scale_grad_by_freq=True)
+        (second,) = lucid.autograd.grad((bag * weights[0, :2]).sum(), table)
+        return [first, second]
+
+    x = lucid.tensor([[1, 1, 2], [1, 3, 0]])
+    first, second = mode(gradients)(x, lucid.tensor([[0, 1], [1, 1]]))
+    expected = [[11, 12], [11 / 3, 14 / 3], [5, 6], [0, 0], [0, 0]]
+    np.testing.assert_allclose(first.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(second.numpy(), [[1, 2], [7 / 3, 10 / 3], *[[0, 0]] * 3], rtol=1e-6)
+    shown = repr(nn.Embedding(4, 3, scale_grad_by_freq=True))
+    assert shown == "Embedding(4, 3, scale_grad_by_freq=True)"
+    bag = nn.EmbeddingBag(4, 3, mode="max", scale_grad_by_freq=True)
+    refused(lambda: bag(x), ValueError, "max mode does not support scaling")
 
 
 # -------------------------------------------------------------------- matrices

@@ -2,9 +2,14 @@
 
 import sys
 
-from lucid.autograd import anomaly as anomaly_mode
-from lucid.autograd import forward_ad, function, functional, graph
-from lucid.autograd import modes as grad_mode
+from lucid.autograd import (
+    anomaly as anomaly_mode,
+    forward_ad,
+    function,
+    functional,
+    graph,
+    modes as grad_mode,
+)
 from lucid.autograd.anomaly import (
     detect_anomaly,
     is_anomaly_check_nan_enabled,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid.amp import GradScaler as _GradScaler
-from lucid.amp import autocast as _autocast
-from lucid.amp import custom_bwd as custom_bwd
-from lucid.amp import custom_fwd as custom_fwd
+from lucid.amp import (
+    GradScaler as _GradScaler,
+    autocast as _autocast,
+    custom_bwd as custom_bwd,
+    custom_fwd as custom_fwd,
+)
 
 
 class autocast(_autocast):  # noqa: N801 - PyTorch's name

@@ -3,8 +3,8 @@
 import sys
 import types
 
-from lucid.distributions import constraints as constraints
-from lucid.distributions import transforms as transforms
+from lucid.distributions import constraints as constraints, transforms as transforms
+from lucid.distributions.angles import *
 from lucid.distributions.composed import *
 from lucid.distributions.counts import *
 from lucid.distributions.discrete import *
@@ -15,6 +15,7 @@ from lucid.distributions.positive import *
 from lucid.distributions.relaxed import *
 from lucid.distributions.tails import *
 from lucid.distributions.transforms import *
+from lucid.distributions.vectors import *
 from lucid.functions import border
 from lucid.ir import frames
 

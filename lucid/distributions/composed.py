@@ -77,6 +77,10 @@ class Independent(Distribution):
         return Independent(base, self.reinterpreted_batch_ndims, self._validate_args)
 
     @property
+    def mode(self) -> Tensor:
+        return self.base_dist.mode
+
+    @property
     def mean(self) -> Tensor:
         return self.base_dist.mean
 
@@ -89,6 +93,15 @@ class Independent(Distribution):
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self.base_dist.rsample(sample_shape)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        return self.base_dist.has_enumerate_support and not self.reinterpreted_batch_ndims
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        if self.reinterpreted_batch_ndims:
+            return super().enumerate_support(expand)
+        return self.base_dist.enumerate_support(expand)
 
     def log_prob(self, value: Tensor) -> Tensor:
         return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
@@ -171,6 +184,10 @@ class MultivariateNormal(Distribution):
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariances."""
         return lucid.cholesky_inverse(self.scale_tril)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
 
     @property
     def mean(self) -> Tensor:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.distribution import (
@@ -17,7 +15,7 @@ from lucid.distributions.distribution import (
     uniform_like,
 )
 from lucid.distributions.standard_gamma import standard_gamma
-from lucid.ir.errors import OptionError
+from lucid.ir.errors import MissingRuleError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -32,7 +30,7 @@ def _clamped(probs: Tensor) -> Tensor:
     return probs.clamp(eps, 1 - eps)
 
 
-class _OfProbability(Distribution):
+class OfProbability(Distribution):
     """A distribution given by `probs` or by `logits`, their log odds."""
 
     _shown = ("probs", "logits")
@@ -70,7 +68,7 @@ class _OfProbability(Distribution):
         return self._parameter.shape
 
 
-class Bernoulli(_OfProbability):
+class Bernoulli(OfProbability):
     """1 with probability `probs`, else 0.
 
     Draws have the parameter's dtype, and no gradient.
@@ -115,6 +113,9 @@ class Bernoulli(_OfProbability):
     def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._enumerated(lucid.arange(2).to(self._parameter.dtype), expand)
+
     def log_prob(self, value: Any) -> Tensor:
         self._check_value(value)
         logits, target = lucid.broadcast_tensors(self.logits, value)
@@ -126,7 +127,7 @@ class Bernoulli(_OfProbability):
         return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
 
-class Geometric(_OfProbability):
+class Geometric(OfProbability):
     """How many failures come before the first success.
 
     Probability: probs (1 - probs)^k for k = 0, 1, 2 and so on.
@@ -159,6 +160,10 @@ class Geometric(_OfProbability):
         with lucid.no_grad():
             u = uniform_like(self._extended_shape(sample_shape), self._parameter)
             return (u.log() / (-self.probs).log1p()).floor()
+
+    @property
+    def mode(self) -> Tensor:
+        return lucid.zeros_like(self.probs)
 
     @property
     def mean(self) -> Tensor:
@@ -271,9 +276,7 @@ class Categorical(Distribution):
         return -(self.logits.clamp(min=lowest) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Return all categories along a new first axis."""
-        values = lucid.arange(self._num_events).reshape(-1, *(1,) * len(self._batch_shape))
-        return values.expand(-1, *self._batch_shape) if expand else values
+        return self._enumerated(lucid.arange(self._num_events), expand)
 
 
 class OfCategories(Distribution):
@@ -321,8 +324,13 @@ class OneHotCategorical(OfCategories):
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
+    has_enumerate_support = True
     _shown = ("probs", "logits")
     support = constraints.one_hot
+
+    @property
+    def mode(self) -> Tensor:
+        return F.one_hot(self._categorical.mode, self._event_shape[0]).to(self.probs.dtype)
 
     @property
     def mean(self) -> Tensor:
@@ -335,6 +343,9 @@ class OneHotCategorical(OfCategories):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         index = self._categorical.sample(sample_shape)
         return F.one_hot(index, self._event_shape[0]).to(self.probs.dtype)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._enumerated(lucid.eye(self._event_shape[0]).to(self.probs.dtype), expand)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_value(value)
@@ -407,6 +418,10 @@ class Poisson(Distribution):
         super().__init__(self.rate.shape, (), validate_args)
 
     @property
+    def mode(self) -> Tensor:
+        return self.rate.floor()
+
+    @property
     def mean(self) -> Tensor:
         return self.rate
 
@@ -417,38 +432,11 @@ class Poisson(Distribution):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             rate = self.rate.expand(*self._extended_shape(sample_shape))
-            return _counts(rate)
+            return lucid.poisson(rate)
 
     def log_prob(self, value: Any) -> Tensor:
         self._check_value(value)
         return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
-
-
-_STEPWISE = {4: 87.0, 8: 708.0}  # by bytes: up to there e^-rate is a normal number
-
-
-def _counts(rate: Tensor) -> Tensor:
-    """Poisson numbers. Eager only.
-
-    Those of small rates are found by inverting the distribution function, step by step. The first
-    term of that is e^-rate, which would become 0: large rates are left to NumPy's transformed
-    rejection, with a seed of ours.
-    """
-    greatest = max(float(rate.max().item()), 0.0) if rate.numel() else 0.0
-    if greatest > 2.0**62:
-        raise OptionError(f"Poisson: can't sample a rate of {greatest}: counts have 64 bits")
-    if greatest > _STEPWISE[rate.dtype.itemsize]:
-        seed = int(lucid.randint(0, 2**53, ()).item())
-        drawn = np.random.default_rng(seed).poisson(rate.detach().numpy())
-        return lucid.from_numpy(np.asarray(drawn, np.int64)).to(rate.dtype)
-    u = lucid.rand(rate.shape, dtype=rate.dtype)
-    term = (-rate).exp()
-    total, count = term, lucid.zeros_like(rate)
-    for k in range(1, int(greatest + 10 * math.sqrt(greatest)) + 20):
-        count = count + (u > total)
-        term = term * rate / k
-        total = total + term
-    return count
 
 
 class Binomial(Distribution):
@@ -475,6 +463,7 @@ class Binomial(Distribution):
         (tensor(1.), tensor(-0.8630))
     """
 
+    has_enumerate_support = True
     _shown = ("total_count", "probs", "logits")
     arg_constraints: ClassVar = {
         "total_count": constraints.nonnegative_integer,
@@ -516,6 +505,10 @@ class Binomial(Distribution):
         return self._one.logits
 
     @property
+    def mode(self) -> Tensor:
+        return lucid.minimum(((self.total_count + 1) * self.probs).floor(), self.total_count)
+
+    @property
     def mean(self) -> Tensor:
         return self.total_count * self.probs
 
@@ -526,10 +519,13 @@ class Binomial(Distribution):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             shape = self._extended_shape(sample_shape)
-            trials = int(self.total_count.max().item())
-            u = lucid.rand((trials, *shape), dtype=self.probs.dtype)
-            number = lucid.arange(trials).reshape(-1, *(1,) * len(shape))
-            return ((u < self.probs) & (number < self.total_count)).to(self.probs.dtype).sum(0)
+            return lucid.binomial(self.total_count.expand(*shape), self.probs.expand(*shape))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        trials = int(self.total_count.max().item())
+        if not (self.total_count == trials).all():
+            raise MissingRuleError("Binomial: enumerate_support needs one total_count for all")
+        return self._enumerated(lucid.arange(trials + 1).to(self.probs.dtype), expand)
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_value(value)
@@ -538,7 +534,7 @@ class Binomial(Distribution):
         return ways + value * logits - n * F.softplus(logits)
 
 
-class NegativeBinomial(_OfProbability):
+class NegativeBinomial(OfProbability):
     """Successes, of probability `probs`, before `total_count` failures.
 
     Draws have the parameters' dtype, and no gradient.
@@ -582,6 +578,10 @@ class NegativeBinomial(_OfProbability):
         with lucid.no_grad():
             count = self.total_count.expand(*self._extended_shape(sample_shape))
             return Poisson(standard_gamma(count) * self.logits.exp()).sample()
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
 
     @property
     def mean(self) -> Tensor:

@@ -218,6 +218,33 @@ class Distribution:
         with no_grad():
             return self.rsample(sample_shape)
 
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Return all values that a draw may have, along a new axis in front.
+
+        Shapes: (their number,) + batch_shape + event_shape.
+
+        Args:
+            expand: whether to repeat the values for each distribution; without it their batch axes
+                have length 1. Default: True.
+
+        Raises:
+            MissingRuleError: there is no list of them; `has_enumerate_support` says so.
+
+        Example:
+            >>> import lucid
+            >>> from lucid.distributions import Bernoulli
+            >>> Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
+            tensor([[0., 0.],
+                    [1., 1.]])
+        """
+        raise MissingRuleError(f"{type(self).__name__} has no enumerate_support()")
+
+    def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
+        """Values, (n, *event_shape), with the axes of the batch."""
+        event = self._event_shape
+        found = values.reshape(-1, *(1,) * len(self._batch_shape), *event)
+        return found.expand(-1, *self._batch_shape, *event) if expand else found
+
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the logarithm of the density (or probability) at `value`.
 
@@ -321,6 +348,14 @@ class Distribution:
         Raises `MissingRuleError` where the family has none.
         """
         raise MissingRuleError(f"{type(self).__name__} has no mean")
+
+    @property
+    def mode(self) -> Tensor:
+        """The value of the greatest density or probability, of batch_shape + event_shape.
+
+        Raises `MissingRuleError` where the family has none.
+        """
+        raise MissingRuleError(f"{type(self).__name__} has no mode")
 
     @property
     def variance(self) -> Tensor:

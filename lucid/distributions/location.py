@@ -133,6 +133,10 @@ class Laplace(_LocationScale):
         return -u.sign() * lucid.log1p(-u.abs().clamp(max=1 - 1e-7))
 
     @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
     def mean(self) -> Tensor:
         return self.loc
 
@@ -183,6 +187,10 @@ class Cauchy(_LocationScale):
     def _standard(self, shape: Shape) -> Tensor:
         return lucid.tan(math.pi * (uniform_like(shape, self.loc) - 0.5))
 
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
     def log_prob(self, value: Any) -> Tensor:
         self._check_value(value)
         z = (value - self.loc) / self.scale
@@ -221,6 +229,10 @@ class Gumbel(_LocationScale):
 
     def _standard(self, shape: Shape) -> Tensor:
         return -(-uniform_like(shape, self.loc).log()).clamp(min=1e-30).log()
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
 
     @property
     def mean(self) -> Tensor:
@@ -335,6 +347,10 @@ class HalfNormal(Distribution):
         return lucid.randn(shape, dtype=self.scale.dtype).abs() * self.scale
 
     @property
+    def mode(self) -> Tensor:
+        return lucid.zeros_like(self.scale)
+
+    @property
     def mean(self) -> Tensor:
         return self.scale * math.sqrt(2 / math.pi)
 
@@ -392,6 +408,11 @@ class Uniform(Distribution):
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = lucid.rand(self._extended_shape(sample_shape), dtype=self.low.dtype)
         return self.low + u * (self.high - self.low)
+
+    @property
+    def mode(self) -> Tensor:
+        """Not a number: all values are as likely."""
+        return lucid.full_like(self.low, math.nan)
 
     @property
     def mean(self) -> Tensor:

@@ -14,6 +14,7 @@ from lucid.distributions.distribution import (
     uniform_like,
 )
 from lucid.distributions.standard_gamma import standard_gamma
+from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "StudentT"]
@@ -53,6 +54,10 @@ class Exponential(Distribution):
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.rate)
         return -u.log() / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return lucid.zeros_like(self.rate)
 
     @property
     def mean(self) -> Tensor:
@@ -116,6 +121,10 @@ class Gamma(Distribution):
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         return standard_gamma(self.concentration.expand(*shape)) / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
     def mean(self) -> Tensor:
@@ -208,6 +217,10 @@ class Beta(Distribution):
         return one / (one + standard_gamma(self.concentration0.expand(*shape)))
 
     @property
+    def mode(self) -> Tensor:
+        return _mode_of_shares(lucid.stack([self.concentration1, self.concentration0], -1))[..., 0]
+
+    @property
     def mean(self) -> Tensor:
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
@@ -233,6 +246,15 @@ class Beta(Distribution):
 
 def _log_beta(a: Tensor, b: Tensor) -> Tensor:
     return lucid.lgamma(a) + lucid.lgamma(b) - lucid.lgamma(a + b)
+
+
+def _mode_of_shares(concentration: Tensor) -> Tensor:
+    """The most likely shares: a corner, the first, where all concentrations are below 1."""
+    above = (concentration - 1).clamp(min=0)
+    corner = F.one_hot(above.argmax(-1), concentration.shape[-1]).to(concentration.dtype)
+    total = above.sum(-1, keepdim=True)
+    result: Tensor = lucid.where((concentration < 1).all(-1, keepdim=True), corner, above / total)
+    return result
 
 
 class Dirichlet(Distribution):
@@ -271,6 +293,10 @@ class Dirichlet(Distribution):
         shape = self._extended_shape(sample_shape)
         parts = standard_gamma(self.concentration.expand(*shape))
         return parts / parts.sum(-1, keepdim=True)
+
+    @property
+    def mode(self) -> Tensor:
+        return _mode_of_shares(self.concentration)
 
     @property
     def mean(self) -> Tensor:
@@ -343,6 +369,10 @@ class StudentT(Distribution):
         x = lucid.randn(shape, dtype=self.df.dtype)
         z = 2 * standard_gamma((0.5 * self.df).expand(*shape))
         return self.loc + self.scale * x * (self.df / z).sqrt()
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
 
     @property
     def mean(self) -> Tensor:

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
-from lucid.distributions.discrete import Categorical, _OfProbability
+from lucid.distributions.discrete import Categorical, OfProbability
 from lucid.distributions.distribution import Distribution, Shape, exactly_one, uniform_like
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["RelaxedBernoulli", "RelaxedOneHotCategorical"]
 
 
-class RelaxedBernoulli(_OfProbability):
+class RelaxedBernoulli(OfProbability):
     """Numbers between 0 and 1, the nearer to both the lower the `temperature`.
 
     Unlike those of `Bernoulli` draws are differentiable by the parameters.

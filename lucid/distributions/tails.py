@@ -64,6 +64,12 @@ class Weibull(Distribution):
         return found
 
     @property
+    def mode(self) -> Tensor:
+        """Not a number for concentrations below 1, whose density has no greatest value."""
+        k = self.concentration
+        return self.scale * ((k - 1) / k) ** (1 / k)
+
+    @property
     def mean(self) -> Tensor:
         return self.scale * self._moment(1)
 
@@ -128,6 +134,10 @@ class Pareto(Distribution):
         return self.scale * (-u.log() / self.alpha).exp()
 
     @property
+    def mode(self) -> Tensor:
+        return self.scale
+
+    @property
     def mean(self) -> Tensor:
         a = self.alpha.clamp(min=1)
         return a * self.scale / (a - 1)
@@ -185,6 +195,10 @@ class HalfCauchy(Distribution):
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.scale)
         return self.scale * (math.pi / 2 * u).tan()
+
+    @property
+    def mode(self) -> Tensor:
+        return lucid.zeros_like(self.scale)
 
     @property
     def mean(self) -> Tensor:
@@ -246,6 +260,10 @@ class InverseGamma(Distribution):
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         return self.rate / standard_gamma(self.concentration.expand(*shape))
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate / (self.concentration + 1)
 
     @property
     def mean(self) -> Tensor:
@@ -317,6 +335,14 @@ class Kumaraswamy(Distribution):
         return b * logs.exp()
 
     @property
+    def mode(self) -> Tensor:
+        """Not a number where a concentration is below 1."""
+        a, b = self.concentration1, self.concentration0
+        found = ((a - 1) / (a * b - 1)) ** (1 / a)
+        result: Tensor = lucid.where((a >= 1) & (b >= 1), found, math.nan)
+        return result
+
+    @property
     def mean(self) -> Tensor:
         return self._moment(1)
 
@@ -378,6 +404,13 @@ class FisherSnedecor(Distribution):
         tiny = float(lucid.finfo(over.dtype).tiny)
         under = (standard_gamma((self.df2 / 2).expand(*shape)) / self.df2).clamp(min=tiny)
         return (over / under).clamp(min=tiny)
+
+    @property
+    def mode(self) -> Tensor:
+        """Not a number up to two degrees of freedom above."""
+        found = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
+        result: Tensor = lucid.where(self.df1 > 2, found, math.nan)
+        return result
 
     @property
     def mean(self) -> Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from itertools import combinations as _combinations
-from itertools import combinations_with_replacement
+from itertools import combinations as _combinations, combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,7 @@ from lucid.functions.arguments import (
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
-from lucid.functions.joining import cat, diag_embed, meshgrid, pad, split, stack
-from lucid.functions.joining import pad as _padded
+from lucid.functions.joining import cat, diag_embed, meshgrid, pad, pad as _padded, split, stack
 from lucid.functions.reduction import norm, sum
 from lucid.functions.shape import (
     flip,

@@ -11,8 +11,7 @@ from typing import Any
 
 from lucid.autograd.function import Function
 from lucid.functions.chebyshev import series
-from lucid.functions.elementwise import abs as absolute
-from lucid.functions.elementwise import choose, cos, exp, sign, sin, sqrt
+from lucid.functions.elementwise import abs as absolute, choose, cos, exp, sign, sin, sqrt
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from math import prod
 from typing import Any
 
@@ -20,7 +21,10 @@ __all__ = ["einsum"]
 Labels = tuple[str, ...]
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of the alphabet
+
+
+def einsum(equation: Any, *operands: Any) -> Tensor:
     """Multiply and sum by named axes, such as "bij,bjk->bik"; `...` stands for broadcast axes.
 
     Without "->" the result has the names that occur once, in alphabetic order; a name twice in one
@@ -28,6 +32,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
     Args:
         equation: the names of each operand's axes, letters, and after "->" those of the result.
+            Or the first operand, each followed by a list of numbers from 0 to 51 that name its
+            axes, `...` among them, and perhaps one more list for the result.
         *operands: tensors, or one list of them, of one dtype; where nothing is summed they promote.
 
     Raises:
@@ -40,7 +46,11 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         >>> import lucid
         >>> lucid.einsum("i,i->", lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
         tensor(11.)
+        >>> lucid.einsum(lucid.tensor([1.0, 2.0]), [0], lucid.tensor([3.0, 4.0]), [0], [])
+        tensor(11.)
     """
+    if isinstance(equation, Tensor):
+        equation, operands = _of_lists(equation, *operands)
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     tensors = [tensor_of(x, "einsum", f"operand {i}") for i, x in enumerate(operands)]
@@ -60,6 +70,26 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         result, labels = _contract(result, labels, other, other_labels, later)
     result, labels = _summed(result, labels, set(output))
     return permuted(result, tuple(labels.index(label) for label in output))
+
+
+def _of_lists(*given: Any) -> tuple[str, tuple[Any, ...]]:
+    """The equation and the operands of tensors and lists of numbers in turn."""
+    lists = [*given[1::2], *given[-1:]] if len(given) % 2 else given[1::2]
+    terms = [_letters(numbers) for numbers in lists]
+    if len(given) % 2:
+        return f"{','.join(terms[:-1])}->{terms[-1]}", given[:-1:2]
+    return ",".join(terms), given[::2]
+
+
+def _letters(numbers: Any) -> str:
+    if not isinstance(numbers, (list, tuple)):
+        raise ArgumentError(
+            f"einsum: a list of axes must follow each operand, not {type(numbers).__name__}"
+        )
+    for number in numbers:
+        if number is not ... and not (isinstance(number, int) and 0 <= number < len(_LETTERS)):
+            raise OptionError(f"einsum: subscripts are from 0 to 51, not {number!r}")
+    return "".join("..." if number is ... else _LETTERS[number] for number in numbers)
 
 
 def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[Labels], Labels]:

@@ -9,8 +9,7 @@ from typing import Any
 from lucid.autograd.function import Function
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import abs as absolute
-from lucid.functions.elementwise import choose, exp, floor, log, log1p, sin, sqrt
+from lucid.functions.elementwise import abs as absolute, choose, exp, floor, log, log1p, sin, sqrt
 from lucid.functions.error import erfc
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor

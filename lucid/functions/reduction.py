@@ -12,8 +12,6 @@ from lucid.functions import softmax as softmaxes
 from lucid.functions.arguments import Dims, axes_of, axis_of, describe, tensor_of
 from lucid.functions.elementwise import (
     abs as absolute,
-)
-from lucid.functions.elementwise import (
     choose,
     clone,
     exp,

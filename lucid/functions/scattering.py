@@ -22,7 +22,7 @@ from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import f32, f64, i64
 from lucid.tensor.core import constant, emit
 
-__all__ = ["bincount", "histc", "masked_scatter", "scatter_reduce"]
+__all__ = ["bincount", "histc", "index_reduce", "masked_scatter", "scatter_reduce"]
 
 _NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}
 
@@ -62,6 +62,65 @@ def scatter_reduce(
         tensor([1., 3., 9.])
     """
     return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
+
+
+def index_reduce(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """Return a copy with slices of `source` reduced into those that a vector of indices names.
+
+    Slices of `input` that the index doesn't name stay.
+
+    Shapes: `source` is as `input`, with the length of the index along `dim`.
+    dtype: that of `input`, which `source` has too; a mean of integers rounds down.
+
+    Args:
+        input: the tensor.
+        dim: the axis; negative ones count from the end.
+        index: a vector of integers from 0 to the size of that axis.
+        source: the slices.
+        reduce: "prod", "mean", "amax" or "amin"; `index_add` makes sums.
+        include_self: whether slices of `input` take part where something is written. Default:
+            True.
+
+    Raises:
+        OptionError: `reduce` is something else.
+        ShapeError: the index is no vector, or `source` has another shape.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> import lucid
+        >>> source = lucid.tensor([1.0, 2.0, 3.0])
+        >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
+        tensor([4., 2., 6.])
+    """
+    x, at, slices = (
+        tensor_of(input, "index_reduce"),
+        tensor_of(index, "index_reduce", "index"),
+        tensor_of(source, "index_reduce", "source"),
+    )
+    if reduce not in ("mean", *_NEUTRAL):
+        raise OptionError(
+            f"index_reduce: reduce argument must be either prod, mean, amax or amin, got {reduce}"
+        )
+    axis = axis_of(dim, x.ndim, "index_reduce")
+    expected = list(x.shape)
+    if x.ndim:
+        expected[axis] = at.numel()
+    if at.ndim > 1 or list(slices.shape) != expected:
+        raise ShapeError(
+            "index_reduce: index must be a vector, and source as input with its length along "
+            f"dim {axis}{describe(x, at, slices)}"
+        )
+    places = reshaped(at, tuple(at.numel() if i == axis else 1 for i in range(x.ndim)))
+    places = broadcast(places, slices._type.shape)
+    return reduced_at("index_reduce", x, dim, places, slices, reduce, include_self)
 
 
 def reduced_at(

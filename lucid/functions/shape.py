@@ -22,8 +22,7 @@ from lucid.functions.naming import numpy_names
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError
-from lucid.ir.strides import is_contiguous as strides_are_contiguous
-from lucid.ir.strides import reshape_strides
+from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_strides
 from lucid.ir.types import Shape
 from lucid.layouts import check_memory_format
 from lucid.tensor.core import emit

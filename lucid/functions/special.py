@@ -6,8 +6,17 @@ import math
 from typing import Any
 
 from lucid.functions.arguments import tensor_of
-from lucid.functions.elementwise import abs as absolute
-from lucid.functions.elementwise import choose, div, exp, log, log1p, maximum, minimum, sigmoid
+from lucid.functions.elementwise import (
+    abs as absolute,
+    choose,
+    div,
+    exp,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    sigmoid,
+)
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.function import Function
-from lucid.functions.elementwise import abs as absolute
 from lucid.functions.elementwise import (
+    abs as absolute,
     choose,
     cos,
     exp,

@@ -4,9 +4,7 @@ import sys
 
 from lucid.functions import border
 from lucid.ir import frames
-from lucid.nn import functional as functional
-from lucid.nn import init as init
-from lucid.nn import utils as utils
+from lucid.nn import functional as functional, init as init, utils as utils
 from lucid.nn.modules.activation import *
 from lucid.nn.modules.adaptive import *
 from lucid.nn.modules.attention import *

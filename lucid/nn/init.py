@@ -415,10 +415,45 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     return _write(tensor, from_array(np.ascontiguousarray(matrix).reshape(tensor.shape)))
 
 
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """Fill a matrix with normal numbers, of which a share of each column, rounded up, is zero.
+
+    Reference: Martens, "Deep learning via Hessian-free optimization", 2010.
+
+    Args:
+        tensor: what is filled, in place: (rows, columns).
+        sparsity: the share of zeros in each column, from 0 to 1.
+        std: the standard deviation of the others. Default: 0.01.
+        generator: where random numbers come from. None is lucid's own.
+
+    Raises:
+        ShapeError: it hasn't two axes.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn import init
+        >>> (init.sparse_(lucid.empty(10, 4), 0.25) == 0).sum(0)
+        tensor([3, 3, 3, 3])
+    """
+    if tensor.ndim != 2:
+        raise ShapeError("Only tensors with 2 dimensions are supported")
+    count = math.ceil(sparsity * tensor.shape[0])
+    order = lucid.rand(tuple(tensor.shape), generator=generator).argsort(0).argsort(0)
+    normal_(tensor, 0.0, std, generator)
+    return _write(tensor, tensor.masked_fill(order < count, 0.0))
+
+
 # Names that programs written for PyTorch use.
 _calculate_fan_in_and_fan_out = _fans
 xavier_uniform = xavier_uniform_
 xavier_normal = xavier_normal_
+uniform = uniform_
+normal = normal_
+constant = constant_
+eye = eye_
+dirac = dirac_
+orthogonal = orthogonal_
+sparse = sparse_
 kaiming_uniform = kaiming_uniform_
 kaiming_normal = kaiming_normal_
 

@@ -31,12 +31,12 @@ from lucid.functions import (
     reduction,
     scans,
     scattering,
+    shape as shapes,
     sorting,
     special,
     statistics,
     trigonometry,
 )
-from lucid.functions import shape as shapes
 from lucid.functions.border import enter_border
 from lucid.ir.frames import edge_of_class
 from lucid.layouts import strided
@@ -454,6 +454,7 @@ class Tensor(WrittenInPlace):
     scatter = gathering.scatter
     scatter_add = gathering.scatter_add
     scatter_reduce = scattering.scatter_reduce
+    index_reduce = scattering.index_reduce
     masked_scatter = scattering.masked_scatter
     index_add = gathering.index_add
     index_copy = gathering.index_copy

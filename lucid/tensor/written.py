@@ -19,10 +19,10 @@ from lucid.functions import (
     reduction,
     scans,
     scattering,
+    shape as shapes,
     special,
     trigonometry,
 )
-from lucid.functions import shape as shapes
 from lucid.functions.inplace import in_place
 from lucid.tensor.core import TensorCore
 
@@ -176,6 +176,7 @@ class WrittenInPlace(TensorCore):
     scatter_ = in_place(gathering.scatter)
     scatter_add_ = in_place(gathering.scatter_add)
     scatter_reduce_ = in_place(scattering.scatter_reduce)
+    index_reduce_ = in_place(scattering.index_reduce)
     masked_scatter_ = in_place(scattering.masked_scatter)
     index_add_ = in_place(gathering.index_add)
     index_copy_ = in_place(gathering.index_copy)

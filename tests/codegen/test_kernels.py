@@ -12,8 +12,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from ir.op_cases import cases as samples_of
-from ir.op_cases import named, standing_ops
+from ir.op_cases import cases as samples_of, named, standing_ops
 from random_graphs import Case, cases
 from random_programs import numbers, programs
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from ir.op_cases import cases, named, standing_ops
-from random_graphs import Case
-from random_graphs import cases as random_cases
+from random_graphs import Case, cases as random_cases
 
 from lucid.codegen.emit.lowering import RULES
 from lucid.codegen.llvm.target import Target, host_target

@@ -19,8 +19,7 @@ from lucid.codegen.lower.build import Builder
 from lucid.codegen.lower.item import Item
 from lucid.ir import Graph, ops
 from lucid.ir.interpret import interpret
-from lucid.ir.passes import Rules, rewrite
-from lucid.ir.passes import pipeline as pipelines
+from lucid.ir.passes import Rules, pipeline as pipelines, rewrite
 from lucid.ir.text import parse
 
 MOST_NODES = 5

@@ -10,8 +10,7 @@ import pytest
 
 import lucid
 from lucid.autograd import Function
-from lucid.func import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
-from lucid.func import vmap as mapped
+from lucid.func import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp, vmap as mapped
 
 Run = Callable[..., Any]
 

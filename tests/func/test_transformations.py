@@ -22,8 +22,8 @@ from lucid.func import (
     stack_module_state,
     value_and_grad,
     vjp,
+    vmap as mapped,
 )
-from lucid.func import vmap as mapped
 
 Run = Callable[..., Any]
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.func import grad
-from lucid.func import vmap as mapped
+from lucid.func import grad, vmap as mapped
 
 Run = Callable[..., Any]
 X = np.arange(6.0).reshape(2, 3)

@@ -12,8 +12,7 @@ from custom_functions import define
 
 import lucid
 from lucid.autograd import Function
-from lucid.func import grad, jacrev, jvp
-from lucid.func import vmap as mapped
+from lucid.func import grad, jacrev, jvp, vmap as mapped
 
 Run = Callable[..., Any]
 X = np.arange(6.0).reshape(2, 3)

@@ -94,3 +94,12 @@ def test_what_makes_no_sense_is_refused() -> None:
         init.normal_(lucid.empty(3), std=-1)
     with pytest.raises(ValueError, match="Only tensors with 3, 4, or 5 dimensions are supported"):
         init.dirac_(lucid.empty(3, 3))
+
+
+def test_a_sparse_start_has_as_many_zeros_in_each_column() -> None:
+    w = init.sparse_(lucid.empty(9, 50), 0.3, std=2.0)
+    assert (w == 0).sum(0).tolist() == [3] * 50
+    assert abs(w[w != 0].std().item() - 2.0) < 0.4
+    assert (w == 0).any(1).all()  # not always the same rows
+    with pytest.raises(ValueError, match="Only tensors with 2 dimensions"):
+        init.sparse_(lucid.empty(3), 0.5)

@@ -153,6 +153,8 @@ def test_a_layer_is_of_those_classes_that_it_is_of_in_pytorch() -> None:
         if kind is not base and base is not nn.Module and issubclass(kind, base)
     }
     assert found == {
+        *((name, "RNNBase") for name in ("RNN", "LSTM", "GRU")),
+        *((name, "RNNCellBase") for name in ("RNNCell", "LSTMCell", "GRUCell")),
         ("ReLU6", "Hardtanh"),
         ("UpsamplingBilinear2d", "Upsample"),
         ("UpsamplingNearest2d", "Upsample"),

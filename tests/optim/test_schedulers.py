@@ -11,8 +11,7 @@ import pytest
 
 import lucid
 from lucid import nn, optim
-from lucid.optim import lr_scheduler as schedules
-from lucid.optim import swa_utils
+from lucid.optim import lr_scheduler as schedules, swa_utils
 
 # The rates alone are looked at.
 pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")

@@ -15,10 +15,12 @@ from lucid.ir import ops
 from lucid.ir.errors import TooLargeError
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32
-from lucid.runtime import arena as arena_module
-from lucid.runtime import compile_graph
-from lucid.runtime import context as context_module
-from lucid.runtime import executable as executable_module
+from lucid.runtime import (
+    arena as arena_module,
+    compile_graph,
+    context as context_module,
+    executable as executable_module,
+)
 from lucid.runtime.arena import HUGE_PAGE, Arena, Arenas
 from lucid.runtime.executable import Executable
 

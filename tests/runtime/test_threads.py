@@ -17,8 +17,7 @@ import pytest
 from random_graphs import Case, cases
 
 from lucid.codegen import costs
-from lucid.codegen.threads import pool as code
-from lucid.codegen.threads import trial
+from lucid.codegen.threads import pool as code, trial
 from lucid.ir import environment, ops
 from lucid.ir.errors import IndexOutOfRangeError, OptionError
 from lucid.ir.graph import Graph, Value

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import lucid
+import lucid.nn.functional as F
 
 DRAWS: dict[str, Callable[[], lucid.Tensor]] = {
     "rand": lambda: lucid.rand(3, 4),
@@ -83,3 +85,35 @@ def test_a_draw_does_not_ask_for_gradients() -> None:
     assert x.is_leaf
     assert not lucid.default_generator.state.requires_grad
     assert not lucid.bernoulli(x).requires_grad
+
+
+def test_counts_have_their_means_and_variances(run: Any) -> None:
+    rates, trials = lucid.tensor([0.5, 4.0, 300.0]), lucid.tensor([3.0, 40.0, 7.0])
+    chances = lucid.tensor([0.2, 0.5, 1.0])
+
+    def draw() -> tuple[lucid.Tensor, lucid.Tensor]:
+        lucid.manual_seed(4)
+        return lucid.poisson(rates.expand(4000, 3)), lucid.binomial(trials.expand(4000, 3), chances)
+
+    events, successes = run(draw)
+    np.testing.assert_allclose(events.mean(0).numpy(), rates.numpy(), rtol=0.06)
+    np.testing.assert_allclose(events.var(0).numpy(), rates.numpy(), rtol=0.1)
+    np.testing.assert_allclose(successes.mean(0).numpy(), (trials * chances).numpy(), rtol=0.05)
+    assert (successes <= trials).all()
+    generator = lucid.Generator().manual_seed(5)
+    first = lucid.poisson(rates, generator=generator)
+    assert lucid.equal(first, lucid.poisson(rates, lucid.Generator().manual_seed(5)))
+    with pytest.raises(ValueError, match=r"binomial: probabilities must be in \[0, 1\]"):
+        lucid.binomial(lucid.ones(1), lucid.tensor([1.5]))
+
+
+def test_dropped_channels_of_selu_networks_are_dropped_whole(run: Any) -> None:
+    lucid.manual_seed(6)
+    x = lucid.randn(400, 8, 5)
+    y = run(lambda x: F.feature_alpha_dropout(x, 0.3, training=True), x)
+    dropped = (y == y[:, :, :1]).all(2)
+    assert abs(dropped.float().mean().item() - 0.3) < 0.03
+    assert abs(y.mean().item()) < 0.05
+    assert abs(y.std().item() - 1) < 0.05
+    with pytest.raises(RuntimeError, match="requires at least 2 dimensions"):
+        lucid.nn.FeatureAlphaDropout()(lucid.ones(3))

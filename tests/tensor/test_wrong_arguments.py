@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 import lucid
-from lucid import distributions as D
-from lucid import nn, optim
+from lucid import distributions as D, nn, optim
 
 
 def weights():

@@ -13,10 +13,7 @@ from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, iota
 from lucid.ir.extents import is_open
 from lucid.ir.op import OPS
-from lucid.ir.types import DType
-from lucid.ir.types import f64 as float64
-from lucid.ir.types import i32 as int32
-from lucid.ir.types import i64 as int64
+from lucid.ir.types import DType, f64 as float64, i32 as int32, i64 as int64
 
 
 class InstEmitter:

@@ -30,8 +30,7 @@ from lucid.compiler.recording.loops import (
 )
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, TraceError
-from lucid.ir.graph import Graph, Input, Value
-from lucid.ir.graph import Node as GraphNode
+from lucid.ir.graph import Graph, Input, Node as GraphNode, Value
 from lucid.ir.location import here
 from lucid.ir.passes.loops import Loop
 from lucid.tensor.context import context

@@ -42,8 +42,7 @@ from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError, TraceError
-from lucid.ir.graph import Graph, Input, Value
-from lucid.ir.graph import Node as GraphNode
+from lucid.ir.graph import Graph, Input, Node as GraphNode, Value
 from lucid.ir.location import Location, here
 from lucid.ir.op import Op, Trait
 from lucid.ir.passes.loops import Hoisting, Loop

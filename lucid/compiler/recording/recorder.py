@@ -27,8 +27,7 @@ from lucid.compiler.results.histories import HistoryOutside
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, TraceError
-from lucid.ir.graph import Node as GraphNode
-from lucid.ir.graph import Region, Value
+from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType

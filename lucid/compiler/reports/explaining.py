@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from lucid.codegen.program.program import KernelCall, lifetimes
-from lucid.codegen.program.program import Program as Lowered
+from lucid.codegen.program.program import KernelCall, Program as Lowered, lifetimes
 from lucid.compiler.programs.program import Program
 from lucid.compiler.reports.kernels import Described, describe
 from lucid.compiler.reports.statistics import Stats

@@ -12,8 +12,7 @@ from statistics import median
 from typing import Any
 
 from lucid.codegen import costs
-from lucid.codegen.program.program import KernelCall
-from lucid.codegen.program.program import Program as Lowered
+from lucid.codegen.program.program import KernelCall, Program as Lowered
 from lucid.compiler.programs.program import ARGUMENTS, NATIVE, Program
 from lucid.compiler.reports.events import event, write_events
 from lucid.compiler.reports.kernels import Described, describe

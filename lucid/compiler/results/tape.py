@@ -19,8 +19,7 @@ from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.results.memory import TracedMemory
-from lucid.ir.graph import Node as GraphNode
-from lucid.ir.graph import Value
+from lucid.ir.graph import Node as GraphNode, Value
 from lucid.ir.passes.residuals import (
     Cut,
     common_values,

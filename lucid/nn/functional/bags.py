@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 import lucid
+from lucid.choices import refuse
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.quantiles import searchsorted
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.nn.functional.embedding import (
+    DENSE,
     check_rows,
-    refuse_gradients,
     rows_of,
     shorten_rows,
 )
@@ -44,7 +45,8 @@ def embedding_bag(
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
         norm_type: of which order that norm is. Default: 2.0.
-        scale_grad_by_freq: False; gradients are never divided by how often a row was looked up.
+        scale_grad_by_freq: divide the gradient of a row by how often it is looked up; not with
+            "max". Default: False.
         mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
         sparse: False; gradients are dense.
         per_sample_weights: factors of input's shape, for mode "sum".
@@ -70,13 +72,15 @@ def embedding_bag(
         raise ArgumentError(
             f"embedding_bag: takes a matrix of bags, or a vector and offsets, not {input._type}"
         )
-    refuse_gradients("embedding_bag", scale_grad_by_freq, sparse)
+    if mode == "max" and scale_grad_by_freq:
+        raise OptionError("embedding_bag: max mode does not support scaling the gradient by freq")
+    refuse(sparse, "sparse", "embedding_bag", DENSE)
     if offsets is not None:
         _check_offsets(input, offsets)
     if max_norm is not None:
         check_rows("embedding_bag", input, weight)
         shorten_rows(weight, input, max_norm, norm_type)
-    rows = rows_of("embedding_bag", input, weight, padding_idx)
+    rows = rows_of("embedding_bag", input, weight, padding_idx, scale_grad_by_freq)
     counts = lucid.ones_like(rows.detach()[..., :1])
     if padding_idx is not None:
         counts = (input != padding_idx % weight.shape[0]).to(rows.dtype).unsqueeze(-1)

@@ -13,7 +13,14 @@ from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, so
 from lucid.nn.functional.calls import apply, where
 from lucid.tensor.tensor import Tensor
 
-__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d"]
+__all__ = [
+    "alpha_dropout",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "feature_alpha_dropout",
+]
 
 
 @runs_natively
@@ -161,6 +168,44 @@ def alpha_dropout(
         >>> F.alpha_dropout(lucid.ones(4), 0.5, training=False)
         tensor([1., 1., 1., 1.])
     """
+    return _alpha_dropout(input, p, training, inplace, tuple(input.shape))
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """As `alpha_dropout`, of whole channels: all of (n, c) that follows is kept or dropped.
+
+    Reference: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
+
+    Args:
+        input: the tensor, (n, c, *), of a float dtype.
+        p: the probability of a channel to be dropped. Default: 0.5.
+        training: draw; else the input comes back. Default: False.
+        inplace: write the result into `input` and return that. Default: False.
+
+    Raises:
+        OptionError: p is outside of [0, 1].
+        ShapeError: the input has less than two axes, where it is drawn.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.feature_alpha_dropout(lucid.ones(1, 4), 0.5, training=False)
+        tensor([[1., 1., 1., 1.]])
+    """
+    if training and input.ndim < 2:
+        raise ShapeError(
+            "feature_alpha_dropout: Feature dropout requires at least 2 dimensions in the input"
+        )
+    shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
+    return _alpha_dropout(input, p, training, inplace, shape)
+
+
+def _alpha_dropout(
+    input: Tensor, p: float, training: bool, inplace: bool, shape: tuple[int, ...]
+) -> Tensor:
+    """One draw for each element of `shape`, which broadcasts with the input."""
     if not 0.0 <= p <= 1.0:
         raise OptionError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0.0:
@@ -169,7 +214,7 @@ def alpha_dropout(
         return result_of(input, input * 0.0, inplace)
     low = -SELU_ALPHA * SELU_SCALE
     scale = ((1 - p) * (1 + p * low * low)) ** -0.5
-    keep = lucid.rand(input.shape, dtype=input.dtype) >= p
+    keep = lucid.rand(shape, dtype=input.dtype) >= p
     y = where(keep, source_of(input, inplace), low) * scale - scale * p * low
     return result_of(input, y, inplace)
 

@@ -20,25 +20,36 @@ from lucid.tensor.tensor import Tensor
 
 __all__ = ["embedding", "one_hot"]
 
+DENSE = "gradients are dense sums"  # why there are no sparse ones
+
 
 @runs_natively
 class Embedding(Function):
-    """Rows of the weight; the gradient of row `padding` is left out (-1: of none)."""
+    """Rows of the weight; the gradient of row `padding` is left out (-1: of none).
+
+    by_frequency: that of a row is divided by how often it was looked up.
+    """
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, index: Tensor, padding: int) -> Tensor:
+    def forward(
+        ctx: Any, weight: Tensor, index: Tensor, padding: int, by_frequency: bool
+    ) -> Tensor:
         ctx.save_for_backward(index)
-        ctx.shape, ctx.padding = tuple(weight.shape), padding
+        ctx.shape, ctx.padding, ctx.by_frequency = tuple(weight.shape), padding, by_frequency
         result: Tensor = ops.take(weight, index, axis=0)
         return result
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         (index,) = ctx.saved_tensors
         if ctx.padding >= 0:
             g = where((index == ctx.padding).unsqueeze(-1), 0.0, g)
+        if ctx.by_frequency:
+            ones = lucid.ones(index.shape, dtype=g.dtype)
+            counts = ops.index_add(lucid.zeros(ctx.shape[0], dtype=g.dtype), index, ones, axis=0)
+            g = g / ops.take(counts, index, axis=0).unsqueeze(-1)
         table = lucid.zeros(ctx.shape, dtype=g.dtype)
-        return ops.index_add(table, index, g, axis=0), None, None
+        return ops.index_add(table, index, g, axis=0), None, None, None
 
 
 def check_index(name: str, index: Tensor) -> None:
@@ -69,11 +80,12 @@ def embedding(
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
         norm_type: of which order that norm is. Default: 2.0.
-        scale_grad_by_freq: False; gradients are never divided by how often a row was looked up.
+        scale_grad_by_freq: divide the gradient of a row by how often it is looked up. Default:
+            False.
         sparse: False; gradients are dense.
 
     Raises:
-        OptionError: `padding_idx` is outside of the table; `scale_grad_by_freq` or `sparse`.
+        OptionError: `padding_idx` is outside of the table; `sparse`.
 
     Example:
         >>> import lucid
@@ -82,18 +94,11 @@ def embedding(
         tensor([[0., 1.],
                 [4., 5.]])
     """
-    refuse_gradients("embedding", scale_grad_by_freq, sparse)
+    refuse(sparse, "sparse", "embedding", DENSE)
     if max_norm is not None:
         check_rows("embedding", input, weight)
         shorten_rows(weight, input, max_norm, norm_type)
-    return rows_of("embedding", input, weight, padding_idx)
-
-
-def refuse_gradients(name: str, scale_grad_by_freq: bool, sparse: bool) -> None:
-    """Raise `OptionError` for gradients of a table that lucid doesn't compute."""
-    because = "gradients are dense sums"
-    refuse(scale_grad_by_freq, "scale_grad_by_freq", name, because)
-    refuse(sparse, "sparse", name, because)
+    return rows_of("embedding", input, weight, padding_idx, scale_grad_by_freq)
 
 
 def shorten_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:
@@ -122,14 +127,16 @@ def check_rows(name: str, index: Tensor, weight: Tensor) -> None:
     )
 
 
-def rows_of(name: str, input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
+def rows_of(
+    name: str, input: Tensor, weight: Tensor, padding_idx: int | None, by_frequency: bool
+) -> Tensor:
     """As `embedding`, which messages call by another name."""
     check_rows(name, input, weight)
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise OptionError(f"{name}: Padding_idx must be within num_embeddings")
     padding = -1 if padding_idx is None else padding_idx % rows
-    return apply(Embedding, weight, input, padding)
+    return apply(Embedding, weight, input, padding, bool(by_frequency))
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

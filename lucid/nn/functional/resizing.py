@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -48,10 +51,12 @@ def interpolate(
         align_corners: the centres of the corners stay where they are. Default: False.
         recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
             False.
-        antialias: smooth while shrinking; bilinear and bicubic only. Default: False.
+        antialias: smooth while shrinking, with a kernel as wide as a pixel of the result; bilinear
+            and bicubic only. Default: False.
 
     Raises:
-        OptionError: a mode that there isn't, or sizes and factors that don't fit the axes.
+        OptionError: a mode that there isn't, one that isn't smoothed with `antialias`, or sizes and
+            factors that don't fit the axes.
 
     Example:
         >>> import lucid
@@ -60,8 +65,11 @@ def interpolate(
         tensor([[[0.0000, 0.6667, 1.3333, 2.0000]]])
     """
     sizes, scales = _target(input, size, scale_factor, bool(recompute_scale_factor))
-    if antialias:
-        raise OptionError("interpolate: antialias=True is not supported")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise OptionError(
+            "interpolate: Anti-alias option is restricted to bilinear and bicubic modes and "
+            f"requires a 4-D tensor as input, not mode {mode!r}"
+        )
     if mode == "area":
         pools = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
         return pools[input.ndim - 3](input, sizes)
@@ -74,9 +82,9 @@ def interpolate(
         return _nearest(input, sizes, scales, 0.5 if mode == "nearest-exact" else 0.0)
     if _LINEAR.get(mode) != input.ndim:
         raise OptionError(f"interpolate: mode {mode!r} doesn't fit an input of {input.ndim} axes")
-    y = input
+    y, weights = input, _smooth_weights if antialias else _weights
     for i, (wanted, scale) in enumerate(zip(sizes, scales, strict=True)):
-        matrix = _weights(input.shape[i + 2], wanted, scale, mode == "bicubic", bool(align_corners))
+        matrix = weights(input.shape[i + 2], wanted, scale, mode == "bicubic", bool(align_corners))
         y = _along(y, i + 2, matrix)
     return y
 
@@ -146,16 +154,35 @@ def _weights(length: int, size: int, scale: float, is_cubic: bool, align: bool) 
     return matrix
 
 
-def _near(x: np.ndarray) -> np.ndarray:
+def _smooth_weights(
+    length: int, size: int, scale: float, is_cubic: bool, align: bool
+) -> np.ndarray:
+    """The matrix (length, size) of a kernel that is as wide as the points are apart."""
+    if align:
+        scale = (length - 1) / (size - 1) if size > 1 else 0.0
+    width = max(scale, 1.0)
+    centre, reach = (np.arange(size) + 0.5) * scale, (2 if is_cubic else 1) * width
+    first, end = (np.trunc(centre + side * reach + 0.5) for side in (-1, 1))
+    place = np.arange(length)[:, None]
+    distance = np.abs(place + 0.5 - centre) / width
+    if is_cubic:
+        near, far = (kernel(distance, -0.5) for kernel in (_near, _far))
+        kernel = np.where(distance < 1, near, np.where(distance < 2, far, 0.0))
+    else:
+        kernel = np.maximum(1 - distance, 0.0)
+    kernel = np.where((place >= first) & (place < end), kernel, 0.0)
+    result: np.ndarray = kernel / kernel.sum(0)
+    return result
+
+
+def _near(x: Any, a: float = _CUBIC) -> Any:
     """Keys' cubic kernel up to distance 1."""
-    result: np.ndarray = ((_CUBIC + 2) * x - (_CUBIC + 3)) * x * x + 1
-    return result
+    return ((a + 2) * x - (a + 3)) * x * x + 1
 
 
-def _far(x: np.ndarray) -> np.ndarray:
+def _far(x: Any, a: float = _CUBIC) -> Any:
     """Keys' cubic kernel at distances from 1 to 2."""
-    result: np.ndarray = ((_CUBIC * x - 5 * _CUBIC) * x + 8 * _CUBIC) * x - 4 * _CUBIC
-    return result
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
 def upsample(
@@ -242,15 +269,19 @@ def grid_sample(
 ) -> Tensor:
     """Return `input` (n, c, h, w) at the points `grid` (n, oh, ow, 2): x and y from -1 to 1.
 
+    Of volumes, (n, c, d, h, w), at points (n, od, oh, ow, 3): x, y and z.
+
     Args:
-        input: images, (n, c, h, w).
+        input: images, (n, c, h, w), or volumes.
         grid: where to look in them, (n, oh, ow, 2): x and y, from -1 to 1.
-        mode: "bilinear" or "nearest". Default: 'bilinear'.
-        padding_mode: what is outside: "zeros" or the "border". Default: 'zeros'.
-        align_corners: let -1 and 1 be the centres of the corners, not their edges. Default: False.
+        mode: "bilinear", "nearest", or of images "bicubic". Default: 'bilinear'.
+        padding_mode: what is outside: "zeros", the "border", or the image's "reflection". Default:
+            'zeros'.
+        align_corners: let -1 and 1 be the centres of the corners, not their edges, also where it
+            is reflected. Default: False.
 
     Raises:
-        ShapeError: `input` or `grid` isn't of four axes, or the batches differ.
+        ShapeError: `input` and `grid` aren't of four axes, or of five, or the batches differ.
         OptionError: a mode that there isn't.
 
     Example:
@@ -261,36 +292,85 @@ def grid_sample(
         tensor([[[[0., 1.],
                   [2., 3.]]]])
     """
-    if input.ndim != 4 or grid.ndim != 4 or grid.shape[-1] != 2 or len(input) != len(grid):
+    axes = input.ndim - 2
+    fits = axes in (2, 3) and grid.ndim == input.ndim and grid.shape[-1] == axes
+    if not fits or len(input) != len(grid):
         raise ShapeError(f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), not {grid._type}")
-    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border"):
+    modes = ("bilinear", "nearest", "bicubic")[: 5 - axes]
+    if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
         raise OptionError(f"grid_sample: no mode {mode!r} with padding_mode {padding_mode!r}")
     places = []
-    for axis, length in ((0, input.shape[3]), (1, input.shape[2])):
+    for axis, length in enumerate(reversed(input.shape[2:])):
         point = grid[..., axis] + 1
-        place = point * ((length - 1) / 2) if align_corners else (point * length - 1) / 2
-        places.append(place.clamp(0, length - 1) if padding_mode == "border" else place)
-    x, y = places
+        places.append(point * ((length - 1) / 2) if align_corners else (point * length - 1) / 2)
+
+    def inside(axis: int, place: Tensor) -> Tensor:
+        length = input.shape[-1 - axis]
+        if padding_mode == "reflection":
+            place = _reflected(place, length, bool(align_corners))
+        return place if padding_mode == "zeros" else place.clamp(0, length - 1)
+
     if mode == "nearest":
-        return _at(input, x.round(), y.round())
-    left, top = x.detach().floor(), y.detach().floor()
-    right, low = x - left, y - top
-    total = _at(input, left, top) * ((1 - right) * (1 - low)).unsqueeze(1)
-    total = total + _at(input, left + 1, top) * (right * (1 - low)).unsqueeze(1)
-    total = total + _at(input, left, top + 1) * ((1 - right) * low).unsqueeze(1)
-    return total + _at(input, left + 1, top + 1) * (right * low).unsqueeze(1)
+        return _at(input, [inside(axis, place).round() for axis, place in enumerate(places)])
+    taps = [
+        _cubic_taps(place, partial(inside, axis))
+        if mode == "bicubic"
+        else _linear_taps(inside(axis, place))
+        for axis, place in enumerate(places)
+    ]
+    total: Any = 0.0
+    for corner in product(*taps):
+        weight = math.prod(weight for _, weight in corner)
+        total = total + _at(input, [place for place, _ in corner]) * weight.unsqueeze(1)
+    found: Tensor = total
+    return found
 
 
-def _at(input: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The elements at whole places (n, oh, ow); 0 outside."""
-    count, channels, height, width = input.shape
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    index = (y.clamp(0, height - 1) * width + x.clamp(0, width - 1)).long().reshape(count, 1, -1)
-    flat = input.reshape(count, channels, height * width)
+Taps = list[tuple[Tensor, Any]]
+
+
+def _linear_taps(place: Tensor) -> Taps:
+    """Both whole places beside one, with their weights."""
+    first = place.detach().floor()
+    part = place - first
+    return [(first, 1 - part), (first + 1, part)]
+
+
+def _cubic_taps(place: Tensor, inside: Callable[[Tensor], Tensor]) -> Taps:
+    """The four whole places around one, each of them brought inside, with Keys' weights."""
+    first = place.detach().floor()
+    part = place - first
+    weights = _far(part + 1), _near(part), _near(1 - part), _far(2 - part)
+    return [(inside(first + i - 1), weight) for i, weight in enumerate(weights)]
+
+
+def _reflected(place: Tensor, length: int, align: bool) -> Tensor:
+    """A place as mirrors at both ends show it: at the centres of the last elements, or edges."""
+    low, span = (0.0, length - 1) if align else (-0.5, length)
+    if not span:
+        return place * 0.0
+    distance = (place - low).abs()
+    part = lucid.fmod(distance, span)
+    is_odd = (distance.detach() / span).floor() % 2 == 1
+    found: Tensor = lucid.where(is_odd, span - part, part) + low
+    return found
+
+
+def _at(input: Tensor, places: Sequence[Tensor]) -> Tensor:
+    """The elements at whole places, an index (n, *out) for each axis, the last first; 0 outside."""
+    count, channels, *lengths = input.shape
+    out = places[0].shape[1:]
+    inside, index, step = None, None, 1
+    for place, length in zip(places, reversed(lengths), strict=True):
+        is_inside = (place >= 0) & (place < length)
+        part = place.clamp(0, length - 1).long() * step
+        inside = is_inside if inside is None else inside & is_inside
+        index, step = part if index is None else index + part, step * length
+    assert index is not None and inside is not None
+    index = index.reshape(count, 1, -1)
+    flat = input.reshape(count, channels, step)
     found = ops.gather(flat, index.expand(count, channels, index.shape[-1]), axis=2)
-    result: Tensor = lucid.where(
-        inside.unsqueeze(1), found.reshape(count, channels, *x.shape[1:]), 0.0
-    )
+    result: Tensor = lucid.where(inside.unsqueeze(1), found.reshape(count, channels, *out), 0.0)
     return result
 
 

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from lucid.ir.errors import OptionError
-from lucid.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
+from lucid.nn.functional.dropout import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
 from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
-__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
+__all__ = [
+    "AlphaDropout",
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "FeatureAlphaDropout",
+]
 
 
 class _DropoutNd(Module):
@@ -135,3 +149,27 @@ class AlphaDropout(_DropoutNd):
 
     def forward(self, input: Tensor) -> Tensor:
         return alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+class FeatureAlphaDropout(_DropoutNd):
+    """Dropout of whole channels for selu networks: mean 0 and variance 1 are kept.
+
+    In eval mode the input comes back.
+
+    Raises `OptionError` for p outside of [0, 1].
+
+    Shapes: (n, c, *); the result has the same.
+
+    Args:
+        p: the probability of a channel to be dropped. Default: 0.5.
+        inplace: write the result into the input and return that. Default: False.
+
+    Example:
+        >>> import lucid
+        >>> from lucid import nn
+        >>> nn.FeatureAlphaDropout(0.5).eval()(lucid.ones(1, 3))
+        tensor([[1., 1., 1.]])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return feature_alpha_dropout(input, self.p, self.training, self.inplace)

@@ -6,12 +6,13 @@ from typing import Self
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.choices import refuse
 from lucid.device import check_device
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
 from lucid.nn.functional.bags import embedding_bag
-from lucid.nn.functional.embedding import embedding, refuse_gradients
+from lucid.nn.functional.embedding import DENSE, embedding
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
@@ -29,7 +30,7 @@ class Embedding(Module):
         max_norm: rows that are looked up and longer are shortened to this norm before, in place.
             None for no bound.
         norm_type: of which order that norm is. Default: 2.0.
-        scale_grad_by_freq: False; gradients are never divided by how often a row was looked up.
+        scale_grad_by_freq: divide a row's gradient by how often it is looked up. Default: False.
         sparse: False; gradients are dense.
         device: the CPU; for PyTorch's sake.
         dtype: of the parameters. None is the default dtype.
@@ -59,7 +60,7 @@ class Embedding(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        refuse_gradients(type(self).__name__, scale_grad_by_freq, sparse)
+        refuse(sparse, "sparse", type(self).__name__, DENSE)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise OptionError("Padding_idx must be within num_embeddings")
@@ -69,6 +70,7 @@ class Embedding(Module):
         self.padding_idx = padding_idx
         self.max_norm = max_norm
         self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
         self.weight = Parameter(lucid.empty(num_embeddings, embedding_dim, dtype=dtype))
         self.reset_parameters()
 
@@ -101,12 +103,20 @@ class Embedding(Module):
         return module
 
     def forward(self, input: Tensor) -> Tensor:
-        return embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
+        return embedding(
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+        )
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         bound = "" if self.max_norm is None else f", max_norm={self.max_norm}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}{bound}"
+        scaled = ", scale_grad_by_freq=True" if self.scale_grad_by_freq else ""
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}{bound}{scaled}"
 
 
 class EmbeddingBag(Module):
@@ -117,9 +127,10 @@ class EmbeddingBag(Module):
         embedding_dim: how long each is.
         max_norm: rows that are looked up are shortened to this norm, in place. None for no bound.
         norm_type: of which order that norm is. Default: 2.0.
-        scale_grad_by_freq: divide a row's gradient by how often it was looked up. Default: False.
+        scale_grad_by_freq: divide a row's gradient by how often it is looked up; not with "max".
+            Default: False.
         mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
-        sparse: accepted for PyTorch's sake; gradients are dense. Default: False.
+        sparse: False; gradients are dense.
         include_last_offset: the last offset is the end of the last bag. Default: False.
         padding_idx: the row that counts nothing. None for none.
         device: the CPU; for PyTorch's sake.
@@ -148,12 +159,13 @@ class EmbeddingBag(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        refuse_gradients(type(self).__name__, scale_grad_by_freq, sparse)
+        refuse(sparse, "sparse", type(self).__name__, DENSE)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.mode = mode
         self.max_norm = max_norm
         self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
         self.include_last_offset = include_last_offset
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.weight = Parameter(lucid.empty(num_embeddings, embedding_dim, dtype=dtype))
@@ -178,6 +190,7 @@ class EmbeddingBag(Module):
             offsets,
             self.max_norm,
             self.norm_type,
+            self.scale_grad_by_freq,
             mode=self.mode,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,

@@ -18,20 +18,10 @@ from lucid.nn import tracing
 from lucid.nn.errors import NamingError, NoSuchAttributeError
 from lucid.nn.modules.hooked import (
     Hooked as Hooked,
-)
-from lucid.nn.modules.hooked import (
     call_module,
-)
-from lucid.nn.modules.hooked import (
     register_module_forward_hook as register_module_forward_hook,
-)
-from lucid.nn.modules.hooked import (
     register_module_forward_pre_hook as register_module_forward_pre_hook,
-)
-from lucid.nn.modules.hooked import (
     register_module_full_backward_hook as register_module_full_backward_hook,
-)
-from lucid.nn.modules.hooked import (
     register_module_full_backward_pre_hook as register_module_full_backward_pre_hook,
 )
 from lucid.nn.modules.places import note_module

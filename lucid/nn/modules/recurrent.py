@@ -21,7 +21,7 @@ from lucid.nn.tracing import live_attribute
 from lucid.nn.utils.rnn import PackedSequence
 from lucid.tensor.tensor import Tensor
 
-__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"]
+__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
 State = Any  # h, or (h, c)
 Step = Callable[[Tensor, State, Tensor, Tensor | None], State]
@@ -111,8 +111,23 @@ class _Recurrent(Module):
         return h, lucid.zeros(*shape, self.hidden_size, dtype=x.dtype)
 
 
-class _Cell(_Recurrent):
-    """One step: `cell(input, state)`. Shapes: input (n, i) or (i,), state (n, h) or (h,)."""
+class RNNCellBase(_Recurrent):
+    """The base of the cells, one step of a sequence: `cell(input, state)` -> the new state.
+
+    Shapes: input (n, i) or (i,), state (n, h) or (h,).
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        bias: whether there is one. Default: True.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Example:
+        >>> from lucid import nn
+        >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)
+        True
+    """
 
     def __init__(
         self,
@@ -147,7 +162,7 @@ class _Cell(_Recurrent):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """h' = tanh(W x + b + U h + c), or with relu.
 
     `forward(input, h)`: (n, input_size) and (n, hidden_size), zeros if not given; returns the new
@@ -184,7 +199,7 @@ class RNNCell(_Cell):
         return _activation(self.nonlinearity)
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of an LSTM: the state, given and returned, is (h, c).
 
     c' = f * c + i * g and h' = o * tanh(c'), where the gates i, f, o are sigmoids of W x + U h + b,
@@ -214,7 +229,7 @@ class LSTMCell(_Cell):
         return lstm_step
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of a GRU.
 
     `forward(input, h)`: (n, input_size) and (n, hidden_size), zeros if not given; returns the new
@@ -241,12 +256,34 @@ class GRUCell(_Cell):
         return gru_step
 
 
-class _Layers(_Recurrent):
-    """Layers of cells, a `scan` of the sequence each; `layer(input, state)` -> (outputs, state).
+class RNNBase(_Recurrent):
+    """The base of RNN, LSTM and GRU: layers of cells, a `scan` of the sequence each.
+
+    `layer(input, state)` returns the outputs and the state.
 
     Shapes: input (l, n, i), with batch_first (n, l, i), or (l, i); outputs the same with d * h for
     i; each state (layers * d, n, h), where d is 2 if bidirectional, else 1.
-    dropout: what all layers but the last one drop of their outputs while training.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        num_layers: how many layers there are. Default: 1.
+        bias: whether there is one. Default: True.
+        batch_first: the batch comes before the sequence. Default: False.
+        dropout: what all layers but the last one drop of their outputs while training. Default:
+            0.0.
+        bidirectional: a second pass from the end. Default: False.
+        proj_size: features that an LSTM's output is projected to. Default: 0, none.
+        device: the CPU; for PyTorch's sake.
+        dtype: of the parameters. None is the default dtype.
+
+    Raises:
+        OptionError: `dropout` is no probability, or `proj_size` that there can't be.
+
+    Example:
+        >>> from lucid import nn
+        >>> isinstance(nn.LSTM(3, 4), nn.RNNBase), isinstance(nn.Linear(3, 4), nn.RNNBase)
+        (True, False)
     """
 
     def __init__(
@@ -404,7 +441,7 @@ def _each(state: State, function: Callable[[Tensor], Tensor]) -> State:
     return tuple(map(function, state)) if isinstance(state, (tuple, list)) else function(state)
 
 
-class RNN(_Layers):
+class RNN(RNNBase):
     """Elman networks with tanh or relu.
 
     `forward(input, h)`, zeros if not given: h' = tanh(W x + U h + b).
@@ -438,7 +475,7 @@ class RNN(_Layers):
         return _activation(self.nonlinearity)
 
 
-class LSTM(_Layers):
+class LSTM(RNNBase):
     """Long short-term memories; the state is (h, c).
 
     `forward(input, (h, c))`, zeros if not given.
@@ -481,7 +518,7 @@ class LSTM(_Layers):
         return lstm_step
 
 
-class GRU(_Layers):
+class GRU(RNNBase):
     """Gated recurrent units.
 
     `forward(input, h)`, zeros if not given.

@@ -8,11 +8,11 @@ from lucid.ir import frames
 from lucid.nn.utils import rnn
 from lucid.nn.utils.clip_grad import (
     clip_grad_norm_,
+    clip_grad_norm_ as clip_grad_norm,
     clip_grad_value_,
     clip_grads_with_norm_,
     get_total_norm,
 )
-from lucid.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm
 from lucid.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from lucid.random import fork_rng
 
