@@ -209,7 +209,7 @@ def _formula(column: _Column, known: dict[_Column, _Formula]) -> _Formula | None
 def opened(graph: Graph, numbers: Sequence[Any]) -> tuple[Graph, list[Strides]]:
     """A copy of a graph, and its inputs' strides, with these numbers in a skeleton's places.
 
-    The message of a check is the number of its node.
+    The message of a check is the number of its node, and the name of the body that it is in.
     """
     copied = copy_graph(graph)
     rest = iter(numbers)
@@ -218,18 +218,24 @@ def opened(graph: Graph, numbers: Sequence[Any]) -> tuple[Graph, list[Strides]]:
         _retype(entry.value, rest)
         strides.append(tuple(next(rest) for _ in entry.value.shape))
     _open_nodes(copied, rest)
-    for body in copied.functions.values():
+    for name, body in copied.functions.items():
         for entry in body.inputs:
             _retype(entry.value, rest)
-        _open_nodes(body, rest)
+        _open_nodes(body, rest, name)
     return copied, strides
 
 
-def _open_nodes(graph: Graph, rest: Iterator[Any]) -> None:
+def told_node(node: Node, graph: Graph) -> Node:
+    """The node of a graph whose message a check of its opened copy has the number of."""
+    number, _, name = node.attributes["message"].partition(" ")
+    return (graph.functions[name] if name else graph).nodes[int(number)]
+
+
+def _open_nodes(graph: Graph, rest: Iterator[Any], name: str = "") -> None:
     for number, node in enumerate(graph.nodes):
         attributes = {name: _taken(node.attributes[name], rest) for name in sorted(node.attributes)}
         if is_told_later(node):
-            attributes["message"] = str(number)
+            attributes["message"] = f"{number} {name}".rstrip()
         _set_attributes(node, attributes)
         for result in node.results:
             _retype(result, rest)

@@ -36,7 +36,15 @@ from lucid.ir import ops
 from lucid.ir.environment import VERIFY
 from lucid.ir.extents import NotOpenError, replaced
 from lucid.ir.graph import Graph, Node
-from lucid.ir.opening import Opening, Skeleton, is_told_later, opened, opening, skeleton_of
+from lucid.ir.opening import (
+    Opening,
+    Skeleton,
+    is_told_later,
+    opened,
+    opening,
+    skeleton_of,
+    told_node,
+)
 from lucid.ir.passes.pipeline import PassLog, Pipeline
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.runtime.cache import compiled
@@ -244,7 +252,7 @@ class OpenProgram:
     def _node_of(self, call: KernelCall, graph: Graph) -> Node | None:
         node = call.node
         if node is not None and node.op is ops.check and is_told_later(node):
-            return graph.nodes[int(node.attributes["message"])]
+            return told_node(node, graph)
         return node
 
     # Code ---------------------------------------------------------------------------------
