@@ -84,7 +84,7 @@ PACK_BYTES = 256 * 1024
 BLOCK_BYTES = 512 * 1024
 # Below this many rows a copy of B costs more than it saves, and below so many columns one of A.
 PACK_ROWS = 32
-PACK_COLUMNS = 64
+PACK_COLUMNS = 48
 # Rows that the tile of a product with an open number of them is chosen for: many, and a multiple of
 # most heights.
 OPEN_ROWS = 840
