@@ -6,6 +6,7 @@ import array
 import collections
 import contextlib
 import contextvars
+import dataclasses
 import functools
 import io
 import json
@@ -15,6 +16,7 @@ import types
 import warnings
 import weakref
 
+import numpy as np
 import pytest
 from border.harness import X, calls, same_as_eager
 
@@ -730,3 +732,29 @@ def test_what_threads_and_streams_hold(compile, make, use):
     held = make()
     step = compile(lambda x: use(held, x))
     return [step(ROWS + number) for number in range(4)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    row: int
+
+
+KEYS = [lambda n: (n, "a"), lambda n: ("a", (1, 2)), np.int64, lambda n: frozenset([n]), Place]
+
+
+@pytest.mark.parametrize("make", KEYS, ids=["tuple", "constant", "numpy", "frozenset", "record"])
+@same_as_eager
+def test_keys_that_are_made_anew(compile, make):
+    counts, calls = {}, [0]
+
+    @compile
+    def step(x):
+        key = make(calls[0] % 2)
+        counts[key] = counts.get(key, 0.0) + x.sum().item()
+        calls[0] += 1
+        return x * counts[key]
+
+    found = []
+    for number in range(6):
+        found += [step(ROWS + number), sorted(counts.values())]
+    return found
