@@ -5,12 +5,18 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
+import contextvars
+import dataclasses
 import functools
+import io
 import json
 import operator
 import threading
+import types
+import warnings
 import weakref
 
+import numpy as np
 import pytest
 from border.harness import X, calls, same_as_eager
 
@@ -615,4 +621,140 @@ def test_a_text_of_a_container_that_the_step_changes(compile):
     for number in range(4):
         step(ROWS + number)
         found.append(state["text"])
+    return found
+
+
+def deleted_or_set(held):
+    try:
+        del held["a"]
+    except KeyError:
+        held["a"] = 1
+
+
+def deleted_attribute_or_set(held):
+    try:
+        del held.a
+    except AttributeError:
+        held.a = 1
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [(dict, deleted_or_set), (types.SimpleNamespace, deleted_attribute_or_set)],
+)
+@same_as_eager
+def test_what_is_deleted_must_be_there(compile, make, change):
+    held = make()
+
+    @compile
+    def step(x):
+        change(held)
+        return x * 2
+
+    found = []
+    for _ in range(4):
+        step(ROWS)
+        found.append(str(held))
+    return found
+
+
+@pytest.mark.parametrize("kind", [list, collections.deque])
+@same_as_eager
+def test_the_first_entry_of_a_list_that_was_empty(compile, kind):
+    seen = kind()
+
+    @compile
+    def step(x):
+        seen.append(x.sum().item())
+        return x * seen[0] + len(seen)
+
+    return [step(ROWS + number) for number in range(4)]
+
+
+@same_as_eager
+def test_the_only_object_of_a_class(compile):
+    made = {}
+
+    class Only(type):
+        def __call__(cls, *args):
+            if cls not in made:
+                made[cls] = super().__call__(*args)
+            return made[cls]
+
+    class Counts(metaclass=Only):
+        def __init__(self):
+            self.calls = 0
+
+    @compile
+    def step(x):
+        counts = Counts()
+        counts.calls += 1
+        return x * counts.calls
+
+    return [step(ROWS) for _ in range(4)]
+
+
+def count_in_a_context(variable, x):
+    variable.set(variable.get() + 1)
+    return x * variable.get()
+
+
+def count_in_a_thread(held, x):
+    held.calls = getattr(held, "calls", 0) + 1
+    return x * held.calls
+
+
+def catch_warnings(held, x):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.warn("so", stacklevel=1)
+    return x * len(caught) * (1 + x.sum())
+
+
+def catch_prints(held, x):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        print("so")
+    return x * len(printed.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("make", "use"),
+    [
+        (lambda: contextvars.ContextVar("count", default=0), count_in_a_context),
+        (threading.local, count_in_a_thread),
+        (dict, catch_warnings),
+        (dict, catch_prints),
+    ],
+)
+@same_as_eager(or_said=True)
+def test_what_threads_and_streams_hold(compile, make, use):
+    held = make()
+    step = compile(lambda x: use(held, x))
+    return [step(ROWS + number) for number in range(4)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    row: int
+
+
+KEYS = [lambda n: (n, "a"), lambda n: ("a", (1, 2)), np.int64, lambda n: frozenset([n]), Place]
+
+
+@pytest.mark.parametrize("make", KEYS, ids=["tuple", "constant", "numpy", "frozenset", "record"])
+@same_as_eager
+def test_keys_that_are_made_anew(compile, make):
+    counts, calls = {}, [0]
+
+    @compile
+    def step(x):
+        key = make(calls[0] % 2)
+        counts[key] = counts.get(key, 0.0) + x.sum().item()
+        calls[0] += 1
+        return x * counts[key]
+
+    found = []
+    for number in range(6):
+        found += [step(ROWS + number), sorted(counts.values())]
     return found

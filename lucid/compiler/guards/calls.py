@@ -22,6 +22,7 @@ import random
 import sys
 import threading
 import types
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -127,6 +128,7 @@ _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
 _LOOKS_ONLY = frozenset(
     {"index", "count", "copy", "__iter__", "__reduce_ex__", "__contains__", "__len__"}
 )
+_REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
 _READS = frozenset({"get", "__getitem__", "keys", "values", "items"})  # besides
 _READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
 _READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
@@ -235,7 +237,8 @@ class GuardCollector(Reads):
         name, owner = function.__name__, getattr(function, "__self__", None)
         if isinstance(owner, type):
             owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
-        package = (function.__module__ or getattr(owner, "__module__", "")).partition(".")[0]
+        module = getattr(function, "__module__", None) or getattr(owner, "__module__", None)
+        package = (module or "").partition(".")[0]  # a method-wrapper has none
         why = _WHY.get(f"{package}.{name}")
         if why is not None:
             self._op_by_op(f"{why}, by {package}.{name}()")
@@ -319,6 +322,8 @@ class GuardCollector(Reads):
             self._load_from_class(type(kind), "__call__")
         for name in ("__new__", "__init__"):
             self._load_from_class(kind, name)
+        if kind is warnings.catch_warnings or kind in _REDIRECTS:
+            self._op_by_op(f"it looks at what is told meanwhile, by {kind.__name__}()")
         if kind in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
         elif kind is str and args:

@@ -14,8 +14,9 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from contextvars import ContextVar
-from typing import Any, NoReturn
+from contextlib import suppress
+from contextvars import Context, ContextVar
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -230,8 +231,9 @@ class Collector:
                 guard.expected = dict.get(whole.expected, guard.key, ABSENT)
             else:  # whose entries may have moved
                 whole.was_read, guard.was_read = True, False
-                if isinstance(guard.key, int) and guard.key < len(whole.expected):
-                    guard.expected = whole.expected[guard.key]
+                if isinstance(guard.key, int):
+                    is_there = guard.key < len(whole.expected)
+                    guard.expected = whole.expected[guard.key] if is_there else ABSENT
 
     def contents(
         self,
@@ -611,6 +613,8 @@ class Collector:
                         "it outside of the compiled function",
                         self._lines[id(guard.owner), "array"],
                     )
+            elif _is_of_context(guard) and not guard.holds():
+                self._op_by_op(f"it sets {guard.path.removeprefix('all of ')}, a ContextVar")
             elif isinstance(guard, TensorGuard) and not guard.has_its_hooks():
                 self._op_by_op(f"it changes the hooks of {guard.path}")
         return list(found.values())
@@ -700,6 +704,11 @@ class Collector:
                     whole = getattr(guard, "holds_whole", guard.holds)
                     if not whole() and self._goes_back(guard):
                         guard.put_back()
+        for guard in self.guards.values():
+            if _is_of_context(guard) and not guard.holds():
+                variable, before = guard.args[0], guard.expected
+                with suppress(LookupError):  # there was none, nor is there a default
+                    variable.set(Context().run(variable.get) if before is ABSENT else before)
         self.is_put_back = True
 
     def _goes_back(self, guard: Guard) -> bool:
@@ -710,6 +719,10 @@ class Collector:
     def _may_have_written(self, array: np.ndarray) -> bool:
         """Whether the step has, or code that it handed the array to; else another thread has."""
         return (id(array), "array") in self._lines
+
+
+def _is_of_context(guard: Guard) -> TypeGuard[AnswerGuard]:
+    return isinstance(guard, AnswerGuard) and guard.ask is OPAQUE[ContextVar]
 
 
 def _subject(guard: Guard) -> Any:

@@ -352,8 +352,11 @@ class ContentsGuard(LargeGuard):
         if self.apart and not isinstance(content, frozenset):
             content = content.copy()
             for key in self.apart:
-                if item_at(content, key) is ABSENT:
-                    content[key] = item_at(self.owner, key)
+                now = item_at(self.owner, key)
+                if item_at(content, key) is ABSENT and now is not ABSENT:
+                    content[key] = now
+                elif now is ABSENT and isinstance(content, dict):
+                    content.pop(key, None)
         refill(self.owner, content)
 
 

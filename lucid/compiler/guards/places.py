@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -259,4 +260,13 @@ def identity_of(owner: Any, key: Any) -> Identity:
     """What tells places apart."""
     if isinstance(owner, Attributes):
         return id(owner.of), ("attribute", key)
-    return id(owner), key if isinstance(key, SCALARS) else id(key)
+    return id(owner), key if isinstance(key, SCALARS) else _of_key(key)
+
+
+def _of_key(key: Any) -> Any:
+    """What tells keys apart as a dict does: a tuple made anew is the same key."""
+    if type(key) is tuple:
+        return tuple(map(_of_key, key))
+    equals: Any = type(key).__eq__
+    is_itself = isinstance(key, (TensorCore, weakref.ref)) or equals is object.__eq__
+    return id(key) if is_itself else key

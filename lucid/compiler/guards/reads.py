@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import threading
 import types
 from collections import deque
 from collections.abc import Sequence
@@ -163,12 +164,15 @@ class Reads(Collector):
                 self.entry(place, attributes_of(owner), name, write=True, holder=owner)
         elif isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
+        elif isinstance(owner, threading.local):
+            self.change_for_good(owner)
         elif not isinstance(owner, super):
             self._store_own(owner, name, place)
 
     def delete_attribute(self, owner: Any, name: str) -> None:
         if isinstance(owner, TensorCore) and name not in _OF_TENSORS:
             self._refuse_binding(owner, f"it deletes .{name} of")
+        self.load_attribute(owner, name)  # which must be there
         self.store_attribute(owner, name)
 
     def _refuse_binding(self, tensor: TensorCore, what: str) -> None:
@@ -289,6 +293,8 @@ class Reads(Collector):
             self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
 
     def delete_item(self, owner: Any, key: Any) -> None:
+        if isinstance(owner, PLAIN) and not isinstance(key, slice):
+            self.load_item(owner, key)  # which must be there
         self.store_item(owner, key)
         if isinstance(owner, PLAIN) and not is_librarys(type(owner)):
             self.contents(self.path_of(owner), owner, write=True)  # others may have moved
