@@ -30,6 +30,7 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "prune",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",
@@ -41,7 +42,7 @@ __all__ = [
 
 _NORMS = ("weight_norm", "remove_weight_norm", "spectral_norm", "remove_spectral_norm")
 _FUSIONS = ("fuse_conv_bn_eval", "fuse_linear_bn_eval")
-_LATER = ("parametrizations", "parametrize")  # they need modules, which need this package
+_LATER = ("parametrizations", "parametrize", "prune")  # they need modules, which need this package
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
