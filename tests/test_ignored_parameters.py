@@ -39,6 +39,7 @@ IGNORED = {
     "lucid.nn.modules.lazy._LazyConvolution.initialize_parameters(_)": "of `forward`",
     "lucid.nn.modules.linear.Identity.__init__(args)": "it stands for modules of any arguments",
     "lucid.nn.modules.linear.Identity.__init__(kwargs)": "it stands for modules of any arguments",
+    "lucid.nn.utils.prune.BasePruningMethod.__call__(inputs)": "of hooks before `forward`",
 }
 _PROTOCOL = ("__init__", "__new__", "__call__")
 _SHOWING = ("__repr__", "__str__", "extra_repr", "__getstate__", "__setstate__", "__reduce__")
