@@ -336,20 +336,41 @@ def test_one_container_under_several_names(agree):
     agree(scenario)
 
 
-def test_a_container_that_is_an_argument_and_known_otherwise_may_not_be_changed():
+def test_a_container_that_is_an_argument_and_known_otherwise_is_changed_op_by_op():
     shared = {"x": lucid.ones(2)}
 
     @lucid.compile
     def step(a):
         a["x"] = shared["x"] * 2
 
-    with pytest.raises(lucid.TraceError) as error:
-        step(shared)
-    assert str(error.value) == (
-        "the dict a is an argument and was changed while the step was traced, and it is shared "
-        "to the function as well\nhint: use it by one of its names"
-    )
-    assert shared["x"].tolist() == [1.0, 1.0]
+    step(shared)
+    assert step.stats.eager_reasons == [
+        "it changes the dict a, an argument, which is shared to the function as well\n"
+        "hint: use it by one of its names"
+    ]
+    assert shared["x"].tolist() == [2.0, 2.0]
+
+
+def test_objects_that_a_step_changes_and_takes_out_of_their_list(agree):
+    class Timer:
+        def __init__(self, left):
+            self.left = left
+
+        def has_rung(self):
+            self.left -= 1
+            return self.left <= 0
+
+    def scenario(compile):
+        timers = [Timer(left) for left in (2, 3, 9)]
+
+        @compile
+        def step(x):
+            timers[:] = [timer for timer in timers if not timer.has_rung()]
+            return x * len(timers)
+
+        return [(step(lucid.ones(2)), [timer.left for timer in timers]) for _ in range(5)]
+
+    agree(scenario)
 
 
 def test_what_cannot_be_made_again_is_made_op_by_op():

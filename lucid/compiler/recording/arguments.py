@@ -150,16 +150,16 @@ class StandIns:
         return found
 
     def _refuse_shared(self, changed: Sequence[int]) -> None:
-        """Raise where something that was changed is known otherwise: another stood for it."""
+        """Run op by op where what was changed is known otherwise: another stood for it."""
         owners, collector = self._owners, self._recorder.collector
         assert collector is not None
         for number in changed:
             path, owner = self._held[number][0], owners[number]
             if collector.name_of(owner):
-                raise TraceError(
-                    f"the {type(owner).__name__} {path} is an argument and was changed while the "
-                    f"step was traced, and it is {collector.name_of(owner)} to the "
-                    "function as well\nhint: use it by one of its names"
+                self._recorder.run_op_by_op(
+                    f"it changes the {type(owner).__name__} {path}, an argument, which is "
+                    f"{collector.name_of(owner)} to the function as well\n"
+                    "hint: use it by one of its names"
                 )
 
     def _handle(self, tensor: TensorCore, path: str, state: set[Storage]) -> TensorCore:
