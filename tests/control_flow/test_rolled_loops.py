@@ -204,7 +204,7 @@ def test_the_code_of_loops_serves_batches_of_each_size() -> None:
         return loss.detach(), *lucid.autograd.grad(loss, parameters)
 
     compiled = lucid.compile(step)
-    for number, size in enumerate((6, 8, 9, 12, 7)):
+    for number, size in enumerate((6, 8, 9, 11, 7)):
         xs = randn(number, ROUNDS, size, WIDTH)
         for one, other in zip(compiled(xs), step(xs), strict=True):
             np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-9, atol=1e-12)

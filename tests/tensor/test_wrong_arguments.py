@@ -44,7 +44,7 @@ WRONG = {
     "betas": (
         lambda: optim.Adam(weights(), betas=3),
         TypeError,
-        "Adam: can't be made of (list, betas=int): 'int' object is not iterable",
+        "Adam: betas can't be 3: 'int' object is not iterable",
     ),
     "a state dict": (
         lambda: optim.SGD(weights(), lr=0.1).load_state_dict(3),

@@ -366,7 +366,7 @@ class Module(Hooked, StateHooked):
         for name, child in self._modules.items():
             if child is not None:
                 path = f"{prefix}.{name}" if prefix else name
-                is_own = type(child).named_modules is not Module.named_modules
+                is_own = getattr(type(child), "named_modules", None) is not Module.named_modules
                 walk = child.named_modules if is_own else child._tree
                 yield from walk(memo, path, remove_duplicate)
 
