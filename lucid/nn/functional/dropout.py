@@ -222,8 +222,6 @@ def _alpha_dropout(
 def _channel_dropout(
     name: str, x: Tensor, p: float, training: bool, inplace: bool, ranks: tuple[int, int]
 ) -> Tensor:
-    from lucid.nn.functional.dropout import dropout
-
     if x.ndim not in ranks:
         raise ShapeError(f"{name}: takes {ranks[0]} or {ranks[1]} axes, not {x._type}")
     if not 0.0 <= p <= 1.0:
