@@ -43,6 +43,7 @@ from lucid.compiler.guards.guard import (
 from lucid.compiler.guards.places import (
     Appended,
     Identity,
+    Memory,
     OfTensor,
     Place,
     identity_of,
@@ -400,7 +401,7 @@ class Collector:
             return
         if self.is_gradient(tensor):
             return  # which a guard of its own looks at
-        moves = identity_of(tensor, "Memory") in self._apart
+        moves = identity_of(tensor, Memory.__name__) in self._apart
         storage = None if moves else tensor._storage
         hooks = hooks_of(tensor)
         self.guards[identity] = TensorGuard(
