@@ -286,6 +286,18 @@ def test_arguments_name_what_differs(monkeypatch):
     ]
 
 
+def test_of_many_differences_messages_name_a_few(monkeypatch):
+    monkeypatch.setattr(compiled, "EAGER_SHARE", 0.0)
+    step = lucid.compile(lambda caches: sum(cache.sum() for cache in caches))
+    for size in range(1, 20):
+        step([lucid.ones(size) for _ in range(7)])
+    named = "; ".join(f"caches[{i}]: f32[1] -> f32[2]" for i in range(4))
+    assert step.stats.retrace_reasons[0] == f"{named} and 3 more"
+    *_, lines = str(step.stats).split("signature\n")
+    assert "caches[3]: f32[1] and 3 more\n" in lines
+    assert lines.count("op by op, ") == 1 and "op by op, 11 calls, the first since: " in lines
+
+
 def test_the_default_dtype_is_part_of_the_signature():
     step = lucid.compile(lambda x: x + lucid.ones(2))
     step(lucid.ones(2))

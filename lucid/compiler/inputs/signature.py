@@ -27,6 +27,7 @@ from lucid.tensor.writing import made_without_grad, refusal_of_writes
 Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, bool]
 TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
+MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
@@ -377,7 +378,19 @@ def changes(now: Description, earlier: Iterable[Description]) -> str:
         f"{path}: {nearest.get(path, 'absent')} -> {now.get(path, 'absent')}"
         for path in differences(now, nearest)
     ]
-    return "; ".join(found or ["a new structure of the arguments"])
+    return in_short("; ", found) or "a new structure of the arguments"
+
+
+def in_short(separator: str, parts: Sequence[str]) -> str:
+    """Some parts of a message; of many the first ones, and how many more there are.
+
+    >>> in_short(", ", ["a", "b", "c", "d", "e", "f"])
+    'a, b, c, d and 2 more'
+    """
+    if len(parts) <= MOST_IN_MESSAGES + 1:
+        return separator.join(parts)
+    more = len(parts) - MOST_IN_MESSAGES
+    return f"{separator.join(parts[:MOST_IN_MESSAGES])} and {more} more"
 
 
 def _distance(now: Description, before: Description) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.inputs.signature import TENSOR, Description
+from lucid.compiler.inputs.signature import TENSOR, Description, in_short
 from lucid.compiler.reports.tables import table
 from lucid.ir.location import Location
 
@@ -194,14 +195,17 @@ class Stats:
         rows = [("calls", "path", "signature")]
         for served in self.programs:
             path = "".join(map(str, served.path)) if max(served.path, default=0) < 2 else "…"
-            rows.append((str(served.calls), path, served.signature))
+            rows.append((str(served.calls), path, in_short(", ", served.signature.split(", "))))
         if self.programs:
             lines += table(rows, left=(1, 2))
         lines += [f"traced for {traced}" for traced in self.history[1:][-10:]]
-        lines += [
-            f"op by op, {count} calls: {reason.splitlines()[0]}"
-            for reason, count in Counter(self.eager_reasons).most_common(3)
-        ]
+        alike: dict[str, list[str]] = {}  # but for sizes and other numbers
+        for reason in self.eager_reasons:
+            line = reason.splitlines()[0]
+            alike.setdefault(re.sub(r"\d+", "", line), []).append(line)
+        for same in sorted(alike.values(), key=len, reverse=True)[:3]:
+            first = "" if same.count(same[0]) == len(same) else ", the first since"
+            lines.append(f"op by op, {len(same)} calls{first}: {same[0]}")
         return "\n".join(lines)
 
     @property
