@@ -87,6 +87,7 @@ CALLS_PER_RETURN = 1.2  # for each trace, its own included: one call in six foun
 SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 EAGER_SHARE = 1.0  # of the time of a call op by op, which a trace for other sizes may take
+MOST_UNTIMED = 8  # traces for that, until a call runs op by op to be timed
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
 MOST_REASONS = 4096  # that `stats` keeps
 LIMIT = 128  # programs of one function; the one used longest ago is dropped
@@ -131,7 +132,7 @@ _OWN = frozenset(
         *("_options", "_optimize", "_families", "_programs", "_sources", "_ints", "_latest"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
-        *("_took_over", "_resized", "_shapes", "_eager_seconds", "_counts", "stats"),
+        *("_took_over", "_resized", "_shapes", "_eager_seconds", "_timed_at", "_counts", "stats"),
     }
 )
 
@@ -213,6 +214,7 @@ class Compiled:
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs of its traces
         self._resized = 0  # traces for arguments of other sizes for which there was code
         self._eager_seconds: deque[float] = deque(maxlen=4)  # of calls for want of a trace
+        self._timed_at = 0  # how many traces there were at the latest of those
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
         self._is_unverified = options.verify == "first"
@@ -260,6 +262,7 @@ class Compiled:
         begin = time.perf_counter()
         result = self.__wrapped__(*args, **kwargs)
         self._eager_seconds.append(time.perf_counter() - begin)
+        self._timed_at = self.stats.traces
         return result
 
     def _refusal(self, reason: str) -> TraceError:
@@ -882,9 +885,14 @@ class Compiled:
             )
 
     def _is_faster_to_trace(self) -> bool:
-        """Whether another trace for other sizes will take less time than the call op by op."""
-        latest = self.stats.history[-8:]
+        """Whether another trace for other sizes will take less time than the call op by op.
+
+        A call is timed again now and then: the first ones may have compiled kernels.
+        """
+        latest = self.stats.history[-MOST_UNTIMED:]
         if latest[-1].source != "other sizes" or len(self._eager_seconds) < 4:
+            return False
+        if self.stats.traces - self._timed_at >= MOST_UNTIMED:
             return False
         seconds = statistics.median(traced.seconds for traced in latest)
         return seconds <= EAGER_SHARE * min(self._eager_seconds)
