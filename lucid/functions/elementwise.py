@@ -143,8 +143,7 @@ multiply = mul
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
     """Return the quotient, a float; with a rounding mode one of the common dtype.
 
-    Division of floats by zero gives an infinity or NaN. Integers divided by zero with a rounding
-    mode give 0.
+    Division of floats by zero gives an infinity or NaN.
 
     Args:
         input: a tensor or a number.
@@ -153,6 +152,7 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
             rounding.
 
     Raises:
+        DivisionByZeroError: integers are divided by zero with a rounding mode.
         OptionError: another `rounding_mode`.
 
     Example:
@@ -187,9 +187,10 @@ def _truncated_quotient(input: Operand, other: Operand) -> Tensor:
     x, y = promoted(input, other, "div")
     if x._type.dtype.kind == "float":
         return emit(ops.trunc, (emit(ops.div, (x, y)),))
+    _refuse_zero("div", x, y, other)
     quotient = emit(ops.floor_div, (x, y))
     rest = x - quotient * y
-    rounded_down: Tensor = (rest != 0) & ((x < 0) ^ (y < 0)) & (y != 0)
+    rounded_down: Tensor = (rest != 0) & ((x < 0) ^ (y < 0))
     return quotient + rounded_down
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from lucid.autograd.function import Function
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import abs as absolute, choose, exp, floor, log, log1p, sin, sqrt
+from lucid.functions.elementwise import abs as absolute, choose, exp, log, log1p, round, sin, sqrt
 from lucid.functions.error import erfc
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
@@ -50,19 +50,24 @@ def _right_lgamma(x: Tensor) -> Tensor:
     return choose(far == math.inf, math.inf, value) - log(product)
 
 
+def _to_integer(x: Tensor) -> Tensor:
+    """The way from the nearest integer to x, exactly: it has the sines and tangents of pi x."""
+    return x - round(x)
+
+
 class LogGamma(Function):
-    """log(|gamma(x)|), by the reflection formula below 1/2."""
+    """log(|gamma(x)|), by the reflection formula below 0."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         dtype, x = x._type.dtype, cast(x, f64)  # large terms cancel
-        left = x < 0.5
+        left = x < 0
         right = _right_lgamma(choose(left, 1 - x, x))
-        fraction = choose(left, x - floor(x), 0.5)
-        reflected = math.log(math.pi) - log(absolute(sin(fraction * math.pi))) - right
+        way = choose(left, _to_integer(x), 0.5)
+        reflected = math.log(math.pi) - log(absolute(sin(way * math.pi))) - right
         value = choose(left, reflected, right)
-        return cast(choose(absolute(x) == math.inf, math.inf, value), dtype)
+        return cast(choose((way == 0) | (absolute(x) == math.inf), math.inf, value), dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -85,8 +90,9 @@ class Digamma(Function):
         far = choose(small, right + _SHIFT, right)
         halves = tuple(b / (2 * k + 2) for k, b in enumerate(_BERNOULLI))
         value = log(far) - 0.5 / far - _series(far, halves) / (far * far) - total
-        reflected = value - math.pi / tan(math.pi * (x - floor(x)))
-        return cast(choose(left, choose(x == floor(x), math.nan, reflected), value), dtype)
+        way = _to_integer(x)
+        reflected = value - math.pi / tan(math.pi * way)
+        return cast(choose(left, choose(way == 0, math.nan, reflected), value), dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -94,8 +100,23 @@ class Digamma(Function):
         return g * polygamma(1, x)
 
 
+def _reflected(value: Tensor, x: Tensor, n: int) -> Tensor:
+    """The n-th derivative of digamma at a negative x, by its value at 1 - x.
+
+    What they differ by is the n-th derivative of pi cot(pi x), a polynomial of the cotangent, as
+    the derivative of that is -(1 + cot^2).
+    """
+    coefficients = [0.0, 1.0]
+    for _ in range(n):
+        slopes = [k * c for k, c in enumerate(coefficients)][1:]
+        coefficients = [-(a + b) for a, b in zip([*slopes, 0, 0], [0, 0, *slopes], strict=True)]
+    wide = cast(x, f64)  # the coefficients are large
+    derivative = _horner(1 / tan(math.pi * _to_integer(wide)), coefficients[::-1])
+    return (-1.0) ** n * value - cast(derivative * math.pi ** (n + 1), x._type.dtype)
+
+
 class Polygamma(Function):
-    """The n-th derivative of digamma for positive x: (-1)^(n+1) n! zeta(n+1, x)."""
+    """The n-th derivative of digamma, for positive x (-1)^(n+1) n! zeta(n+1, x)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
@@ -103,6 +124,8 @@ class Polygamma(Function):
         ctx.n = n
         if n > _PLAIN_ORDERS:
             return _polygamma_of_large_order(x, n)
+        left, given = x < 0, x
+        x = choose(left, 1 - x, x)
         s = n + 1
         total = x ** float(-s)
         for k in range(1, _SHIFT):
@@ -114,7 +137,8 @@ class Polygamma(Function):
             total = total + bernoulli / math.factorial(2 * k + 2) * factor * power
             factor *= (s + 2 * k + 1) * (s + 2 * k + 2)
             power = power / (far * far)
-        return (-1.0) ** (n + 1) * math.factorial(n) * total
+        value = (-1.0) ** (n + 1) * math.factorial(n) * total
+        return choose(left, _reflected(value, given, n), value)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
@@ -181,7 +205,7 @@ def digamma(input: Tensor) -> Tensor:
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """Return the n-th derivative of `digamma`; for n > 0 of positive numbers.
+    """Return the n-th derivative of `digamma`; for n > 30 of positive numbers, and else NaN.
 
     It is (-1)^(n + 1) n! zeta(n + 1, input). Gradients are those of order n + 1.
 
@@ -208,7 +232,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 
 def polygamma_of(input: Tensor, n: int) -> Tensor:
-    """Return the n-th derivative of `digamma`; for n > 0 of positive numbers.
+    """Return the n-th derivative of `digamma`; for n > 30 of positive numbers, and else NaN.
 
     It is (-1)^(n + 1) n! zeta(n + 1, input). Gradients are those of order n + 1.
 

@@ -57,5 +57,6 @@ def check_arguments(op: Op, operands: int, attributes: Attributes) -> None:
             raise error
     if missing := [name for name in op.schema if name not in attributes]:
         raise ArgumentError(f"{op.name}: the attribute {missing[0]} is missing")
-    if op.arity is not None and operands != op.arity:
-        raise ArgumentError(f"{op.name}: takes {op.arity} operands, not {operands}")
+    if operands < op.least or (op.arity is not None and operands != op.arity):
+        count = "at least " if op.arity is None else ""
+        raise ArgumentError(f"{op.name}: takes {count}{op.least} operands, not {operands}")

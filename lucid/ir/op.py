@@ -195,11 +195,16 @@ class Op:
     @property
     def schema(self) -> Mapping[str, Any]:
         """The type of each attribute, as the type rule annotates it."""
-        return _signature(self)[1]
+        return _signature(self)[2]
 
     @property
     def arity(self) -> int | None:
         """How many operands it takes; None: its type rule counts them."""
+        return None if _signature(self)[1] else self.least
+
+    @property
+    def least(self) -> int:
+        """How many operands it takes at least."""
         return _signature(self)[0]
 
     def __call__(self, *operands: Operand, **attributes: Any) -> Any:
@@ -216,14 +221,17 @@ ATTRIBUTE_TYPES = (int, tuple[int, ...], bool, str, DType, np.generic)
 
 
 @cache
-def _signature(op: Op) -> tuple[int | None, dict[str, Any]]:
-    """Arity and schema: a type rule's parameters of these types are attributes, others operands."""
+def _signature(op: Op) -> tuple[int, bool, dict[str, Any]]:
+    """The operands that have a name, whether more may follow, and the schema.
+
+    A type rule's parameters of these types are attributes, others operands.
+    """
     hints = get_type_hints(op.infer)
     parameters = inspect.signature(op.infer).parameters.values()
     schema = {p.name: hints[p.name] for p in parameters if hints.get(p.name) in ATTRIBUTE_TYPES}
     operands = [p for p in parameters if p.name not in schema]
-    is_counted = any(p.kind is p.VAR_POSITIONAL for p in operands)
-    return None if is_counted else len(operands), schema
+    more = sum(p.kind is p.VAR_POSITIONAL for p in operands)
+    return len(operands) - more, bool(more), schema
 
 
 OPS: dict[str, Op] = {}

@@ -215,6 +215,12 @@ VALUES = {
         lucid.ir.errors.DivisionByZeroError,
         "fmod: an integer can't be divided by 0\n  input: i64[2]\n  other: i64[2]",
     ),
+    "a quotient of integers towards zero": (
+        lambda x, y: x.long().div(y.long(), rounding_mode="trunc"),
+        [0.0, 1.0],
+        lucid.ir.errors.DivisionByZeroError,
+        "div: an integer can't be divided by 0\n  input: i64[2]\n  other: i64[2]",
+    ),
     "a probability": (
         lambda x, y: (y / 8).bernoulli(),
         [2.0, 9.0],

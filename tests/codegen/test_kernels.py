@@ -400,6 +400,10 @@ def step_of_all_kinds() -> str:
          "kernel: %0 follows 0 others, and needs all its operands"),
         ("check(i0 in 3) 0 <= a0[i0] : i64",
          "kernel: this line isn't understood: check(i0 in 3) 0 <= a0[i0] : i64"),
+        ("loop(a0: f32*) {\n  %0 = load a0[0] : f32\n  %1: a1[0] <- %0\n}",
+         "kernel: loop(a0: f32*) { isn't understood: list index out of range"),
+        ("loop(a0: f32*) {\n  %0 = load a0[x] : f32\n}",
+         "kernel: loop(a0: f32*) { isn't understood: invalid literal for int() with base 10: 'x'"),
     ],
 )  # fmt: skip
 def test_what_is_no_text_of_a_kernel_is_refused_with_its_line(text: str, problem: str) -> None:

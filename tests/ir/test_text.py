@@ -317,6 +317,10 @@ ERRORS: list[tuple[str, str]] = [
         "line 2: sum: the attribute axes is missing\n  %y = sum %x\n       ^",
     ),
     (
+        "graph g() {\n  %y = barrier\n",
+        "line 2: barrier: takes at least 1 operands, not 0\n  %y = barrier\n       ^",
+    ),
+    (
         "graph g() {\n  return\n}\nfunction f() {\n  return\n}\nfunction f() {\n  return\n}",
         "line 7: function f is defined twice\nfunction f() {\n         ^",
     ),

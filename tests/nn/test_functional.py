@@ -42,6 +42,36 @@ def test_activations(name: str, dtype: lucid.dtype, tolerance: float) -> None:
     assert_allclose(y.numpy(), expected, rtol=tolerance, atol=tolerance)
 
 
+INF, NAN = float("inf"), float("nan")
+CORNERS = {  # a function, where its derivative jumps, its values there, and PyTorch's derivatives
+    "relu6": (F.relu6, [0.0, 3.0, 6.0, NAN], [0.0, 3.0, 6.0, NAN], [0.0, 1.0, 0.0, 1.0]),
+    "hardtanh": (F.hardtanh, [-1.0, 0.5, 1.0, INF], [-1.0, 0.5, 1.0, 1.0], [0.0, 1.0, 0.0, 0.0]),
+    "hardsigmoid": (F.hardsigmoid, [-3.0, 0.0, 3.0], [0.0, 0.5, 1.0], [0.0, 1 / 6, 0.0]),
+    "hardswish": (F.hardswish, [-INF, -3.0, 3.0, INF], [0.0, 0.0, 3.0, INF], [0.0, 0.0, 1.0, 1.0]),
+    "threshold": (
+        lambda x: F.threshold(x, 1, 7),
+        [1.0, 2.0, NAN],
+        [7.0, 2.0, NAN],
+        [0.0, 1.0, 1.0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_activations_with_corners_have_pytorchs_derivatives_there(name: str, run: Any) -> None:
+    function, places, values, slopes = CORNERS[name]
+
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        y = function(x)
+        y.sum().backward()
+        return y
+
+    x = lucid.tensor(places, requires_grad=True)
+    assert_array_equal(run(step, x).detach().numpy(), np.float32(values))
+    assert x.grad is not None
+    assert_array_equal(x.grad.numpy(), np.float32(slopes))
+
+
 def test_the_tanh_form_of_gelu_is_near_the_exact_one() -> None:
     x = lucid.tensor(X)
     near = F.gelu(x, approximate="tanh").numpy()

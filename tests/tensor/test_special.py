@@ -173,6 +173,39 @@ def test_the_normal_quantile_has_all_derivatives():
     assert gradgradcheck(S.ndtri, (p[1:].detach().requires_grad_(),), eps=1e-8, atol=1e-2)
 
 
+NEGATIVE = [-1e-300, -1e-30, -1e-10, -0.2, -1.3, -7.7, -20.3, -700.3]
+
+
+@pytest.mark.parametrize("order", [-1, 0, 1, 2, 3, 8, 29])
+def test_the_gamma_function_is_reflected_at_negative_numbers(
+    order: int, run: Callable[..., Any]
+) -> None:
+    """Order -1 is `lgamma`, 0 `digamma`; only x - floor(x) would forget how small x was."""
+    points = NEGATIVE if order < 2 else NEGATIVE[3:]
+    x = lucid.tensor(points, dtype=lucid.float64, requires_grad=True)
+
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        y = lucid.lgamma(x) if order < 0 else lucid.polygamma(order, x)
+        y.sum().backward()
+        return y
+
+    def exact(order: int) -> list[float]:
+        with mpmath.workdps(60):
+            if order < 0:
+                return [float(mpmath.re(mpmath.loggamma(x))) for x in points]
+            return [float(mpmath.polygamma(order, x)) for x in points]
+
+    np.testing.assert_allclose(run(step, x).detach().numpy(), exact(order), rtol=1e-11)
+    assert x.grad is not None
+    inner = slice(None) if order < 1 else slice(3 if order < 2 else 0, None)  # others are infinite
+    np.testing.assert_allclose(x.grad.numpy()[inner], exact(order + 1)[inner], rtol=1e-10)
+
+
+def test_the_gamma_function_of_negative_integers_is_infinite(run: Callable[..., Any]) -> None:
+    x = lucid.tensor([-1.0, -20.0, -1.7e308], dtype=lucid.float64)
+    assert run(lucid.lgamma, x).tolist() == [math.inf] * 3
+
+
 @pytest.mark.parametrize("order", [31, 100, 200, 3000])
 def test_polygamma_of_a_large_order_is_right_where_its_factors_are_no_floats(
     order: int, run: Callable[..., Any]

@@ -45,7 +45,14 @@ def parse_kernel(text: str) -> Kernel:
     """The kernel of a text. Raises `ParseError` for what is none, with the line."""
     for head, parse in _KINDS.items():
         if text.startswith(head):
-            return parse(text.split("\n"))
+            try:
+                return parse(text.split("\n"))
+            except ParseError:
+                raise
+            except (LookupError, SyntaxError, TypeError, ValueError) as error:
+                raise ParseError(
+                    f"kernel: {text.splitlines()[0]} isn't understood: {error}"
+                ) from None
     raise ParseError(f"no kernel begins with {text.splitlines()[:1]}")
 
 

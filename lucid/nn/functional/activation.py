@@ -48,6 +48,24 @@ class ReLU(Function):
 
 
 @runs_natively
+class HardTanh(Function):
+    """x, brought into [low, high]; the derivative is 0 at the bounds, where that of `clamp` is 1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
+        y = x.clamp(low, high)
+        ctx.save_for_backward(y)
+        ctx.bounds = low, high
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (y,) = ctx.saved_tensors
+        low, high = ctx.bounds
+        return where((y <= low) | (y >= high), 0.0, g), None, None
+
+
+@runs_natively
 class LeakyReLU(Function):
     """x where x > 0, else `slope * x`; the derivative at 0 is the slope."""
 
@@ -204,7 +222,7 @@ relu_ = in_place(relu)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(input, 0), 6), elementwise.
+    """min(max(input, 0), 6), elementwise; the derivative at 0 and 6 is 0.
 
     The result is as large as the input, and of its dtype.
 
@@ -218,7 +236,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
         >>> F.relu6(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.0000, 0.5000, 3.0000])
     """
-    return result_of(input, source_of(input, inplace).clamp(min=0, max=6), inplace)
+    return hardtanh(input, 0.0, 6.0, inplace)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
@@ -402,7 +420,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
-    """input, brought into [min_val, max_val].
+    """input, brought into [min_val, max_val]; the derivative at both is 0.
 
     The result is as large as the input, and of its dtype.
 
@@ -425,14 +443,16 @@ def hardtanh(
         raise OptionError(
             f"hardtanh: min_val cannot be greater than max_val, but {min_val} > {max_val}"
         )
-    return result_of(input, source_of(input, inplace).clamp(min_val, max_val), inplace)
+    if not input.dtype.is_floating_point:
+        return result_of(input, input.clamp(min_val, max_val), inplace)
+    return result_of(input, apply(HardTanh, input, min_val, max_val), inplace)
 
 
 hardtanh_ = in_place(hardtanh)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """input / 6 + 1 / 2, brought into [0, 1].
+    """input / 6 + 1 / 2, brought into [0, 1]; the derivative at -3 and 3 is 0.
 
     The result is as large as the input, and of its dtype.
 
@@ -446,7 +466,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
         >>> F.hardsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.1667, 0.5833, 1.0000])
     """
-    return result_of(input, (input + 3.0).clamp(0.0, 6.0) / 6.0, inplace)
+    return result_of(input, hardtanh(input + 3.0, 0.0, 6.0) / 6.0, inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
@@ -465,13 +485,12 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
         tensor([-0.3333,  0.2917,  3.0000])
     """
     x = source_of(input, inplace)
-    inside = x * (x + 3.0) / 6.0
-    y = where(x <= -3.0, 0.0, where(x < 3.0, inside, x))
-    return result_of(input, y, inplace)
+    inner = hardtanh(x, -3.0, 3.0)
+    return result_of(input, where(x < 3.0, inner * (inner + 3.0) / 6.0, x), inplace)
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """input where it is above the threshold, else `value`.
+    """input where it is above the threshold, else `value`; a NaN stays a NaN.
 
     The result is as large as the input, and of its dtype.
 
@@ -488,7 +507,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
         tensor([0., 0., 3.])
     """
     x = source_of(input, inplace)
-    return result_of(input, where(x > threshold, x, value), inplace)
+    return result_of(input, where(x <= threshold, value, x), inplace)
 
 
 threshold_ = in_place(threshold)
