@@ -110,8 +110,14 @@ class BackwardRun:
     def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
             self.send(edge, gradient)
+        if context.recorder is None:
+            while self.queue:
+                self._run_node(heapq.heappop(self.queue)[2])
+            return
+        run_unheard = context.recorder.unheard(self._run_node)
         while self.queue:
-            self._run_node(heapq.heappop(self.queue)[2])
+            node = heapq.heappop(self.queue)[2]
+            (run_unheard if node._is_librarys else self._run_node)(node)
 
     def one(self, type: TensorType) -> Gradient:
         """The gradient of what is differentiated."""
@@ -240,8 +246,7 @@ class BackwardRun:
             if context.anomaly is not None:
                 check_anomaly(node, parts)
         else:
-            with recorder.deriving(node):
-                parts = self._apply(node, gradients)
+            parts = recorder.derive(node, self._apply, gradients)
         return run_post_hooks(node, parts, gradients) if node._post_hooks else parts
 
     def _apply(self, node: Node, gradients: Gradients) -> Gradients:

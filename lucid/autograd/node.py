@@ -177,6 +177,11 @@ class Node(Placed):
         return None if self._tensor_hooks is None else self._tensor_hooks.get(index)
 
     @property
+    def _is_librarys(self) -> bool:
+        """Whether a walk calls no code of the user's here, a hook or a custom Function."""
+        return False
+
+    @property
     def _is_observed(self) -> bool:
         """Whether a hook or somebody's `.grad` is to see a gradient here."""
         return bool(self._pre_hooks or self._post_hooks or self._tensor_hooks or self._retained)
@@ -341,6 +346,15 @@ class OpNode(Node):
     @property
     def operand_types(self) -> tuple[TensorType, ...]:
         return self.derivative.types
+
+    @property
+    def _is_librarys(self) -> bool:
+        if self._pre_hooks or self._post_hooks or self._tensor_hooks:
+            return False
+        for saved in (self.saved or {}).values():
+            if saved.tensor is None or saved.unpack_hook is not None:
+                return False
+        return True
 
     def _name(self) -> str:
         return backward_name(self.op)

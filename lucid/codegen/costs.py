@@ -33,6 +33,8 @@ LONG = 64
 COLUMNS = 1 << 13
 # Size of one loop body; beyond it registers spill and code generation gets slow.
 LOOP = 400
+# Items of one that no loop runs: LLVM's time grows with the square of what it reads and stores.
+STRAIGHT = 256
 EPILOGUE = 200
 # Single numbers that one kernel stores.
 NUMBERS = 64
@@ -188,6 +190,9 @@ TRIAL_SECONDS = 20e-3
 
 # Calls of kernels in one function: LLVM's time grows with the square of a function's length.
 PART_CALLS = 64
+# What a call takes on average where LLVM needn't optimize how it is made: that is a third of its
+# time for a step of a thousand calls, and worth a few ns for each.
+LONG_CALL_SECONDS = 2e-6
 # Characters of a module: there should be several for each processor, and one costs 1 ms by itself.
 PART_CHARACTERS = 200_000
 

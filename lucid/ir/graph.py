@@ -147,7 +147,10 @@ class Node:
         self.op = op
         self.operands: tuple[Value, ...] = tuple(operands)
         self.attributes = attributes
-        self.results = tuple(Value(type, graph, self, i) for i, type in enumerate(types))
+        if len(types) == 1:
+            self.results: tuple[Value, ...] = (Value(types[0], graph, self),)
+        else:
+            self.results = tuple([Value(type, graph, self, i) for i, type in enumerate(types)])
         self.location: Location | None = None
         self.scope = ""
         self.gradient_of: Value | None = None
@@ -248,9 +251,15 @@ class Graph:
         """Append a node; its type is inferred. Raises what the op's type rule raises."""
         values = [value for value in operands if isinstance(value, Value)]
         assert len(values) == len(operands), "operands of a node are values"
-        type = result_type(op, [value.type for value in values], attributes)
-        check_arguments(op, len(values), attributes)
-        node = Node(op, values, attributes, (type,), self)
+        type = result_type(op, [value._type for value in values], attributes)
+        return self.append_typed(op, values, attributes, type)
+
+    def append_typed(
+        self, op: Op, operands: Sequence[Value], attributes: Attributes, type: TensorType
+    ) -> Node:
+        """The same where the type rule has been asked already."""
+        check_arguments(op, len(operands), attributes)
+        node = Node(op, operands, attributes, (type,), self)
         self.nodes.append(node)
         return node
 

@@ -49,7 +49,7 @@ class Location:
         return f"{os.path.basename(self.file)}:{self.line}"
 
 
-_at = lru_cache(maxsize=4096)(Location)  # one for all the nodes of a line
+location_at = lru_cache(maxsize=4096)(Location)  # one for all the nodes of a line
 
 
 def at_line(error: ErrorType, location: Location | None) -> ErrorType:
@@ -130,7 +130,7 @@ class Placed:
 def here() -> Location | None:
     """The user's line that is running now: a walk of a few frames, no source is read."""
     frame = user_frame()
-    return None if frame is None else _at(frame.f_code.co_filename, frame.f_lineno)
+    return None if frame is None else location_at(frame.f_code.co_filename, frame.f_lineno)
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:

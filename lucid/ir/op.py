@@ -193,6 +193,11 @@ class Op:
             object.__setattr__(self, name, value)
 
     @property
+    def signature(self) -> tuple[int | None, Mapping[str, Any]]:
+        """Arity and schema."""
+        return _signature(self)
+
+    @property
     def schema(self) -> Mapping[str, Any]:
         """The type of each attribute, as the type rule annotates it."""
         return _signature(self)[2]

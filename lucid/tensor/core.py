@@ -719,17 +719,14 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
             level, position = acting
             found: Operand = level.apply(op, tensors, attributes, position)
             return found
-    recorder = state["recorder"]
-    result: Tensor
-    known: Application | None = None
+    if state["recorder"] is not None:
+        recorded: Operand = state["recorder"].apply(op, tensors, attributes)
+        return recorded
     try:
-        if recorder is not None:
-            result = recorder.record(op, tensors, attributes)
-        else:
-            known = application(op, tensors, attributes)
-            result = _evaluate(op, tensors, attributes, known.result_type)
+        known = application(op, tensors, attributes)
+        result = _evaluate(op, tensors, attributes, known.result_type)
     except LucidError as error:
-        if recorder is None and (op.kind == "check" or isinstance(error, IndexOutOfRangeError)):
+        if op.kind == "check" or isinstance(error, IndexOutOfRangeError):
             raise at_line(error, here()) from None  # as a compiled step says it
         raise with_origins(error, tensors) from None
     except MemoryError as error:
@@ -807,12 +804,16 @@ def link_view(result: TensorCore, operand: TensorCore, op: Op, attributes: Attri
 
 
 def keep_history(
-    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
+    op: Op,
+    operands: Sequence[TensorCore],
+    attributes: Attributes,
+    result: TensorCore,
+    known: Application | None = None,
 ) -> None:
     """Record what the gradient of `result` needs, if somebody may ask for it."""
     if op.vjp is not None:
         if context.grad_enabled:
-            _record_history(op, operands, attributes, result, None)
+            _record_history(op, operands, attributes, result, known)
         elif context.forward is not None:
             record_op(op, operands, attributes, result)
 

@@ -73,7 +73,7 @@ class _Siblings:
             group = self._fusion.group_of[item]
             self._drop(group, first)
             other = self._next(group, first)
-            while other is not None:
+            while other is not None and (group.sizes or len(group.items) < costs.STRAIGHT):
                 old = self._fusion.group_of[self._reads[other][0]]
                 if _try(self._fusion, self._reads[first], self._reads[other]):
                     self._drop(old, other - 1)

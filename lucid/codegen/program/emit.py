@@ -182,9 +182,13 @@ def _written(emitter: _StepEmitter, timed: bool) -> Module:
         if count <= costs.PART_CALLS:
             emitter.emit_part(b, range(count))
         else:
+            is_long = sum(emitter.seconds) >= count * costs.LONG_CALL_SECONDS
+            how = "noinline optnone" if is_long else ""
             for low in range(0, count, costs.PART_CALLS):
                 name = f"{STEP}_from_{low}"
-                with FunctionBuilder(module, name, parameters, "i32", internal=True) as part:
+                with FunctionBuilder(
+                    module, name, parameters, "i32", internal=True, attributes=how
+                ) as part:
                     emitter.emit_part(part, range(low, min(low + costs.PART_CALLS, count)))
                     part.ret(const("i32", 0))
                 code = b.call(name, "i32", *b.args)

@@ -26,10 +26,8 @@ class Age:
 
     def begin(self) -> None:
         """What is made from now on is new; whoever is interrupted here calls `end`, too."""
-        for age in Age._running:
-            age._look()
+        self._look_and_freeze()
         Age._running.append(self)
-        gc.freeze()
 
     def is_new(self, value: object) -> bool:
         """Whether an object that the collector tracks was made since."""
@@ -43,9 +41,20 @@ class Age:
         return id(value) in self._new
 
     def settle(self) -> None:
-        """Find what is new now; what is made from now on can't be told."""
-        self._look()
+        """Find what is new now; what is made from now on can't be told, until this is done again.
+
+        No look goes over the same objects twice, nor does the collector soon after the trace.
+        """
+        self._look_and_freeze()
+        if self not in Age._running:
+            self._look()
         self._is_settled = True
+
+    @staticmethod
+    def _look_and_freeze() -> None:
+        for age in Age._running:
+            age._look()
+        gc.freeze()
 
     def _look(self) -> None:
         # In one call of C: no other thread may find the objects that it builds referred to.

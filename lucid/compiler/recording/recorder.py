@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from lucid.autograd import node as nodes
-from lucid.autograd.node import AccumulateGrad, Node
+from lucid.autograd.node import AccumulateGrad, Gradients, Node
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
@@ -26,14 +26,15 @@ from lucid.compiler.recording.loops import Loops
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
-from lucid.ir.errors import EagerOnlyError, TraceError
+from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Node as GraphNode, Region, Value
-from lucid.ir.location import LIBRARY, Location, here
+from lucid.ir.inference import application
+from lucid.ir.location import LIBRARY, Location, here, location_at
 from lucid.ir.op import Attributes, Op
-from lucid.ir.types import DType
+from lucid.ir.types import DType, TensorType
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, of_value, traced_view
+from lucid.tensor.core import TensorCore, keep_history, of_value, traced_view, with_origins
 from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import map_tree
@@ -93,12 +94,31 @@ class Recorder(TracedMemory):
 
     # ------------------------------------------------------------------ recording ops
 
-    @unheard
-    def record(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
+    unheard = staticmethod(unheard)
+
+    def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
+        """Append an op on tensors, and keep its history. Raises the op's errors."""
+        apply = self._apply if context.saved_hooks else self._apply_unheard
+        return apply(op, operands, attributes)
+
+    def _apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
+        seen_by_python = {name: seen(value) for name, value in attributes.items()}
+        try:
+            known = application(op, operands, seen_by_python)
+            result = self._record(op, operands, seen_by_python, known.result_type)
+        except LucidError as error:
+            raise with_origins(error, operands) from None
+        keep_history(op, operands, attributes, result, known)
+        return result
+
+    _apply_unheard = unheard(_apply)  # where no hook of the user's is told what is saved
+
+    def _record(
+        self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, type: TensorType
+    ) -> Tensor:
         """Append an op on tensors; views stay views of their storage."""
         values = [self.value_of(operand, op.name) for operand in operands]
-        attributes = {name: seen(value) for name, value in attributes.items()}
-        node = self.graph.append(op, values, attributes)
+        node = self.graph.append_typed(op, values, attributes, type)
         self._annotate(node)
         value = node.result
         if op.is_view:
@@ -143,7 +163,7 @@ class Recorder(TracedMemory):
     def _location(self) -> Location | None:
         deriving = self._deriving
         if deriving is not None and deriving._origin is not None and deriving._line is not None:
-            return Location(*deriving._line)
+            return location_at(*deriving._line)
         return here()
 
     @property
@@ -199,17 +219,17 @@ class Recorder(TracedMemory):
     def _noted(self, leaf: Any, path: str) -> Any:
         return self.value_of(leaf) if isinstance(leaf, TensorCore) else texts.now_of(leaf)
 
-    @contextmanager
-    def deriving(self, node: Node) -> Iterator[None]:
-        """Mark nodes as computing the gradient of what `node` recorded."""
-        before = self._deriving
-        self._deriving = None if isinstance(node, AccumulateGrad) else node
+    def derive(
+        self, node: Node, apply: Callable[[Node, Gradients], Gradients], gradients: Gradients
+    ) -> Gradients:
+        """`apply(node, gradients)`, whose nodes compute the gradient of what `node` recorded."""
         if self.is_outer(node):
             self.run_op_by_op(
                 f"a backward() in it follows history from outside, {node._name()}{node._place()}"
             )
+        before, self._deriving = self._deriving, node
         try:
-            yield
+            return apply(node, gradients)
         finally:
             self._deriving = before
 
