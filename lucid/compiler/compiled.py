@@ -125,6 +125,8 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+_OTHERS = object()  # calls of signatures that are new
+
 _OWN = frozenset(
     {
         *("_options", "_optimize", "_families", "_programs", "_places", "_ints", "_latest"),
@@ -475,7 +477,8 @@ class Compiled:
                     self._note_untraceable(self._signature(args, kwargs).key, str(reason))
                 raise
             if self._untraceable:
-                self._untraceable.pop(call.key, None)
+                for each in (call.key, _OTHERS):
+                    self._untraceable.pop(each, None)
             replay = context.replay
             try:
                 if differs is not None:
@@ -541,21 +544,26 @@ class Compiled:
 
     def _note_untraceable(self, key: Any, reason: str) -> None:
         """Note that a trace had to be given up, since the call makes sense op by op only."""
-        if key not in self._untraceable and len(self._untraceable) >= LIMIT:
-            self._untraceable.clear()
-        self._untraceable[key] = self._untraceable.get(key, (1, ""))[0], reason
+        for each in (key, _OTHERS):
+            self._untraceable[each] = self._untraceable.get(each, (1, ""))[0], reason
+        while len(self._untraceable) > LIMIT:
+            del self._untraceable[next(x for x in self._untraceable if x is not _OTHERS)]
 
     def _refuse_untraceable(self, key: Any) -> None:
-        """Raise `EagerOnlyError` where a trace was given up for such a call.
+        """Raise `EagerOnlyError` where traces were given up for such calls.
 
         It is tried again at the second, fourth, eighth such call and so on: what a call meets may
-        depend on more than its signature.
+        depend on more than its signature. All calls whose signatures are new count as one kind, as
+        those of a step that is told its number are; what comes again has its own count.
         """
-        if key in self._untraceable:
-            count, reason = self._untraceable[key]
-            self._untraceable[key] = count + 1, reason
-            if count & (count - 1):
-                raise EagerOnlyError(reason)
+        if key in self._programs:
+            return
+        each = key if key in self._untraceable else _OTHERS
+        count, reason = self._untraceable.get(each, (1, ""))
+        self._untraceable[each] = count + 1, reason
+        if count & (count - 1):
+            self._untraceable.setdefault(key, (1, reason))
+            raise EagerOnlyError(reason)
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""

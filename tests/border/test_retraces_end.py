@@ -484,6 +484,25 @@ def test_one_warning_says_that_calls_run_op_by_op_and_why(caplog):
         raise NotAsEagerError(f"{len(said)} warnings name the line")
 
 
+def test_what_can_not_be_traced_is_tried_less_and_less_whatever_it_is_called_with():
+    runs, counts = [], np.zeros(2)
+
+    @lucid.compile
+    def step(x, number, is_counted=True):
+        runs.append(number)
+        if not is_counted:
+            return x + number
+        counts[number % 2] += 1
+        return x * number
+
+    for number in range(CALLS):
+        assert step(X, number).tolist() == [x * number for x in X.tolist()]
+    assert len(step.stats.eager_reasons) == CALLS
+    assert len(runs) < CALLS + 8
+    assert [step(X, 5, False).tolist() for _ in range(3)] == [[6.0, 7.0, 8.0]] * 3
+    assert step.stats.calls == 2  # what comes again is traced in its turn
+
+
 # ------------------------------------------------------------------ what crashed on the way
 
 
