@@ -41,7 +41,7 @@ from lucid.compiler.guards.reads import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import visit_leaves
-from lucid.compiler.inputs.scalars import is_live, live_math
+from lucid.compiler.inputs.scalars import is_live, live_function
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.whose_code import (
@@ -193,7 +193,9 @@ class GuardCollector(Reads):
         return instead
 
     def _instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        return live_math(function, args, kwargs) or self.substitutes.called(function, args, kwargs)
+        return live_function(function, args, kwargs) or self.substitutes.called(
+            function, args, kwargs
+        )
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         kind, owner = type(function), getattr(function, "__self__", None)

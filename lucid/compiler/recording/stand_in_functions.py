@@ -26,7 +26,7 @@ import numpy as np
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
-from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
 from lucid.compiler.recording.late_arrays import LateArray, computed
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.outside import Outside
@@ -144,7 +144,9 @@ class StandInFunctions(Substitutes):
             return functools.partial(self._drawn, function)
         if function in (*_TO_TEXT, *_WRITE) and args:
             return self._to_text(function, args[0]) if holds(given, is_in_text) else None
-        if _is_numpys(function, args) and holds(given, self._is_data):
+        if _is_numpys(function, args) and (
+            holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
+        ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
             return functools.partial(self._of_numpy, name, function)
         if function is type and len(args) == 1 and (is_live(args[0]) or is_late(args[0])):
