@@ -94,6 +94,8 @@ LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
 # What a run raises that has found another thing than its trace.
 DEPARTS = (HostCallMismatch, LeavesPath)
+VAIN = 8  # calls in turn that looked for a program and would need a trace; then looks are rarer
+VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
 
@@ -127,12 +129,15 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+_OTHERS = object()  # calls of signatures that are new
+
 _OWN = frozenset(
     {
         *("_options", "_optimize", "_families", "_programs", "_sources", "_ints", "_latest"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
-        *("_took_over", "_resized", "_shapes", "_eager_seconds", "_timed_at", "_counts", "stats"),
+        *("_took_over", "_resized", "_shapes", "_eager_seconds", "_timed_at", "_counts", "_vain"),
+        "stats",
     }
 )
 
@@ -147,6 +152,34 @@ class _TooManyPathsError(_NotPaidForError):
     """The branches of a function have taken as many paths as are compiled."""
 
     kind = "paths"
+
+
+class _Vain:
+    """Calls in turn for which there was no program, and no trace was paid for.
+
+    Attributes:
+        calls: how many had run natively before.
+        reason: of the latest one.
+        eager_seconds: what they took op by op, and `seconds` what it took to find out.
+    """
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self.reason: _NotPaidForError
+        self.eager_seconds = self.seconds = 0.0
+        self._looks = 0
+
+    def note(self, reason: _NotPaidForError, seconds: float) -> None:
+        """One more call."""
+        if not self.is_spent:
+            self.reason = reason.with_traceback(None)
+            self._looks += 1
+            self.seconds += seconds
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether another look would take more than it may."""
+        return self._looks >= VAIN and self.seconds > VAIN_SHARE * self.eager_seconds
 
 
 _collecting: list[list[Compiled]] = []
@@ -215,6 +248,7 @@ class Compiled:
         self._resized = 0  # traces for arguments of other sizes for which there was code
         self._eager_seconds: deque[float] = deque(maxlen=4)  # of calls for want of a trace
         self._timed_at = 0  # how many traces there were at the latest of those
+        self._vain: _Vain | None = None  # looks for a program since the last native call
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
         self._is_unverified = options.verify == "first"
@@ -240,6 +274,7 @@ class Compiled:
                     if result is not SLOW_PATH:
                         return result
             if not self._is_eager():
+                begin = time.perf_counter()
                 try:
                     return self._call(args, kwargs, differs)
                 except NonFiniteError as error:
@@ -251,18 +286,32 @@ class Compiled:
                         raise self._refusal(str(reason)) from None
                     self.note_eager(str(reason), getattr(reason, "kind", ""))
                     if isinstance(reason, _NotPaidForError):
-                        return self._call_timed(args, kwargs)
+                        return self._call_timed(args, kwargs, reason, begin)
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
             leave(error)
             raise
 
-    def _call_timed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function op by op, and note how long that takes, as traces are paid for."""
-        begin = time.perf_counter()
+    def _call_timed(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reason: _NotPaidForError,
+        asked: float,
+    ) -> Any:
+        """Call the function op by op, and note how long that takes, as traces are paid for.
+
+        reason: why; asked: when it was asked for a program.
+        """
+        vain, begin = self._vain, time.perf_counter()
+        if vain is None or vain.calls != self.stats.calls:
+            vain = self._vain = _Vain(self.stats.calls)
+        vain.note(reason, begin - asked)
         result = self.__wrapped__(*args, **kwargs)
-        self._eager_seconds.append(time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        self._eager_seconds.append(seconds)
         self._timed_at = self.stats.traces
+        vain.eager_seconds += seconds
         return result
 
     def _refusal(self, reason: str) -> TraceError:
@@ -351,6 +400,9 @@ class Compiled:
 
         differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
+        vain = self._vain
+        if vain is not None and vain.calls == self.stats.calls and vain.is_spent:
+            raise type(vain.reason)(*vain.reason.args)
         if differs is None:
             if self._latest is not None and self._audits.is_due():
                 self._call_audit(args, kwargs)
@@ -479,7 +531,8 @@ class Compiled:
                     self._note_untraceable(self._signature(args, kwargs).key, str(reason))
                 raise
             if self._untraceable:
-                self._untraceable.pop(call.key, None)
+                for each in (call.key, _OTHERS):
+                    self._untraceable.pop(each, None)
             replay = context.replay
             try:
                 if differs is not None:
@@ -545,21 +598,26 @@ class Compiled:
 
     def _note_untraceable(self, key: Any, reason: str) -> None:
         """Note that a trace had to be given up, since the call makes sense op by op only."""
-        if key not in self._untraceable and len(self._untraceable) >= LIMIT:
-            self._untraceable.clear()
-        self._untraceable[key] = self._untraceable.get(key, (1, ""))[0], reason
+        for each in (key, _OTHERS):
+            self._untraceable[each] = self._untraceable.get(each, (1, ""))[0], reason
+        while len(self._untraceable) > LIMIT:
+            del self._untraceable[next(x for x in self._untraceable if x is not _OTHERS)]
 
     def _refuse_untraceable(self, key: Any) -> None:
-        """Raise `EagerOnlyError` where a trace was given up for such a call.
+        """Raise `EagerOnlyError` where traces were given up for such calls.
 
         It is tried again at the second, fourth, eighth such call and so on: what a call meets may
-        depend on more than its signature.
+        depend on more than its signature. All calls whose signatures are new count as one kind, as
+        those of a step that is told its number are; what comes again has its own count.
         """
-        if key in self._untraceable:
-            count, reason = self._untraceable[key]
-            self._untraceable[key] = count + 1, reason
-            if count & (count - 1):
-                raise EagerOnlyError(reason)
+        if key in self._programs:
+            return
+        each = key if key in self._untraceable else _OTHERS
+        count, reason = self._untraceable.get(each, (1, ""))
+        self._untraceable[each] = count + 1, reason
+        if count & (count - 1):
+            self._untraceable.setdefault(key, (1, reason))
+            raise EagerOnlyError(reason)
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""

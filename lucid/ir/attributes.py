@@ -52,13 +52,13 @@ def check_arguments(op: Op, operands: int, attributes: Attributes) -> None:
 
     What the numbers must be, and go together, is the type rule's to say.
     """
-    arity, schema = op.signature
+    least, has_more, schema = op.signature
     for name, value in attributes.items():
         if error := wrong_attribute(op, name, value):
             raise error
     if len(attributes) < len(schema):
         missing = [name for name in schema if name not in attributes]
         raise ArgumentError(f"{op.name}: the attribute {missing[0]} is missing")
-    if operands < op.least or (arity is not None and operands != arity):
-        count = "at least " if arity is None else ""
-        raise ArgumentError(f"{op.name}: takes {count}{op.least} operands, not {operands}")
+    if operands < least or (operands > least and not has_more):
+        count = "at least " if has_more else ""
+        raise ArgumentError(f"{op.name}: takes {count}{least} operands, not {operands}")

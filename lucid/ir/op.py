@@ -193,8 +193,8 @@ class Op:
             object.__setattr__(self, name, value)
 
     @property
-    def signature(self) -> tuple[int | None, Mapping[str, Any]]:
-        """Arity and schema."""
+    def signature(self) -> tuple[int, bool, Mapping[str, Any]]:
+        """How many operands it takes at least, whether it may be more, and the schema."""
         return _signature(self)
 
     @property

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 import types
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,19 @@ def is_followed(code: types.CodeType) -> bool:
     return _is_followed(code.co_filename)
 
 
-def is_called_by_followed(frame: types.FrameType) -> bool:
-    """Whether the code of a frame works for code that is followed, not for the library's own."""
+def is_called_by_followed(
+    frame: types.FrameType, also: Collection[types.CodeType] = frozenset()
+) -> bool:
+    """Whether the code of a frame works for code that is followed, not for the library's own.
+
+    also: the library's code that calls the user's for the user.
+    """
     caller: types.FrameType | None = frame
     while caller is not None and caller.f_code.co_filename.startswith(_FOLLOWED):
         caller = caller.f_back
-    return caller is not None and is_followed(caller.f_code)
+    if caller is None:
+        return False
+    return is_followed(caller.f_code) or caller.f_code in also
 
 
 def is_unknown(function: Any) -> bool:

@@ -484,6 +484,48 @@ def test_one_warning_says_that_calls_run_op_by_op_and_why(caplog):
         raise NotAsEagerError(f"{len(said)} warnings name the line")
 
 
+def test_what_can_not_be_traced_is_tried_less_and_less_whatever_it_is_called_with():
+    runs, counts = [], np.zeros(2)
+
+    @lucid.compile
+    def step(x, number, is_counted=True):
+        runs.append(number)
+        if not is_counted:
+            return x + number
+        counts[number % 2] += 1
+        return x * number
+
+    for number in range(CALLS):
+        assert step(X, number).tolist() == [x * number for x in X.tolist()]
+    assert len(step.stats.eager_reasons) == CALLS
+    assert len(runs) < CALLS + 8
+    assert [step(X, 5, False).tolist() for _ in range(3)] == [[6.0, 7.0, 8.0]] * 3
+    assert step.stats.calls == 2  # what comes again is traced in its turn
+
+
+def test_calls_that_no_program_serves_soon_take_no_longer_than_op_by_op(monkeypatch):
+    state = types.SimpleNamespace(size=1)
+    looks = []
+    signature = lucid.compiler.Compiled._signature
+    monkeypatch.setattr(
+        lucid.compiler.Compiled,
+        "_signature",
+        lambda *args: looks.append(state.size) or signature(*args),
+    )
+    step = lucid.compile(lambda x: x[: state.size].cumsum(0))
+    x = lucid.ones(300)
+    for size in range(1, 300):
+        state.size = size
+        assert step(x).tolist()[-1] == size
+    assert len(step.stats.eager_reasons) > 200
+    assert len(looks) < 150
+    state.size, before, count = 3, step.stats.calls, 0
+    while step.stats.calls < before + 20 and count < 20_000:  # there is a program for it
+        assert step(x).tolist() == [1.0, 2.0, 3.0]
+        count += 1
+    assert step.stats.calls == before + 20
+
+
 # ------------------------------------------------------------------ what crashed on the way
 
 

@@ -383,6 +383,26 @@ def test_sizes_that_numpy_finds_and_exits_take_turns(agree: Any) -> None:
     assert not step.stats.eager_reasons
 
 
+def test_rows_of_state_that_are_found_are_written_from_rows_that_are_drawn(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        codes, used = lucid.zeros(7, 4), lucid.ones(7)
+
+        @compile
+        def step(x: Any, least: float) -> Any:
+            dead = used < least
+            if dead.any():
+                codes[dead] = x[lucid.randperm(x.shape[0])[: int(dead.sum())]]
+                used[dead] = 1.0
+            used.mul_(0.7 + 0.1 * lucid.arange(7.0))
+            return x.sum()
+
+        x = lucid.arange(20.0).reshape(5, 4)
+        return [(step(x, 0.75), codes.clone(), used.clone()) for _ in range(6)]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
 def test_more_paths_than_are_compiled_run_op_by_op_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -7,9 +7,16 @@ import io
 import json
 import logging
 import math
+import pprint
 import queue
+import re
+import string
 import sys
 import warnings
+from collections import deque, namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -221,6 +228,87 @@ def test_a_text_that_is_looked_into_runs_op_by_op(agree: Any) -> None:
     assert len(step.stats.eager_reasons) == 2
 
 
+class Meter:
+    """Counts, and writes itself in three ways."""
+
+    def __init__(self) -> None:
+        self.last, self.total, self.count = 0.0, 0.0, 0
+
+    def update(self, value: float) -> None:
+        self.last, self.total, self.count = value, self.total + value, self.count + 1
+
+    def __str__(self) -> str:
+        return "{last:.2f} of {n}".format(last=self.last, n=self.count)  # noqa: UP032
+
+    def __repr__(self) -> str:
+        return f"Meter({self.total!r:>8}, {self.count:>{self.count}})"
+
+    def __format__(self, specification: str) -> str:
+        return format(self.total / self.count, specification or ".3f")
+
+    def __float__(self) -> float:
+        return self.total
+
+    def __int__(self) -> int:
+        return self.count
+
+
+@dataclass
+class Epoch:
+    meter: Any
+    loss: float
+
+
+Pair = namedtuple("Pair", "meter loss")
+WRITTEN: list[Callable[[Any, float], Any]] = [
+    lambda m, x: (str(m), f"{m} {m!r:>30} {m!s} {m:.1f}", format(m, ".2f"), m.__repr__()),
+    lambda m, x: (str([m, x]), repr({"a": (m,)}), f"{[m]} {(m, x)!r}", f"{deque([m], 3)}"),
+    lambda m, x: ("%s!" % m, "%(a)r" % {"a": m}, "%s %d %.1f" % (m, m, m)),  # noqa: UP031
+    lambda m, x: ("{} {!r} {a:.1f}".format(m, m, a=m), "{0.last:.1f} {a[0]}".format(m, a=[m])),  # noqa: UP032
+    lambda m, x: ("{a}|".format_map({"a": m}), ", ".join(map(str, [m, m]))),
+    lambda m, x: (str(Epoch(m, x)), str([Epoch(m, x)]), str(Pair(m, x)), str([Pair(m, x)])),
+    lambda m, x: (json.dumps({"m": m}, default=str), json.dumps([m], default=vars)),
+    lambda m, x: (pprint.pformat({"m": m, "x": [x]}), str({"t": lucid.ones(2) * x, "m": m})),
+    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
+]
+LOOKED_INTO: list[Callable[[Any, float], Any]] = [
+    lambda m, x: (str(slice(x)), str(SimpleNamespace(x=x)), str(ValueError(m, x))),
+    lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
+    lambda m, x: string.Template("$m").substitute(m=m),
+    lambda m, x: re.sub("x", lambda _: f"{x:.1f}", "axb"),
+    lambda m, x: math.sqrt(m),
+]
+
+
+@pytest.mark.parametrize("write", [*WRITTEN, *LOOKED_INTO])
+def test_objects_whose_own_code_writes_them_are_those_of_each_call(agree: Any, write: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        meter = Meter()
+
+        @compile
+        def step(x: Any) -> Any:
+            meter.update((x * 2).sum().item())
+            return write(meter, meter.last)
+
+        return [step(*args) for args in scalars(2.0, 3.5, 1.0, 7.0)]
+
+    (step,) = agree(scenario)
+    assert bool(step.stats.eager_reasons) == (write in LOOKED_INTO)
+    assert write in LOOKED_INTO or step.stats.traces <= 2
+
+
+def test_an_object_that_is_written_has_changed_between_calls(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        meter, found = Meter(), []
+        step = compile(lambda x: (str({"m": meter}), f"{[meter]}", x + 1))
+        for i in range(12):
+            meter.update(i * 0.5)
+            found.append(step(lucid.ones(2)))
+        return found
+
+    natively(agree(scenario))
+
+
 def printed(capsys: Any, body: Any, calls: list[Any]) -> Any:
     """The step; it has printed at each call what eager mode prints."""
     found = []
@@ -304,6 +392,31 @@ def test_what_is_printed_is_what_was_there_then(capsys: Any) -> None:
             step(lucid.tensor([v]))
         found.append(capsys.readouterr().out)
     assert found[0] == found[1] and "total 6.00 6.0" in found[0]
+
+
+def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
+    log, found = logging.getLogger("a.users"), []
+    for mode in ("eager", "native"):
+        meter, state, file = Meter(), {"losses": [0.0]}, io.StringIO()
+
+        def body(x: Any, meter: Any = meter, state: Any = state, file: Any = file) -> Any:
+            meter.update(x.sum().item())
+            state["losses"].append(meter.last)
+            log.info("%s after %s", meter, [meter])
+            log.info(meter)
+            log.info("%(losses)s", state)
+            json.dump({"m": meter, **state}, file, default=str)
+            meter.update(100.0)
+            state["losses"].append(100.0)
+            return x
+
+        step = lucid.compile(body, mode=mode)
+        with caplog.at_level(logging.INFO, "a.users"):
+            for v in (1.0, 2.0, 3.0):
+                step(lucid.tensor([v]))
+        found.append((file.getvalue(), caplog.text))
+        caplog.clear()
+    assert found[0] == found[1] and not step.stats.eager_reasons
 
 
 def test_logs_and_warnings(caplog: Any) -> None:

@@ -142,10 +142,11 @@ class ItemList:
         self.producers[value] = []
 
     def let_wait(self, nodes: Collection[Node]) -> None:
-        """Let what computes these nodes wait for the last check, or call of Python."""
-        for item in self.items if nodes and self._effects else ():
+        """Let what computes these nodes wait for the last check, or call of Python, of others."""
+        last = [item for item in self._effects if item.node not in nodes][-1:]
+        for item in self.items if nodes else ():
             if item.node in nodes:
-                item.after = [*item.after, self._effects[-1]]
+                item.after = [*item.after, *last]
 
     def append(self, item: Item) -> Item:
         item.index = len(self.items)

@@ -41,7 +41,7 @@ from lucid.compiler.guards.reads import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import visit_leaves
-from lucid.compiler.inputs.scalars import is_live, live_math
+from lucid.compiler.inputs.scalars import is_live, live_function
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.whose_code import (
@@ -171,7 +171,7 @@ class GuardCollector(Reads):
         caller = frame.f_back
         if caller is not None and caller.f_code.co_filename in self._import_hooks:
             return False
-        return not self.is_over and is_called_by_followed(frame)
+        return not self.is_over and is_called_by_followed(frame, self.substitutes.asking)
 
     # ------------------------------------------------------------------ calls
 
@@ -193,7 +193,9 @@ class GuardCollector(Reads):
         return instead
 
     def _instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        return live_math(function, args, kwargs) or self.substitutes.called(function, args, kwargs)
+        return live_function(function, args, kwargs) or self.substitutes.called(
+            function, args, kwargs
+        )
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         kind, owner = type(function), getattr(function, "__self__", None)
@@ -532,6 +534,17 @@ class GuardCollector(Reads):
         """Read all of it: plain data, objects by all their attributes."""
         self._look_into((owner,), {}, objects=True)
 
+    def read_text(self, value: Any) -> None:
+        is_asked = self.substitutes.is_asked
+        if is_asked(value) or isinstance(value, (*PLAIN, tuple, np.ndarray)):
+            self._look_into((value,), {}, objects=True, may_write=False, is_asked=is_asked)
+        if isinstance(value, (np.ndarray, np.generic)):
+            self.answer("numpy.get_printoptions()", np.get_printoptions)
+
+    def hears(self, frame: types.FrameType) -> bool:
+        """Whether this is told of what a frame does."""
+        return self.listens_to(frame.f_code, frame.f_globals) and self.listens_in(frame)
+
     def _look_into(
         self,
         args: Sequence[Any],
@@ -539,11 +552,13 @@ class GuardCollector(Reads):
         *,
         objects: bool = False,
         may_write: bool = True,
+        is_asked: Callable[[Any], bool] | None = None,
     ) -> None:
         """Read plain data as a whole: containers, and those in them.
 
         objects: whether to read the attributes of objects as well.
         may_write: whether who gets an array may write it.
+        is_asked: whether the class of an object has Python code that reads it.
         """
         stack, seen = [*args, *kwargs.values()], set()
         while stack:
@@ -555,7 +570,10 @@ class GuardCollector(Reads):
             seen.add(id(value))
             if self._hand_function(value):
                 continue
-            if isinstance(value, (*PLAIN, tuple)):
+            if is_asked is not None and is_asked(value):
+                for name in ("__str__", "__repr__", "__format__"):
+                    self._special(value, name)
+            elif isinstance(value, (*PLAIN, tuple)):
                 self.iterate(value)
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value

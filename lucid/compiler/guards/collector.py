@@ -74,7 +74,12 @@ class Substitutes:
     """What is called in place of functions that can't get what only a call of the step knows.
 
     This one stands in for nothing.
+
+    Attributes:
+        asking: code of the library's that asks objects for their texts, for the user's code.
     """
+
+    asking: Collection[types.CodeType] = frozenset()
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
@@ -85,8 +90,15 @@ class Substitutes:
     def joined(self, parts: Sequence[str]) -> str | None:
         """What an f-string gives; None: what it is."""
 
-    def refuse_within(self, value: Any) -> None:
-        """Raise where a container is written with something in it that only a call knows."""
+    def is_asked(self, value: Any) -> bool:
+        """Whether Python code, which is followed, writes the text of an object."""
+        return False
+
+    def shown(self, value: Any) -> Any:
+        """What stands for a value of which the text is taken; None: itself."""
+
+    def given_back(self, value: Any) -> Any:
+        """What a function returns instead of a value; None: itself."""
 
     def refuse_after_writing(self, by: str) -> None:
         """Raise where the step reads what it may have written by then."""

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.tensor import interrupts
+from lucid.tensor.core import TensorCore
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -90,8 +91,13 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "FORMAT_WITH_SPEC": ("show", (2,)),
     "MATCH_CLASS": ("match_class", (3, 2, 1)),
     "MATCH_KEYS": ("match_keys", (2, 1)),
+    "RETURN_VALUE": ("give_back", (1,)),
 }
 _CALLS = ("CALL_KW", "CALL_FUNCTION_EX", "CALL" if _MONITORS else "PRECALL")
+# In 3.11 an instruction of its own calls, behind the one that is told.
+_CALL_AFTER = dis.opmap["CALL"] if not _MONITORS else -1
+_OFFSET_AFTER = 4
+_SPEC = 4  # the flag of FORMAT_VALUE for a specification behind the value
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD"}
 _ENDS |= {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
@@ -120,6 +126,12 @@ class Listener(Protocol):
 
     def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
         """An operator is about to be asked for; what is to be the left operand instead."""
+
+    def show(self, value: Any) -> Any:
+        """The text of a value is about to be taken; what is to be there instead."""
+
+    def give_back(self, value: Any) -> Any:
+        """A function is about to return a value; what it is to return instead."""
 
     def join(self, *parts: str) -> None:
         """An f-string is about to be made of its parts."""
@@ -171,7 +183,8 @@ def _rows(code: types.CodeType) -> _Rows:
             words: dict[Any, Any] = {"name": instruction.argval, "cell": instruction.arg}
             if "methods" in operands:
                 words["methods"] = _methods_of(kind, instruction.argrepr)
-            found = [words[x] if isinstance(x, str) else top - x for x in operands]
+            has_spec = kind == "FORMAT_VALUE" and bool((instruction.arg or 0) & _SPEC)
+            found = [words[x] if isinstance(x, str) else top - x - has_spec for x in operands]
             rows[offset] = _Row(method, found)
         elif kind in _CALLS:
             rows[offset] = _Row(kind, [top], (instruction.arg, names))
@@ -301,6 +314,49 @@ def _tell(listener: Listener, frame: types.FrameType, row: _Row) -> None:
             stack[operands[0]] = instead
 
 
+def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
+    """What a frame does that waits for code which runs now.
+
+    The listener's method; for "call" the function; and what gives its first operand. That may be
+    asked only where the function is in C: another one may have let go of it.
+    """
+    code, rows = frame.f_code, _rows(frame.f_code)
+    row = rows.get(frame.f_lasti, _NOTHING)
+    if not row.method and code.co_code[frame.f_lasti] == _CALL_AFTER:
+        row = rows.get(frame.f_lasti - _OFFSET_AFTER, _NOTHING)
+    method, operands, argument, _ = row
+    stack = _Stack(frame)
+    if argument is None:
+        return method, None, lambda: stack[operands[0]]
+    _, function = _callable(stack, method, operands[0], argument[0])
+    return "call", function, lambda: next(iter(_called(stack, method, operands[0], *argument)[2]))
+
+
+def is_text_of(frame: types.FrameType, value: Any) -> bool:
+    """Whether what a frame waits for is the text of a value, as `str` and an f-string ask for.
+
+    The number is that of a tensor perhaps; a text of a value: `f"{value!r}"` asks twice.
+    """
+    method, function, first = used_in(frame)
+    if method == "show" and isinstance(value, str):
+        return True
+    if method == "show" or (method == "call" and function in (str, repr, format)):
+        found = first()
+        return found is value or isinstance(found, TensorCore)
+    return False
+
+
+def _callable(stack: _Stack, kind: str, top: int, count: int) -> tuple[int, Any]:
+    """Where on the stack is what is called, and what it is."""
+    if kind == "CALL_FUNCTION_EX":
+        place = top - 2 - (count & 1) - _CALL_HAS_SELF
+        return place, stack[place]
+    place = top - count - 2 - (kind == "CALL_KW")
+    if not _CALL_HAS_SELF and stack[place] is None:
+        place += 1
+    return place, stack[place]
+
+
 def without_first(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is not told its first argument."""
     return lambda first, *args, **kwargs: function(*args, **kwargs)
@@ -310,27 +366,19 @@ def _called(
     stack: _Stack, kind: str, top: int, count: int, names: tuple[str, ...]
 ) -> tuple[int, Any, Sequence[Any], dict[str, Any]]:
     """Where on the stack is what is about to be called; what it is; and with what it is called."""
+    place, function = _callable(stack, kind, top, count)
     if kind == "CALL_FUNCTION_EX":
         has_kwargs = count & 1
-        place = top - 2 - has_kwargs - _CALL_HAS_SELF
-        function = stack[place]
         args, kwargs = stack[top - 1 - has_kwargs], (stack[top - 1] if has_kwargs else {})
         args = args if isinstance(args, (tuple, list)) else ()  # an iterator is left alone
         return place, function, args, kwargs if isinstance(kwargs, dict) else {}
     if kind == "CALL_KW":
         top -= 1
         names = stack[top]
-    first, second = stack[top - count - 2], stack[top - count - 1]
     values = [stack[top - n] for n in range(count, 0, -1)]
     positional = len(values) - len(names)
     args, kwargs = values[:positional], dict(zip(names, values[positional:], strict=True))
-    place = top - count - 2
-    if _CALL_HAS_SELF:
-        function, owner = first, second
-    elif first is None:
-        place, function, owner = place + 1, second, None
-    else:
-        function, owner = first, second
+    owner = stack[place + 1] if place == top - count - 2 else None
     if owner is None:
         return place, function, args, kwargs
     if isinstance(function, types.FunctionType):

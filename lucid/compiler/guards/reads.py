@@ -399,12 +399,16 @@ class Reads(Collector):
         else:
             self.operate(left, None, methods)
 
-    def show(self, value: Any) -> None:
-        self.substitutes.refuse_within(value)
-        if isinstance(value, (*PLAIN, tuple, np.ndarray)):
-            self.hand_over(value)
-        if isinstance(value, (np.ndarray, np.generic)):
-            self.answer("numpy.get_printoptions()", np.get_printoptions)
+    def show(self, value: Any) -> Any:
+        self.read_text(value)
+        return self.substitutes.shown(value)
+
+    def read_text(self, value: Any) -> None:
+        """Read all that is seen of a value in a text, but what Python code writes of it."""
+        raise NotImplementedError
+
+    def give_back(self, value: Any) -> Any:
+        return self.substitutes.given_back(value)
 
     # ------------------------------------------------------------------ variables
 

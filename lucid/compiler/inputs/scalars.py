@@ -14,6 +14,7 @@ from lucid.ir import ops
 from lucid.ir.graph import Value
 from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
+from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
     from lucid.compiler.inputs.live_numbers import SymNumbers
@@ -62,6 +63,15 @@ _TOTAL = (
     *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
 )
 _IN_C = type(math.sqrt)
+_OF_NUMPY = (type(np.sum), type(np.array))
+ONLY_COMPUTE: frozenset[Any] = frozenset(
+    {
+        *(float, int, np.float64, np.float32),
+        *(np.clip, np.interp, np.mean, np.sum, np.prod, np.max, np.min, np.round, np.std, np.var),
+        *(np.median, np.average, np.dot, np.polyval, np.array, np.asarray, np.full, np.linspace),
+        *(np.arange, np.stack, np.concatenate),
+    }
+)
 _RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
 
 
@@ -158,7 +168,7 @@ class SymScalar:
     def apply(self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
         """A function of numbers; this one alone, or `args`, one of which it is."""
         args = args or (self,)
-        return self._applied(f"{name}({', '.join(map(_inner_text, args))})", meaning, args)
+        return self.applied(f"{name}({', '.join(map(_inner_text, args))})", meaning, args)
 
     def _combine(
         self, symbol: str, meaning: Callable[..., Any], other: Any, reflected: bool
@@ -169,9 +179,9 @@ class SymScalar:
         if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
             return NotImplemented
         sides = (other, self) if reflected else (self, other)
-        return self._applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)
+        return self.applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)
 
-    def _applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
+    def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
         """What a function gives, as a number that follows from the arguments.
 
         Raises what the function raises.
@@ -187,7 +197,7 @@ class SymScalar:
                 f"type({text})", lambda call: _kind(meaning, [of(call) for of in formulas]), kind
             )
         now = meaning(*map(_now, args))
-        if type(now) not in (int, float) and not isinstance(now, np.floating):
+        if not _is_result(now):
             self.recorder.guard_formula(text, formula, now)
             return now
         result = SymScalar(now, formula, text, self.recorder)
@@ -196,6 +206,8 @@ class SymScalar:
 
     def _computed(self, meaning: Callable[..., Any], args: Sequence[Any], now: Any) -> Value | None:
         """The number by an op of the graph, where one computes what Python does."""
+        if meaning in (float, np.float64):
+            return args[0].value if type(now) is meaning else None
         op = _OPS.get(meaning)
         kinds = {type(_now(arg)) for arg in args}
         is_float = type(now) in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
@@ -275,7 +287,7 @@ class SymScalar:
             return meaning(self._look(), other)
         if not isinstance(other, (int, float, np.generic)):
             return NotImplemented
-        return self._applied(f"{self.text} {symbol} {_text(other)}", meaning, (self, other))
+        return self.applied(f"{self.text} {symbol} {_text(other)}", meaning, (self, other))
 
     __eq__ = _comparison("==", operator.eq)
     __ne__ = _comparison("!=", operator.ne)
@@ -325,17 +337,59 @@ def is_live(value: object) -> bool:
     return issubclass(type(value), SymScalar)
 
 
-def live_math(
+def live_function(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[..., Any] | None:
-    """What is called for a function of `math` that gets a live number: its result is one, too."""
-    if kwargs or type(function) is not _IN_C or function.__module__ != "math":
+    """What is called for a function in C that gets live numbers: its result is one, too.
+
+    None where it isn't one that only computes, gets none, or gives something else than a number.
+    """
+    if not _only_computes(function):
         return None
-    live = [arg for arg in args if is_live(arg)]
+    leaves, rebuild = flatten((tuple(args), dict(kwargs)))
+    live = [leaf for leaf in leaves if is_live(leaf)]
     if not live:
         return None
     special = max(live, key=lambda number: len(type(number).__mro__))
-    return lambda *args: special.apply(f"math.{function.__name__}", function, args)
+    is_plain = not kwargs and len(leaves) == len(args)
+    if type(special) is not SymScalar and not (is_plain and function.__module__ == "math"):
+        return None
+    name = f"{function.__module__}.{function.__name__}".removeprefix("builtins.")
+
+    def meaning(*leaves: Any) -> Any:
+        args, kwargs = rebuild([*leaves])
+        return function(*args, **kwargs)
+
+    if is_plain:
+        if function in (float, int) and type(special.now) is function:
+            return lambda number: number
+        return lambda *args: special.apply(name, function, args)
+    if not _is_result(meaning(*map(_now, leaves))):
+        return None
+    inside = ", ".join(
+        [*map(_nested_text, args), *(f"{k}={_nested_text(x)}" for k, x in kwargs.items())]
+    )
+    return lambda *args, **kwargs: special.applied(f"{name}({inside})", meaning, leaves)
+
+
+def _only_computes(function: Any) -> bool:
+    """Whether it is a function in C that does nothing but compute its result."""
+    if type(function) is _IN_C and function.__module__ == "math":
+        return True
+    return type(function) in (type, *_OF_NUMPY) and function in ONLY_COMPUTE
+
+
+def _is_result(value: Any) -> bool:
+    return type(value) in (int, float) or isinstance(value, np.floating)
+
+
+def _nested_text(value: Any) -> str:
+    """An argument in the text of a call, which tells calls apart."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_nested_text, value))}]"
+    if isinstance(value, np.ndarray):
+        return f"the array at {id(value):#x}"  # which the formula holds
+    return _inner_text(value)
 
 
 def _is_of_kind(value: object, number: SymScalar) -> bool:

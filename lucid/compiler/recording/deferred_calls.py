@@ -28,7 +28,7 @@ import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.texts import holds, is_of_call
+from lucid.compiler.recording.texts import holds, is_of_call, jsonable, written
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class DeferredCalls:
             return self._print
         if function is warnings.warn:
             return functools.partial(self.say, self._warning())
+        if function is json.dump:
+            return self._json
         if isinstance(function, _FUNCTIONS) and function in _DO:
             return functools.partial(self.say, function)
         name = function.__name__ if isinstance(function, (*_FUNCTIONS, *_METHODS)) else ""
@@ -159,13 +161,34 @@ class DeferredCalls:
         def log(*args: Any, extra: Any = None, **_: Any) -> None:
             if logger is logging.root and not logger.handlers:
                 logging.basicConfig()  # as its functions do
-            level, message, *values = args if name == "log" else (_LEVELS[name], *args)
+            level, message, *values = args
             if logger.isEnabledFor(level):
                 place = code.co_filename, line
                 record = (logger.name, level, *place, message, tuple(values), None, code.co_name)
                 logger.handle(logger.makeRecord(*record, extra))
 
-        return functools.partial(self.say, log)
+        def note(*args: Any, **kwargs: Any) -> None:
+            level, message, *values = args if name == "log" else (_LEVELS[name], *args)
+            if any(not _is_fixed(x) for x in (message, *values)):
+                message, values = self._message(message, values), []
+            self.say(log, level, message, *values, **kwargs)
+
+        return note
+
+    def _message(self, message: Any, values: list[Any]) -> Any:
+        """What a log record says, with what objects are now."""
+        for value in (message, *values):
+            self._collector.read_text(value)
+        if not values:
+            return written(str, message)
+        is_named = len(values) == 1 and isinstance(values[0], dict) and bool(values[0])
+        return written(str.__mod__, str(message), values[0] if is_named else tuple(values))
+
+    def _json(self, value: Any, file: Any, **how: Any) -> None:
+        """`json.dump` of what there is now."""
+        self._collector.read_text(value)
+        default = how.pop("default", None)
+        self.say(file.write, written(json.dumps, jsonable(value, default), **how))
 
     def _warning(self) -> Callable[..., Any]:
         frame = self._frame()
@@ -189,15 +212,19 @@ class DeferredCalls:
 
     def _print(self, *args: Any, **kwargs: Any) -> None:
         """The texts are those of now: what is printed may change later in the step."""
-        self.say(print, *map(self._shown, args), **kwargs)
+        self.say(print, *map(self.shown, args), **kwargs)
 
-    def _shown(self, value: Any) -> Any:
+    def shown(self, value: Any) -> Any:
+        """The text of a value that is printed, as it is now."""
         if isinstance(value, str) or is_live(value):
             return value
-        if isinstance(value, (*PLAIN, tuple)) and holds(value, is_of_call):
-            return value
-        self._collector.show(value)
-        return str(value)
+        self._collector.read_text(value)
+        return written(str, value) if isinstance(value, (*PLAIN, tuple)) else str(value)
+
+
+def _is_fixed(value: Any) -> bool:
+    """Whether a value can't change until the call has ended, or only a call knows it."""
+    return isinstance(value, (str, bytes, int, float, complex, types.NoneType)) or is_of_call(value)
 
 
 def _say_nothing(*_: Any, **__: Any) -> None:

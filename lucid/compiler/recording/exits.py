@@ -16,7 +16,7 @@ import numpy as np
 
 from lucid.compiler.recording.late_arrays import LateObject
 from lucid.compiler.recording.late_numbers import LateScalar
-from lucid.compiler.recording.texts import LateText, formatted
+from lucid.compiler.recording.texts import written
 from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.types import DType, f64, i64
@@ -169,9 +169,9 @@ class Exits:
         with self.recorder.annotated():
             return ops.reshape(value, shape=()) if value.shape else value
 
-    def text(self, found: LateObject) -> LateText:
+    def text(self, found: LateObject) -> str:
         """A `str` that a call of Python's gives."""
-        return formatted(found, str)
+        return written(str, found)
 
     def number(
         self,

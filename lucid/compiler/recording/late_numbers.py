@@ -139,7 +139,7 @@ class LateScalar(SymScalar):
             return abs(self) == math.inf
         return super().apply(name, meaning, args)
 
-    def _applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
+    def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
         formulas = [formula_of(arg) for arg in args]
         self._require_defined(meaning, args)
         now = meaning(*map(_now, args))

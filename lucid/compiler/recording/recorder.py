@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from lucid.autograd import node as nodes
-from lucid.autograd.node import AccumulateGrad, Gradients, Node
-from lucid.compiler.guards.events import unheard
+from lucid.autograd.node import AccumulateGrad, Node
+from lucid.compiler.guards.events import is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.present import evaluate
@@ -23,6 +24,7 @@ from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.late_arrays import LateArray, LateData
 from lucid.compiler.recording.loops import Loops
+from lucid.compiler.recording.texts import LateText
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
@@ -47,10 +49,18 @@ if TYPE_CHECKING:
 
 
 # Files of the library that write texts for the user's code.
-_WRITERS = (
-    os.path.join(LIBRARY, "compiler", "recording", "deferred_calls.py"),
-    os.path.join(LIBRARY, "functions", "protocols.py"),
-)
+_OUTSIDE = os.path.join(LIBRARY, "compiler", "recording", "deferred_calls.py")
+_ASKING = (_OUTSIDE, texts.__file__)
+_WRITERS = (*_ASKING, os.path.join(LIBRARY, "functions", "protocols.py"))
+
+
+def _of_user(frame: types.FrameType | None, but: tuple[str, ...] = ()) -> types.FrameType | None:
+    """The frame that has called the library, which may be one of these files of it."""
+    while frame is not None and frame.f_code.co_filename.startswith(LIBRARY):
+        if frame.f_code.co_filename in but:
+            return frame
+        frame = frame.f_back
+    return frame
 
 
 class Recorder(TracedMemory):
@@ -301,21 +311,35 @@ class Recorder(TracedMemory):
         self.hosts.leave()
         return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
-    def written(self, number: SymScalar | LateData, write: Callable[..., str], *how: str) -> str:
-        """The text of a number, or an array, that each call has for itself.
+    def written(
+        self, value: SymScalar | LateData | LateText, write: Callable[..., str], *how: str
+    ) -> str:
+        """The text of a number, an array or a text that each call has for itself.
 
-        The library's own texts aren't followed: a number in one of these is looked at.
+        Where nobody follows what becomes of the text, as in code in C, it is looked at.
         """
-        writer = sys._getframe(2).f_code.co_filename
-        if writer.startswith(LIBRARY) and writer not in _WRITERS:
-            return write(number._look(), *how)
-        return texts.formatted(number, write, *how)
+        if not self.is_followed_text(sys._getframe(2), value):
+            found = value.look() if isinstance(value, LateText) else value._look()
+            return write(found, *how)
+        if isinstance(value, LateText) and write in (str, format) and not any(how):
+            return value
+        return texts.written(write, value, *how)
+
+    def is_followed_text(self, frame: types.FrameType | None, value: Any) -> bool:
+        """Whether a frame waits for the text of a value, and what it does with it is told."""
+        if frame is not None and frame.f_code.co_filename in _WRITERS:
+            frame = _of_user(frame, _ASKING)
+        if frame is None or self.collector is None or not is_text_of(frame, value):
+            return False
+        return frame.f_code.co_filename in _ASKING or self.collector.hears(frame)
 
     def text_of(self, tensor: Tensor) -> str:
         """What `str` and `repr` give for a tensor."""
         self.loops.unroll("looks at a value")
         self.hosts.leave()
-        value = self.value_of(tensor, "str()")
+        value, writer = self.value_of(tensor, "str()"), _of_user(sys._getframe(1), _ASKING)
+        if not self.is_followed_text(writer, tensor):
+            self.exits.op_by_op("it writes a tensor within a text")
         return texts.of_tensor(tensor, value, self.hosts.present.of([value])[0], self.exits)
 
     def known(self, tensor: TensorCore) -> np.ndarray | None:

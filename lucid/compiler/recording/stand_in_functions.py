@@ -13,6 +13,7 @@ import os
 import pprint
 import random
 import secrets
+import sys
 import time
 import types
 import uuid
@@ -24,18 +25,24 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import PLAIN, Substitutes
-from lucid.compiler.guards.events import without_first
-from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.guards.events import used_in, without_first
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
+from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.late_arrays import LateArray, computed
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import (
+    NUMBERS,
+    TEXTS,
+    WRITERS,
     LateText,
-    filled,
-    formatted,
+    asked,
+    asked_for,
     holds,
+    is_in_text,
     is_late,
-    is_of_call,
+    is_written_by_python,
     joined,
+    jsonable,
     written,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
@@ -88,11 +95,20 @@ _TAKE_ARRAYS = frozenset({tensor, as_tensor, from_numpy})
 _OF_NUMPY = (np.ufunc, type(np.sum))
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, *_OF_NUMPY)
 _OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
+# Methods of which code in C wants an exact int or float.
+_EXACT = frozenset(
+    {
+        *("__float__", "__int__", "__index__", "__hash__", "__len__", "__length_hint__"),
+        *("__complex__", "__bool__", "__sizeof__"),
+    }
+)
 _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
 
 
 class StandInFunctions(Substitutes):
     """Those of one trace."""
+
+    asking = frozenset({asked.__code__, asked_for.__code__, DeferredCalls.shown.__code__})
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -114,8 +130,11 @@ class StandInFunctions(Substitutes):
         telling = self._recorder.outside.instead_of(function, kwargs)
         if telling is not None:
             return telling
-        if (function is float or function is int) and not kwargs and self._is_number(args):
-            return functools.partial(_as_number, function)
+        if (function is float or function is int) and len(args) == 1 and not kwargs:
+            if self._is_number(args):
+                return functools.partial(_as_number, function)
+            if _has_own_number(function, args[0]):
+                return functools.partial(_asked_for, function)
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
         if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
@@ -124,8 +143,10 @@ class StandInFunctions(Substitutes):
         if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
             return functools.partial(self._drawn, function)
         if function in (*_TO_TEXT, *_WRITE) and args:
-            return self._to_text(function, args[0]) if holds(given, is_of_call) else None
-        if _is_numpys(function, args) and holds(given, self._is_data):
+            return self._to_text(function, args[0]) if holds(given, is_in_text) else None
+        if _is_numpys(function, args) and (
+            holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
+        ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
             return functools.partial(self._of_numpy, name, function)
         if function is type and len(args) == 1 and (is_live(args[0]) or is_late(args[0])):
@@ -145,18 +166,57 @@ class StandInFunctions(Substitutes):
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
-        return _Template(self, template) if holds(values, is_of_call) else None
+        return _Template(self._write, template) if holds(values, is_in_text) else None
 
     def joined(self, parts: Sequence[str]) -> str | None:
         """What an f-string gives."""
         return joined("", parts) if any(type(part) is LateText for part in parts) else None
 
-    def refuse_within(self, value: Any) -> None:
-        """Give up where a container is written that has values in it which only a call knows."""
-        if isinstance(value, (*PLAIN, tuple)) and holds(value, is_of_call):
-            self._recorder.exits.op_by_op(
-                f"it writes a {type(value).__name__} with values in it that the step computes"
-            )
+    def is_asked(self, value: Any) -> bool:
+        """Whether Python code, which is followed, writes the text of an object."""
+        return is_written_by_python(value)
+
+    def shown(self, value: Any) -> Any:
+        """What stands for a container in an f-string."""
+        is_container = isinstance(value, (*PLAIN, tuple)) and not is_written_by_python(value)
+        return _Container(self._write, value) if is_container and holds(value, is_in_text) else None
+
+    def given_back(self, value: Any) -> Any:
+        """What a function returns: what only a call knows not to code in C that looks into it."""
+        is_text = type(value) is LateText
+        if not is_text and not is_live(value):
+            return None
+        collector = self._recorder.collector
+        assert collector is not None and collector.at is not None
+        if not is_text and collector.at[0].co_name not in _EXACT:
+            return None
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not collector.at[0]:
+            frame = frame.f_back
+        assert frame is not None
+        caller = frame.f_back
+        assert caller is not None
+        if not caller.f_code.co_filename.startswith(LIBRARY):
+            is_told = collector.hears(caller) and self._takes(caller, frame)
+        else:
+            is_own = frame.f_code.co_name in (*WRITERS, *_EXACT)
+            is_told = not is_own or caller.f_code in self.asking
+        if is_told:
+            return None
+        return value.look() if is_text else value._look()
+
+    def _takes(self, caller: types.FrameType, frame: types.FrameType) -> bool:
+        """Whether a frame gets what another one returns as it is."""
+        method, function, first = used_in(caller)
+        if method == "show" or (method == "call" and function in _TO_TEXT):
+            return first() is _first_variable(frame)
+        if isinstance(function, (types.FunctionType, types.MethodType)):
+            return True
+        if frame.f_code.co_name in _EXACT:
+            return False
+        if method != "call":
+            return True
+        return self._may_get(function, (None,))
 
     def refuse_after_writing(self, by: str) -> None:
         """Give up: what is told the world is told when the native step has run."""
@@ -232,21 +292,30 @@ class StandInFunctions(Substitutes):
         if method.__name__ == "join" and args:
             is_lazy = not isinstance(args[0], (str, tuple, *PLAIN))
             return functools.partial(_joined, template) if is_lazy or holds(args, is_late) else None
-        if method.__name__ == "format" and holds(given, is_of_call):
-            for value in given:
-                self.refuse_within(value)
-            return lambda *args, **kwargs: filled(template, args, kwargs, percent=False)
+        if method.__name__ == "format" and holds(given, is_in_text):
+            return functools.partial(self._write, str.format, template)
+        if method.__name__ == "format_map" and holds(given, is_in_text):
+            return functools.partial(self._write, str.format_map, template)
         return None
 
     def _to_text(self, function: Any, value: Any) -> Any:
         """For a function that makes a text of a value."""
-        if function in _WRITE:
-            return functools.partial(written, function)
-        if isinstance(value, (*PLAIN, tuple)) and function in (str, repr):
-            return functools.partial(written, function)
-        self.refuse_within(value)
+        if function in _WRITE or isinstance(value, (*PLAIN, tuple)):
+            return functools.partial(self._write, function)
         is_word = type(value) in (LateText, LateScalar, LateArray) or is_live(value)
         return functools.partial(_formatted, function) if is_word else None
+
+    def _write(self, function: Any, /, *args: Any, **kwargs: Any) -> str:
+        """What a function writes of values."""
+        collector = self._recorder.collector
+        assert collector is not None
+        for value in (*args, *kwargs.values()):
+            collector.read_text(value)
+        if function is json.dumps and args:
+            if kwargs.get("cls") is not None:
+                self._recorder.exits.op_by_op("it writes JSON by an encoder of its own")
+            args = (jsonable(args[0], kwargs.pop("default", None)),)
+        return written(function, *args, **kwargs)
 
     def _may_get(self, function: Any, args: Sequence[Any]) -> bool:
         """Whether a function is told what it does with such values, or refuses them by itself."""
@@ -271,15 +340,48 @@ class StandInFunctions(Substitutes):
 class _Template:
     """The left side of `template % values`."""
 
-    def __init__(self, functions: StandInFunctions, template: str) -> None:
-        self._functions = functions
+    def __init__(self, write: Callable[..., str], template: str) -> None:
+        self._write = write
         self._template = template
 
     def __mod__(self, values: Any) -> str:
-        given = values if type(values) is tuple else (values,)
-        for value in given:
-            self._functions.refuse_within(value)
-        return filled(self._template, given, {}, percent=True)
+        items = tuple(values) if isinstance(values, tuple) else values
+        return self._write(str.__mod__, self._template, items)
+
+
+class _Container:
+    """Stands for a container in an f-string."""
+
+    def __init__(self, write: Callable[..., str], value: Any) -> None:
+        self._write = write
+        self._value = value
+
+    def __str__(self) -> str:
+        return self._write(str, self._value)
+
+    def __repr__(self) -> str:
+        return self._write(repr, self._value)
+
+    def __format__(self, specification: str) -> str:
+        return self._write(format, self._value, specification)
+
+
+def _first_variable(frame: types.FrameType) -> Any:
+    """What a frame's function has been given first, such as its object."""
+    names = frame.f_code.co_varnames
+    return frame.f_locals.get(names[0]) if names else None
+
+
+def _has_own_number(kind: type, value: Any) -> bool:
+    """Whether Python code of the user's says what number an object is."""
+    methods = (getattr(type(value), name, None) for name in NUMBERS[kind])
+    return any(type(method) is types.FunctionType for method in methods)
+
+
+def _asked_for(kind: type, value: Any) -> Any:
+    """`kind(value)` for an object whose own code may give what only a call knows."""
+    found = asked_for(kind, value)
+    return _as_number(kind, found) if is_live(found) else kind(found)
 
 
 def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
@@ -314,10 +416,15 @@ def _as_number(kind: type, value: Any) -> Any:
 
 def _formatted(write: Callable[..., str], value: Any, *how: str) -> str:
     is_same = type(value) is LateText and write in (str, format) and not any(how)
-    return value if is_same else formatted(value, write, *how)
+    return value if is_same else written(write, value, *how)
 
 
 def _joined(separator: str, parts: Any) -> str:
+    if type(parts) is map:
+        made_of: Any = parts.__reduce__()
+        function, *items = made_of[1]
+        if function in TEXTS:
+            parts = [asked(function, *each) for each in zip(*items, strict=False)]
     found = [*parts]
     return joined(separator, found) if any(map(is_late, found)) else separator.join(found)
 

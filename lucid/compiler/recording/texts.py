@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import numbers
 import operator
-from collections.abc import Callable, Iterable, Sequence
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.recording.late_arrays import LateArray, LateObject
 from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
 from lucid.tensor.formatting import format_data, suffixes_of
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import flatten
+from lucid.tensor.tree import empty_dict, items_of
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
@@ -20,6 +25,16 @@ if TYPE_CHECKING:
 
 
 MOST_SEARCHED = 1024  # values in a container that is handed to a function
+WRITERS = ("__str__", "__repr__", "__format__")
+TEXTS = frozenset({str, repr, format})
+NUMBERS: dict[type, tuple[str, ...]] = {
+    float: ("__float__", "__index__"),
+    int: ("__int__", "__index__", "__trunc__"),
+}
+_OWN = {*WRITERS, *(name for names in NUMBERS.values() for name in names)}
+_CONTAINERS = (list, tuple, set, frozenset, dict, deque)
+_PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 class LateText(str):
@@ -38,25 +53,25 @@ class LateText(str):
     exits: Exits
     formula: Formula
 
-    def __add__(self, other: str) -> LateText:
+    def __add__(self, other: str) -> str:
         return joined("", (self, other))
 
-    def __radd__(self, other: str) -> LateText:
+    def __radd__(self, other: str) -> str:
         return joined("", (other, self))
 
     def __str__(self) -> str:
-        return self
+        return self.exits.recorder.written(self, str)
 
     def __getitem__(self, index: Any) -> str:
         if isinstance(index, slice):
-            return formatted(self, operator.getitem, index)
+            return written(operator.getitem, self, index)
         return self.look()[index]
 
     def __format__(self, specification: str) -> str:
-        return self if not specification else formatted(self, format, specification)
+        return self.exits.recorder.written(self, format, specification)
 
     def __repr__(self) -> str:
-        return formatted(self, repr)
+        return self.exits.recorder.written(self, repr)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -67,6 +82,11 @@ class LateText(str):
 
     def __deepcopy__(self, memo: object) -> LateText:
         return self
+
+    @property
+    def now(self) -> str:
+        """What it is in the call that is traced."""
+        return plain(self)
 
     def look(self) -> str:
         """What it is in all calls of the program: numbers that a call finds are guarded."""
@@ -91,7 +111,7 @@ def _changing(name: str) -> Callable[..., Any]:
     change = getattr(str, name)
 
     def changed(self: LateText, *args: Any) -> str:
-        return formatted(self, change, *args)
+        return written(change, self, *args)
 
     changed.__name__ = name
     return changed
@@ -118,30 +138,28 @@ def is_of_call(value: object) -> bool:
     return is_late(value) or is_live(value) or isinstance(value, TensorCore)
 
 
+def is_written_by_python(value: object) -> bool:
+    """Whether Python code writes the text of an object, with what only a call knows perhaps."""
+    kind = type(value)
+    if isinstance(value, (*_PLAIN, type, types.ModuleType)) or is_librarys(kind):
+        return False
+    return any(type(getattr(kind, name, None)) is types.FunctionType for name in _OWN)
+
+
+def is_in_text(value: object) -> bool:
+    """Whether a text of it may be another one in each call."""
+    return is_of_call(value) or is_written_by_python(value)
+
+
 def holds(value: Any, is_meant: Callable[[Any], bool]) -> bool:
     """Whether a value, or one of the first in it if it is a container, is meant."""
     pending = [value]
     for found in pending:  # which grows meanwhile
         if is_meant(found):
             return True
-        if isinstance(found, (list, tuple, dict, set)) and len(pending) < MOST_SEARCHED:
+        if isinstance(found, _CONTAINERS) and len(pending) < MOST_SEARCHED:
             pending += dict.values(found) if isinstance(found, dict) else found
     return False
-
-
-def _text(now: str, formula: Formula, of: Iterable[Any]) -> LateText:
-    parts = [*of]
-    text = str.__new__(LateText, now)
-    text.formula, text.bases = formula, bases_of(parts)
-    known = (LateText, LateArray, LateObject, _LateShown)
-    text.exits = next(exits_of(x) for x in parts if is_live(x) or type(x) in known)
-    return text
-
-
-def exits_of(part: Any) -> Exits:
-    """Who is told that such a value is looked at."""
-    exits: Exits = part.recorder.exits if is_live(part) else part.exits
-    return exits
 
 
 def plain(text: str) -> str:
@@ -151,59 +169,161 @@ def plain(text: str) -> str:
 
 def settle(error: BaseException) -> None:
     """Let an exception that leaves the trace say what it is about in this call."""
-    error.args = tuple(plain(x) if type(x) is LateText else now_of(x) for x in error.args)
+    error.args = tuple(map(now_of, error.args))
 
 
-def formatted(value: Any, write: Callable[..., str], *how: Any) -> LateText:
-    """What `format`, `str` or `repr` give for what only a call knows."""
-    of = formula_of(value)
-    return _text(write(now_of(value), *how), lambda known: write(of(known), *how), (value,))
+def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
+    """What a function gives that writes a text of its arguments, and of what is in them.
 
+    Each call calls it again, with what only a call knows.
+    """
+    parts = _part((args, kwargs))
+    given, named = parts.now
+    now = function(*given, **named)
+    bases, formula = bases_of((parts,)), formula_of(parts)
+    if not bases:
+        return now
 
-def joined(separator: str, parts: Sequence[str]) -> LateText:
-    """What `separator.join(parts)` gives."""
-    every = [separator, *parts]
-    formulas = [formula_of(part) for part in every]
-
-    def formula(known: Any) -> str:
-        first, *others = [of(known) for of in formulas]
-        found: str = first.join(others)
-        return found
-
-    now = plain(separator).join([plain(part) for part in parts])
-    return _text(now, formula, every)
-
-
-def filled(template: str, args: Sequence[Any], kwargs: dict[str, Any], percent: bool) -> LateText:
-    """What `template.format(*args, **kwargs)` gives, or `template % args`."""
-    args, kwargs = [*map(_part, args)], {name: _part(x) for name, x in kwargs.items()}
-    own, given = [formula_of(x) for x in args], {name: formula_of(x) for name, x in kwargs.items()}
-
-    def write(values: Sequence[Any], named: dict[str, Any]) -> str:
-        if percent:
-            return str.__mod__(plain(template), tuple(values))
-        return plain(template).format(*values, **named)
-
-    def formula(known: Any) -> str:
-        return write([of(known) for of in own], {name: of(known) for name, of in given.items()})
-
-    values = [now_of(x) for x in args]
-    now = write(values, {name: now_of(x) for name, x in kwargs.items()})
-    return _text(now, formula, (*args, *kwargs.values()))
-
-
-def written(function: Callable[..., str], *args: Any, **kwargs: Any) -> LateText:
-    """What a function makes of containers with such values in them, such as `json.dumps`."""
-    leaves, rebuild = flatten((args, kwargs))
-    parts = [*map(_part, leaves)]
-    formulas = [*map(formula_of, parts)]
-
-    def formula(known: Any) -> str:
-        given, named = rebuild([of(known) for of in formulas])
+    def again(known: Any) -> str:
+        given, named = formula(known)
         return function(*given, **named)
 
-    given, named = rebuild([*map(now_of, parts)])
-    return _text(function(*given, **named), formula, parts)
+    return _text(now, again, bases, next(iter(_exits_in(parts))))
+
+
+def joined(separator: str, parts: Iterable[str]) -> str:
+    """What `separator.join(parts)` gives."""
+    return written(str.join, separator, [*parts])
+
+
+def _text(now: str, formula: Formula, bases: Bases, exits: Exits) -> LateText:
+    text = str.__new__(LateText, now)
+    text.formula, text.bases, text.exits = formula, bases, exits
+    return text
+
+
+class _Parts:
+    """A container in a text, taken apart.
+
+    Attributes:
+        now: it in the call that is traced, as far as it is known when it is put together.
+        bases, formula: as of a number; to be asked for when the text has been written.
+    """
+
+    def __init__(self, parts: list[Any], together: Callable[[list[Any]], Any]) -> None:
+        self.parts = parts
+        self._together = together
+
+    @property
+    def now(self) -> Any:
+        return self._together([*map(now_of, self.parts)])
+
+    @property
+    def bases(self) -> Bases:
+        return bases_of(self.parts)
+
+    @property
+    def formula(self) -> Formula:
+        formulas, together = [*map(formula_of, self.parts)], self._together
+        return lambda known: together([of(known) for of in formulas])
+
+
+class _Answers:
+    """Stands for an object in a text: what asks for the object's own text gets it from here.
+
+    ask: gives an answer: to a function of the object and further arguments.
+    """
+
+    __slots__ = ("_ask",)
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+
+    def __str__(self) -> str:
+        return str(self._ask(str))
+
+    def __repr__(self) -> str:
+        return str(self._ask(repr))
+
+    def __format__(self, specification: str) -> str:
+        return str(self._ask(format, specification))
+
+    def __float__(self) -> float:
+        return float(self._ask(_number_of, float))
+
+    def __int__(self) -> int:
+        return int(self._ask(_number_of, int))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._ask(operator.getitem, key)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._ask(getattr, name)
+
+
+def asked(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, whose result is that of an object's own code: its text or an attribute."""
+    return function(*args)
+
+
+class Asked:
+    """An object in a text, whose own code says what is seen of it: at once, not after the call.
+
+    Attributes:
+        now: what stands for it in the call that is traced.
+        parts: what it has answered, which only a call may know.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._found: dict[Any, Any] = {}
+        self.now = _Answers(self.answer)
+
+    def answer(self, function: Callable[..., Any], *args: Any) -> Any:
+        key = function, *args
+        if key not in self._found:
+            self._found[key] = _part(asked(function, self._value, *args))
+        return now_of(self._found[key])
+
+    @property
+    def parts(self) -> list[Any]:
+        return [*self._found.values()]
+
+    @property
+    def bases(self) -> Bases:
+        return bases_of(self.parts)
+
+    @property
+    def formula(self) -> Formula:
+        formulas = {key: formula_of(part) for key, part in self._found.items()}
+        return lambda known: _Answers(lambda *key: formulas[key](known))
+
+
+def jsonable(value: Any, default: Callable[[Any], Any] | None) -> Any:
+    """What `json.dumps(value, default=default)` writes down, of lists, dicts and plain values."""
+    if is_of_call(value) or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, dict):
+        return {key: jsonable(item, default) for key, item in items_of(value)}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item, default) for item in value]
+    if default is None:
+        return value
+    given = default(value) if default not in TEXTS else asked(default, value)
+    return jsonable(given, default)
+
+
+def _number_of(value: Any, kind: type) -> Any:
+    return asked_for(kind, value)
+
+
+def asked_for(kind: type, value: Any) -> Any:
+    """What an object of the user's has its own code give for `float(value)` or `int(value)`."""
+    for name in NUMBERS[kind]:
+        method = getattr(type(value), name, None)
+        if method is not None:
+            return method(value)
+    return kind(value)
 
 
 class _Shown:
@@ -252,16 +372,56 @@ class _LateShown:
         return _Shown(plain(self._text), now_of(self._number), self._is_number)
 
 
-def _part(value: Any) -> Any:
-    """A value in a text: of a tensor of the step what is shown of it."""
-    return _LateShown(value) if isinstance(value, Tensor) else value
+def _part(value: Any, within: tuple[Any, ...] = ()) -> Any:
+    """A value in a text: what of it only a call knows, and what is to be asked at once.
+
+    within: the containers that it is in.
+    """
+    if isinstance(value, Tensor):
+        return _LateShown(value)
+    if is_of_call(value) or isinstance(value, (*_PLAIN, type, *_FUNCTIONS)):
+        return value
+    if is_written_by_python(value) or not isinstance(value, _CONTAINERS):
+        return Asked(value)
+    if any(value is x for x in within):
+        return value
+    inside = *within, value
+    if isinstance(value, dict):
+        items = [*items_of(value)]
+        parts = [_part(item, inside) for _, item in items]
+        return _Parts(parts, functools.partial(_dict_of, empty_dict(value), [k for k, _ in items]))
+    parts = [_part(item, inside) for item in value]
+    if isinstance(value, deque):
+        return _Parts(parts, functools.partial(deque, maxlen=value.maxlen))
+    return _Parts(
+        parts,
+        functools.partial(tuple.__new__, type(value)) if isinstance(value, tuple) else type(value),
+    )
+
+
+def _dict_of(empty: dict[Any, Any], keys: Sequence[Any], found: Sequence[Any]) -> dict[Any, Any]:
+    made = empty_dict(empty)
+    made.update(zip(keys, found, strict=True))
+    return made
 
 
 def now_of(value: Any) -> Any:
     """What a value that only a call knows is in the call that is traced; others are themselves."""
-    if is_live(value) or type(value) in (LateArray, LateObject, _LateShown):
-        return value.now
-    return plain(value) if type(value) is LateText else value
+    return value.now if is_live(value) or type(value) in _LATE else value
+
+
+def _exits_in(part: Any) -> Iterator[Exits]:
+    """Who is told that such values are looked at."""
+    if is_live(part):
+        yield part.recorder.exits
+    elif isinstance(part, (_Parts, Asked)):
+        for inner in part.parts:
+            yield from _exits_in(inner)
+    elif type(part) in _LATE:
+        yield part.exits
+
+
+_LATE = (LateText, LateArray, LateObject, _LateShown, _Parts, Asked)
 
 
 def of_tensor(tensor: Tensor, value: Value, now: Any, exits: Exits) -> LateText:
