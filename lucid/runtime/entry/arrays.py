@@ -18,13 +18,8 @@ from lucid.codegen.llvm.builder import Module
 from lucid.codegen.llvm.target import Target, host_target
 from lucid.ir.environment import NATIVE_CALLS
 from lucid.ir.memory import ALIGNED_FROM, address_of
-from lucid.runtime.entry.layout import (
-    CONTIGUOUS,
-    NativeFunction,
-    UnknownLayoutError,
-    general_layout,
-)
-from lucid.runtime.entry.words import EntryBuilder, entry_function
+from lucid.runtime.entry.layout import NativeFunction, UnknownLayoutError, general_layout
+from lucid.runtime.entry.words import CONTIGUOUS, EntryBuilder, entry_function
 from lucid.runtime.recycling import recycling
 
 if TYPE_CHECKING:

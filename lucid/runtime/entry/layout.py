@@ -18,7 +18,7 @@ from lucid.codegen.llvm.target import host_target
 from lucid.ir.errors import UnsupportedPythonError
 from lucid.runtime.cache import compiled
 from lucid.runtime.entry.text import ENTER, entry_text
-from lucid.runtime.entry.words import IMPORTS, Layout
+from lucid.runtime.entry.words import CONTIGUOUS, IMPORTS, Layout
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise UnsupportedPythonError(
@@ -31,7 +31,6 @@ LONG_WAY = object()  # the answer to a call that is left to more general code: n
 _WORD = 8
 _HAS_MANAGED_DICT, _MANAGED_DICT = 1 << 4, -3 * _WORD  # as CPython has it since 3.11
 _METH_FASTCALL = 0x80
-CONTIGUOUS = 1  # of an array's flags: row-major and without gaps
 _PY_TP_NEW = 65  # of the stable ABI
 
 _get_slot = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(
@@ -128,7 +127,6 @@ def general_layout() -> dict[str, int]:
         raise UnknownLayoutError("objects")
     fields = ("data", "axes", "shape", "strides", "base", "dtype", "flags")
     found = {f"array_{name}": header + _WORD * i for i, name in enumerate(fields)}
-    del found["array_base"]
     for array in _probes():
         _check_array(array, found)
     return {"kind": _WORD * kinds.index(id(object)), "cell": _WORD * cell.index(id(mark))} | found
@@ -149,6 +147,7 @@ def _check_array(array: np.ndarray, offsets: dict[str, int]) -> None:
     right = at("array_data") == array.ctypes.data
     right = right and at("array_axes", ctypes.c_int32) == array.ndim
     right = right and at("array_dtype") == id(array.dtype)
+    right = right and at("array_base") == (0 if array.base is None else id(array.base))
     is_contiguous = bool(at("array_flags", ctypes.c_int32) & CONTIGUOUS)
     right = right and is_contiguous == array.flags.c_contiguous
     if right and array.ndim:
