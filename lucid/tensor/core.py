@@ -754,7 +754,7 @@ MISSED = object()  # the answer of machine code that lacks a record
 _FEW, _MANY = 64, 1 << 14
 
 
-def _not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
+def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
     """Stands for machine code, which is loaded when a program has applied some ops."""
     global natively
     count = next(_applied)
@@ -770,7 +770,7 @@ def leave_to_python(op: Op, operands: Sequence[Operand], attributes: Attributes)
 
 
 _applied = itertools.count()
-natively: Callable[..., Any] = _not_yet  # applies an op; None: Python is to do it
+natively: Callable[..., Any] = not_yet  # applies an op; None: Python is to do it
 
 
 def _enter(known: Application, operands: Sequence[TensorCore]) -> None:

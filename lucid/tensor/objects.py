@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.node import OpNode
+from lucid.autograd.rules import Derivative
 from lucid.autograd.saved import SavedTensor
 from lucid.ir.environment import NATIVE_CALLS
 from lucid.ir.memory import address_of
@@ -66,6 +67,8 @@ class Offsets:
                 if name != "outputs"
             },
         }
+        derivative = object.__new__(Derivative)
+        self.fields["derivative_words"] = slot_offset(derivative, "words")
         for start, kind in (("tensor", Tensor), ("node", OpNode), ("saved", SavedTensor)):
             for name, at in slots[kind].items():
                 field = f"{start}_{name.removeprefix('_')}"

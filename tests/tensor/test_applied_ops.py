@@ -61,7 +61,11 @@ def described(value: Any) -> Any:
         own = slots(value, ("_spot", "_array", "_storage", "_counter", "_grad_fn", "_base"))
         return {
             **{name: described(part) for name, part in own.items()},
-            "array": (value._array.dtype, value._array.tobytes(), value._array.strides),
+            "array": (
+                value._array.dtype,
+                value._array.tobytes(),
+                value._array.size and value._array.strides,
+            ),
             "storage": value._storage.root_type,
             "count": value._counter.now,
             "base": id(value._base),
@@ -237,3 +241,108 @@ def test_many_shapes_and_attributes_take_turns() -> None:
         for i in range(300):
             assert x[i : i + 1].item() == i
             assert core.apply_op(ops.neg, (x[:i],), {})._type.shape == (i,)
+
+
+# ---------------------------------------------------------------------- backward walks
+
+
+MIXED: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: a * b,
+    lambda a, b: a + b,
+    lambda a, b: (a / (b * b + 1.0)).exp().tanh(),
+    lambda a, b: a.transpose(0, 1).reshape(5, 3).transpose(0, 1) - b,
+    lambda a, b: a[1:].sum(0) * b,
+    lambda a, b: lucid.softmax(a, 1) + b,
+    lambda a, b: lucid.where(a > b, a, b),
+]
+
+
+def gradients(seed: int) -> list[bytes]:
+    """Those of a random graph: views, broadcasts, several uses, library Functions, a hook."""
+    rng = np.random.default_rng(seed)
+    x, w, v = (
+        lucid.from_numpy(rng.uniform(0.5, 1.5, shape).astype(np.float32)).requires_grad_()
+        for shape in ((3, 5), (5,), (3, 1))
+    )
+    values = [x, x * w, v + x]
+    for _ in range(12):
+        a, b = (values[i] for i in rng.integers(0, len(values), 2))
+        values.append(MIXED[rng.integers(0, len(MIXED))](a, b))
+    if seed % 3 == 0:
+        values[5].register_hook(lambda gradient: gradient * 2.0)
+    loss = sum(((value * value).sum() for value in values[-4:]), lucid.zeros(()))
+    assert isinstance(loss, lucid.Tensor)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return [b"" if leaf.grad is None else leaf.grad.numpy().tobytes() for leaf in (x, w, v)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_walk_by_machine_code_has_the_same_bits(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = in_python(monkeypatch, lambda: gradients(seed))
+    for _ in range(3):
+        assert gradients(seed) == expected
+
+
+def test_nodes_of_ops_are_run_by_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lucid.autograd.engine import BackwardRun
+
+    ran: list[str] = []
+    run_node = BackwardRun._run_node
+
+    def noting(run: BackwardRun, node: Any) -> None:
+        ran.append(node.name())
+        run_node(run, node)
+
+    monkeypatch.setattr(BackwardRun, "_run_node", noting)
+    x = lucid.ones(2, 3, requires_grad=True)
+
+    def step() -> lucid.Tensor:
+        return (x * x + x).transpose(0, 1).exp().sum()
+
+    step().backward()
+    ran.clear()
+    step().backward()
+    assert ran == ["AccumulateGrad"]
+    kept = step()
+    y = x * 3.0
+    x.detach().zero_()  # what x * x has saved was written
+    with pytest.raises(lucid.LucidError, match=r"modified by an inplace(.|\n)*test_applied_ops"):
+        kept.backward()
+    y.sum().backward()
+    with pytest.raises(lucid.LucidError, match="second time"):
+        (loss := (x * x).sum()).backward()
+        loss.backward()
+
+
+def test_an_interrupt_in_a_rule_comes_through_and_the_walk_can_be_repeated() -> None:
+    x = lucid.ones(3, requires_grad=True)
+    step, raising = [ops.exp.evaluate], [False]
+
+    def evaluate(array: np.ndarray) -> np.ndarray:
+        if raising[0]:
+            raise KeyboardInterrupt
+        return step[0](array)
+
+    inner = Op("inner", ops.exp.infer, evaluate)
+    outer = Op("outer", ops.exp.infer, evaluate, lambda g, y, x: (g * inner(x),))
+
+    def run() -> lucid.Tensor:
+        y = core.apply_op(outer, (x,), {})
+        assert isinstance(y, lucid.Tensor)
+        return (y * 2.0).sum()
+
+    for _ in range(3):
+        run().backward()
+    loss, x.grad = run(), None
+    raising[0] = True
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            loss.backward()
+    assert x.grad is None
+    raising[0] = False
+    loss.backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), (2.0 * x.detach().exp()).numpy())

@@ -13,45 +13,15 @@ from enum import IntEnum
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.codegen.llvm.target import Target
+from lucid.runtime.entry.common import Common, define_right_array
 from lucid.runtime.entry.objects import define_tensor
-from lucid.runtime.entry.words import CONTIGUOUS, EntryBuilder, Layout, entry_function
+from lucid.runtime.entry.walk import define_walk
+from lucid.runtime.entry.words import EntryBuilder, Layout, entry_function
 
 APPLY = "lucid_apply"
 MOST_OPERANDS = 3
 SLOTS = 4096  # of the table of records
 _EQUAL = 2  # Py_EQ
-
-
-class Common(IntEnum):
-    """Words that all ops share."""
-
-    NONE = 0
-    TRUE = 1
-    FALSE = 2
-    MISSED = 3  # the answer that asks for a record
-    SLOT = 4  # where that belongs
-    TABLE_AT = 5  # addresses of records, or 0
-    TUPLE = 6
-    ARRAY = 7
-    TENSOR = 8
-    CORE = 9  # what the classes of tensors inherit
-    THREAD = 10  # number of the thread that called last, and the attributes of its context
-    THREAD_ITEMS = 11
-    CONTEXT = 12
-    DICT = 13  # "__dict__"
-    GRAD_ENABLED = 14  # names
-    ABSENT_AT = 15  # names of what must be None in the context, then of what must be empty
-    ABSENT = 16
-    EMPTY_AT = 17
-    EMPTY = 18
-    CONTIGUOUS = 19  # callable: an array as it is to be, of what an op gave
-    SPOT = 20  # callable: where the user's code stands
-    SEQUENCE = 21  # iterator: the numbers of nodes
-    REPEATED = 22  # errors that Python raises again, with operands and lines
-    EMPTY_TUPLE = 23
-    NUMBERS_AT = 24  # ints: 0, 1, 2 …; before them -1
-    OPERAND = 25  # templates of a saved operand and a saved result
-    RESULT = 26
 
 
 class Record(IntEnum):
@@ -87,6 +57,8 @@ def apply_text(target: Target, layout: Layout) -> str:
     """IR of `lucid_apply(plan array, arguments, their number)`, a METH_FASTCALL function."""
     module = Module(target)
     define_tensor(module, layout)
+    define_right_array(module, layout)
+    define_walk(module, layout)
     parts = (_define_grad, _define_find, _define_wanted, _define_evaluate, _define_view)
     for define in (*parts, _define_end, _define_saved, _define_node, _define_apply):
         define(module, layout)
@@ -276,16 +248,8 @@ def _define_evaluate(module: Module, layout: Layout) -> None:
                 b.api("PyErr_Clear")
                 b.answer(1)
             b.answer(0)
-        is_array = b.eq(b.field(array, layout.kind), b.word(plan, Common.ARRAY))
-        flags = b.field(array, layout.array_flags, "i32")
-        is_right = b.and_(is_array, b.ne(b.and_(flags, CONTIGUOUS), 0))
-        is_view = b.ne(b.word(record, Record.STEP), 0)
-        with b.if_(b.or_(is_right, is_view)):
-            b.answer(array)
-        b.set_word(arrays, 0, array)
-        right = b.api("PyObject_Vectorcall", b.word(plan, Common.CONTIGUOUS), arrays, 1, 0)
-        b.drop(array)
-        b.answer(right)
+        is_view = b.cast("zext", b.ne(b.word(record, Record.STEP), 0), "i64")
+        b.answer(b.call("right_array", "i64", plan, array, is_view))
 
 
 def _define_view(module: Module, layout: Layout) -> None:

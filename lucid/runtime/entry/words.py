@@ -8,6 +8,7 @@ from enum import IntEnum
 from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
 
 IMPORTS = (
+    "PyDict_DelItem",
     "PyDict_GetItemWithError",
     "PyDict_New",
     "PyDict_Next",
@@ -24,6 +25,8 @@ IMPORTS = (
     "PyIter_Next",
     "PyList_Append",
     "PyList_GetItem",
+    "PyList_Insert",
+    "PyList_New",
     "PyList_SetItem",
     "PyList_SetSlice",
     "PyList_Size",
@@ -56,6 +59,7 @@ CONTIGUOUS = 1  # of an array's flags: row-major and without gaps
 class Layout:
     """Offsets in bytes of the fields that the code reads, from the address of the object."""
 
+    references: int  # of any object: their number, an i32
     kind: int  # of any object: its class
     cell: int  # of a closure's cell: what is in it
     array_data: int
@@ -78,6 +82,7 @@ class Layout:
     tensor_guard: int
     tensor_counter: int
     tensor_spot: int
+    tensor_accumulator: int
     storage_array: int
     counter_now: int
     node_ends: int
@@ -85,7 +90,16 @@ class Layout:
     node_spot: int
     node_attributes: int
     node_saved: int
+    node_led_to: int
+    node_pre_hooks: int
+    node_post_hooks: int
+    node_tensor_hooks: int
+    node_retained: int
+    node_output_types: int
+    node_derivative: int
+    derivative_words: int
     saved_version: int
+    saved_unpack_hook: int
     saved_tensor: int
     batch_words: int
     batch_was_seen: int
