@@ -45,7 +45,27 @@ def calls(L: Any, F: Any) -> dict[str, Call]:
         return L.tensor(rng.normal(size=shape).astype(np.float32)).requires_grad_()
 
     a, b, w, bias = leaf(16, 16), leaf(16, 16), leaf(16), leaf(16)
+    plain, other, written = a.detach(), b.detach(), L.zeros(16, 16)
+    scalar = leaf()
     target = L.tensor(rng.integers(0, 16, 16))
+    table, rows = leaf(64, 16), L.tensor(rng.integers(0, 64, 16))
+    normed, lstm = L.nn.BatchNorm1d(16), L.nn.LSTM(16, 16, batch_first=True)
+    attending, sequence = L.nn.MultiheadAttention(16, 2, batch_first=True), leaf(4, 16, 16)
+    many = [leaf(16, 16) for _ in range(60)]
+    for tensor in many:
+        tensor.grad = L.ones(16, 16)
+    flags = {"fused": True} if L.__name__ == TORCH else {}
+    adam = L.optim.Adam(many, lr=1e-3, **flags)
+    doubled = a * 2.0
+    doubled.register_hook(lambda gradient: None)
+    loss, hooked = (a * b).sum(), doubled.sum()
+
+    def assign() -> None:
+        written[3] = 1.0
+
+    def without_grad() -> None:
+        with L.no_grad():
+            pass
 
     def chain() -> Any:
         x = a
@@ -56,16 +76,43 @@ def calls(L: Any, F: Any) -> dict[str, Call]:
     return {
         "add": lambda: a + b,
         "multiply": lambda: a * b,
+        "add without grad": lambda: plain + other,
+        "times a number": lambda: a * 2.0,
         "sum": lambda: a.sum(),
+        "sum of rows": lambda: a.sum(1),
+        "mean": lambda: a.mean(),
         "matmul": lambda: a @ b,
         "tanh": lambda: a.tanh(),
+        "clamp": lambda: a.clamp(min=0.0),
         "index": lambda: a[0],
+        "slice": lambda: a[2:7, 1:],
+        "pick rows": lambda: a[target],
+        "view": lambda: a.view(4, 64),
+        "transpose": lambda: a.transpose(0, 1),
+        "compare": lambda: plain > other,
+        "cat": lambda: L.cat([a, b]),
+        "stack": lambda: L.stack([a, b]),
+        "where": lambda: L.where(plain > 0, a, b),
+        "item": lambda: scalar.item(),
+        "detach": lambda: a.detach(),
+        "no_grad": without_grad,
+        "add in place": lambda: written.add_(plain),
+        "assign to a row": assign,
+        "dropout": lambda: F.dropout(a, 0.5),
+        "embedding": lambda: F.embedding(rows, table),
+        "batch_norm": lambda: normed(a),
+        "lstm": lambda: lstm(sequence),
+        "attention": lambda: attending(sequence, sequence, sequence),
         "linear": lambda: F.linear(a, b, bias),
         "softmax": lambda: F.softmax(a, -1),
         "gelu": lambda: F.gelu(a),
         "layer_norm": lambda: F.layer_norm(a, (16,), w, bias),
         "cross_entropy": lambda: F.cross_entropy(a, target),
         f"{CHAIN} products and their backward": lambda: chain().backward(),
+        "accumulate": lambda: loss.backward(retain_graph=True),
+        "hook": lambda: hooked.backward(retain_graph=True),
+        "clip 60 gradients": lambda: L.nn.utils.clip_grad_norm_(many, 1.0),
+        "adam, 60 parameters": lambda: adam.step(),
         "mlp": mlp(L, F),
         "resnet18": resnet18(L, F),
     }

@@ -245,6 +245,7 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         self._thread = threading.get_ident()
         self._open.callback(_active.remove, self)
         self._replace(Compiled, "__call__", self._noting_calls)
+        self._replace(core, "natively", lambda _: core.leave_to_python)
         self._replace(core, "_evaluate", self._noting_ops)
         self._replace(Code, "run", self._noting_programs)
         self._replace(OpNode, "_on_arrays", self._noting_rules)

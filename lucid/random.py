@@ -215,6 +215,8 @@ class Generator:
 
 
 def _pair(first: int, second: int) -> Tensor:
+    if context.recorder is None:
+        return of_array(np.array((first, second), np.int64))
     index = emit(ops.iota, (), shape=(2,), axis=0, dtype=i64)
     return emit(ops.where, (index == 0, constant(first, i64), constant(second, i64)))
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import heapq
 import sys
 import threading
+from bisect import insort_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from lucid.tensor import write_locks
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
+    from lucid.tensor.applied import Applied
     from lucid.tensor.core import TensorCore
     from lucid.tensor.tensor import Tensor
 
@@ -71,8 +73,7 @@ class BackwardRun:
         self.is_part = is_part
         self.captured: dict[Edge, TensorCore] = {}
         self.arrived: dict[Node, list[Gradient | None]] = {}
-        self.queue: list[tuple[int, int, Node]] = []
-        self.queued = 0
+        self.queue: list[tuple[int, Node]] = []  # by the order of recording
         self.needed: set[Node] | None = None
         self.roots: list[Node] = []
         self.root_edges: list[Edge] = []
@@ -110,14 +111,18 @@ class BackwardRun:
     def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
             self.send(edge, gradient)
-        if context.recorder is None:
-            while self.queue:
-                self._run_node(heapq.heappop(self.queue)[2])
-            return
-        run_unheard = context.recorder.unheard(self._run_node)
+        natively = machine_code_of_walks() if self.is_plain and self.wanted is None else None
+        recorder, run_node = context.recorder, self._run_node
+        run_unheard = run_node if recorder is None else recorder.unheard(run_node)
         while self.queue:
-            node = heapq.heappop(self.queue)[2]
-            (run_unheard if node._is_librarys else self._run_node)(node)
+            if natively is not None:
+                natively.walk(self.queue, self.arrived, self.spent, self._sum_of)
+                if not self.queue:
+                    break
+            node = self.queue.pop()[1]
+            (run_unheard if node._is_librarys else run_node)(node)
+            if natively is not None and type(node) is OpNode and node.derivative.words is None:
+                natively.enter_rule(node.derivative)
 
     def one(self, type: TensorType) -> Gradient:
         """The gradient of what is differentiated."""
@@ -161,8 +166,7 @@ class BackwardRun:
         slots = self.arrived.get(node)
         if slots is None:
             slots = self.arrived[node] = [None] * len(node._output_types)
-            self.queued += 1
-            heapq.heappush(self.queue, (-node._sequence, self.queued, node))
+            insort_left(self.queue, (node._sequence, node), key=_sequence)
         present = slots[index]
         if gradient is not None:
             slots[index] = gradient if present is None else self._sum_of(present, gradient)
@@ -193,7 +197,7 @@ class BackwardRun:
         if self.is_plain and not node._is_observed and node not in self.targets:
             if type(node) is AccumulateGrad and isinstance(arrived[0], np.ndarray):
                 if self.wanted is None:
-                    accumulate(node.variable, arrived[0])
+                    accumulate(node.variable, _own(arrived, 0))
                 return
             found = None
             if self.wanted is None or type(node) is OpNode:  # others are told what is asked for
@@ -205,7 +209,7 @@ class BackwardRun:
                     if part is not None and edge is not None:
                         add(edge, part)
                 return
-        slots = [None if gradient is None else self.shown(gradient) for gradient in arrived]
+        slots = [None if x is None else self.shown(_own(arrived, i)) for i, x in enumerate(arrived)]
         del arrived
         self._finish_gradients(node, slots)
         if self.is_part and self._ends_at(node, slots):
@@ -276,6 +280,7 @@ class BackwardRun:
                 self.captured[node, index] = gradient
 
 
+_sequence = itemgetter(0)  # of an entry of the queue; of equal ones the first stays the last
 _NESTING = (8, 1024)  # depths of walks inside of walks for which the interpreter's limit is raised
 _FRAMES = 40  # of Python that one such level may take
 _raising = threading.Lock()
@@ -294,6 +299,17 @@ def _room_to_nest(depth: int) -> Iterator[None]:
     finally:
         with _raising:
             sys.setrecursionlimit(sys.getrecursionlimit() - _FRAMES)
+
+
+def machine_code_of_walks() -> Applied | None:
+    """What runs nodes of ops where nobody watches; None as long as Python applies ops, too."""
+    from lucid.tensor import core
+
+    if core.natively is core.leave_to_python or core.natively is core.not_yet:
+        return None
+    from lucid.tensor.applied import applied
+
+    return applied()
 
 
 def accumulate(variable: TensorCore, gradient: Gradient) -> None:
@@ -366,6 +382,20 @@ def _is_own(array: np.ndarray) -> bool:
     memory: Any = array.base
     whole = isinstance(memory, np.ndarray) and memory.flags.owndata
     return (whole or isinstance(memory, ctypes.Array)) and sys.getrefcount(memory) == 3
+
+
+def _own(cell: list[Any], place: int) -> Gradient:
+    """A gradient in a list, or a copy of an array that is another gradient as well."""
+    gradient: Gradient = cell[place]
+    if isinstance(gradient, np.ndarray):
+        del gradient
+        if sys.getrefcount(cell[place]) != _REFERENCES:
+            return np.array(cell[place], order="C")
+        return cell[place]  # type: ignore[no-any-return]
+    return gradient
+
+
+_REFERENCES = sys.getrefcount([object()][0])  # to what only a list holds
 
 
 @functools.cache

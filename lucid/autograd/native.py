@@ -149,6 +149,7 @@ class Code:
         reads: of each input, whether the code reads it: others may have been written since.
 
     Args:
+        constants: the last inputs.
         families: of the Function, whose code with open sizes this may be.
 
     Raises:
@@ -157,15 +158,14 @@ class Code:
 
     __slots__ = ("_call", "_constants", "_executable", "name", "reads", "types")
 
-    def __init__(self, notes: Notes, families: Families) -> None:
+    def __init__(self, graph: Graph, constants: Sequence[np.ndarray], families: Families) -> None:
         from lucid.ir.passes.pipeline import PassLog, simplify
         from lucid.runtime.entry.arrays import function_of_arrays
         from lucid.runtime.executable import compile_graph
 
-        graph = notes.graph
         self.name = graph.name
         self.types = [value.type for value in graph.outputs]
-        self._constants = [np.ascontiguousarray(array) for array in notes.constants]
+        self._constants = [np.ascontiguousarray(array) for array in constants]
         if any(value.producer is None for value in graph.outputs) or graph.functions:
             raise NotStraightError("a result is an argument")
         graph.drop_dead_nodes()
@@ -249,7 +249,7 @@ class Forward:
         found, notes = noted(cls.__name__, leaves, lambda: call_function(cls, given, {}), results)
         returned, ctx = found
         self.is_tuple = isinstance(returned, tuple)
-        self.code = Code(notes, families.forward)
+        self.code = Code(notes.graph, notes.constants, families.forward)
         self.count = len(self.code.types) - len(extra)
         self.output_types = tuple(self.code.types[: self.count])
         self.saved = None if ctx._saved is None else sources
@@ -504,7 +504,7 @@ def _noted_backward(ctx: BackwardCFunction, given: list[TensorCore], count: int)
         parts, notes = noted(f"{ctx._forward_cls.__name__}.backward", given, call, outputs)
         if [part is not None for part in parts] != expected:
             raise NotStraightError("a gradient is undefined")
-        return Code(notes, ctx._native.families.backward)
+        return Code(notes.graph, notes.constants, ctx._native.families.backward)
     except NotStraightError:
         return None
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Edge = tuple["Node", int]
 End: TypeAlias = "Edge | TensorCore | None"
 Gradients = tuple["TensorCore | None", ...]
-Gradient: TypeAlias = "TensorCore | np.ndarray"  # an array is nobody else's
+Gradient: TypeAlias = "TensorCore | np.ndarray"  # an array is the walk's, and shows no other one
 
 sequence_numbers = itertools.count()
 

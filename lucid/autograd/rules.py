@@ -75,13 +75,15 @@ class Rule:
 
     Attributes:
         count: how many arrays there are: the cotangent, what was saved, the results of the steps.
+        kept: how many of these there are before the steps.
         steps: the number of its result, a function of arrays, the numbers of these, attributes, and
             whether the result may show an operand's memory.
         results: the numbers of the gradients' arrays; None where there is none.
         passed: how many gradients are the cotangent itself, or show its memory.
         serves_tensors: whether no tensor would have to say that a gradient shows the memory of
             another one, or of what was saved.
-        serves_arrays: the same where the cotangent's memory is nobody else's.
+        serves_arrays: the same where the cotangent is an array of the walk's, which may be several
+            gradients, but none shows another one's memory.
         copied: the numbers of gradients that may not be contiguous, and are to be.
 
     Args:
@@ -93,6 +95,7 @@ class Rule:
     __slots__ = (
         "copied",
         "count",
+        "kept",
         "passed",
         "results",
         "serves_arrays",
@@ -114,6 +117,7 @@ class Rule:
         saved = {n: _Noted(self, result_type if n < 0 else types[n]) for n in kept}
         given = [saved.get(n) or Missing(type, start) for n, type in enumerate(types)]
         result = saved.get(-1) or Missing(result_type, start)
+        self.kept = self.count
         results: list[int | None] = []
         parts = of.op.vjp(start, result, *given, **attributes)
         for part, type, is_wanted in zip(parts, types, wanted, strict=True):
@@ -129,7 +133,7 @@ class Rule:
         is_own = len(set(others)) == len(others) and not any(root <= len(kept) for root in others)
         is_itself = found.count(0) == self.passed
         self.serves_tensors = is_own and is_itself
-        self.serves_arrays = is_own and self.passed <= 1
+        self.serves_arrays = is_own and (is_itself or self.passed <= 1)
         self.copied = [n for n in found if n in shown and _root(n, shown)]
 
     def _drop_dead(self, used: set[int]) -> None:
@@ -226,13 +230,16 @@ class Derivative:
         types: of the operands.
         needed: which operands the rule looks at for the gradients that are wanted, -1: the result.
         rule: the steps on arrays.
+        words: the same for machine code, once it is asked for; `kept` is what they refer to.
     """
 
-    __slots__ = ("_of", "_rule", "_wanted", "needed", "types")
+    __slots__ = ("_of", "_rule", "_wanted", "kept", "needed", "types", "words")
 
     def __init__(self, of: Application, wanted: tuple[bool, ...]) -> None:
         self._of, self._wanted, self.types = of, wanted, of.types
         self._rule: Rule | None = None
+        self.words: np.ndarray | None = None
+        self.kept: Any = None
         found: set[int] = set()
         looked_at = looked_at_by(of.op, of.types, of.attributes)
         for is_wanted, sources in zip(wanted, looked_at, strict=True):

@@ -58,15 +58,17 @@ class Application:
         result_type: of the result.
         derivatives: what a backward needs to know, by the operands whose gradients are wanted;
             autograd keeps it here.
+        native: what machine code needs to know, or how far that was asked for.
     """
 
-    __slots__ = ("attributes", "derivatives", "op", "result_type", "types")
+    __slots__ = ("attributes", "derivatives", "native", "op", "result_type", "types")
 
     def __init__(self, op: Op, attributes: Attributes, types: tuple[TensorType, ...]) -> None:
         self.op, self.attributes, self.types = op, attributes, types
         result = result_type(op, types, attributes)
         self.result_type = shared_type(result.dtype, result.shape)
         self.derivatives: dict[tuple[bool, ...], Any] = {}
+        self.native: Any = None
 
 
 def application(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Application:

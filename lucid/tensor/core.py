@@ -7,6 +7,7 @@ recorded; the bookkeeping of views, versions and gradients is the same code for 
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -708,6 +709,9 @@ def emit(op: Op, operands: Sequence[Operand], **attributes: Any) -> Tensor:
 
 def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
     """The one emission point of eager and traced tensors. Raises the op's errors."""
+    made = natively(op, operands, attributes)
+    if made is not None and made is not MISSED:
+        return cast(Operand, made)
     for operand in operands:
         if operand.is_stand_in:
             return operand.emit(op, operands, attributes)
@@ -736,7 +740,42 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
             _record_history(op, tensors, attributes, result, known)
         elif state["forward"] is not None:
             record_op(op, tensors, attributes, result)
+    if made is MISSED:
+        _enter(known, tensors)
     return result
+
+
+MISSED = object()  # the answer of machine code that lacks a record
+# Ops that a program has applied before it loads machine code: this takes a few milliseconds, but
+# 0.15 s where LLVM isn't there yet.
+_FEW, _MANY = 64, 1 << 14
+
+
+def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
+    """Stands for machine code, which is loaded when a program has applied some ops."""
+    global natively
+    count = next(_applied)
+    if count >= _MANY or (count >= _FEW and "llvmlite" in sys.modules):
+        from lucid.tensor.applied import applied
+
+        found = applied()
+        natively = leave_to_python if found is None else found.function
+
+
+def leave_to_python(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
+    """Stands for machine code where there is none, or where ops are to be seen."""
+
+
+_applied = itertools.count()
+natively: Callable[..., Any] = not_yet  # applies an op; None: Python is to do it
+
+
+def _enter(known: Application, operands: Sequence[TensorCore]) -> None:
+    from lucid.tensor.applied import applied
+
+    found = applied()
+    assert found is not None
+    found.enter(known, operands)
 
 
 def _evaluate(

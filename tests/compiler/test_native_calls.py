@@ -21,6 +21,7 @@ from lucid.compiler.programs import native
 from lucid.runtime.entry import layout as runtime_entry
 from lucid.runtime.entry.layout import SLOW_PATH, UnknownLayoutError, general_layout, layout_of
 from lucid.tensor.context import context
+from lucid.tensor.objects import measured
 from lucid.tensor.write_locks import WriteLock, held, lock
 
 pytestmark = [
@@ -519,9 +520,9 @@ def test_a_step_that_is_dropped_is_freed() -> None:
 
 
 def test_fields_of_objects_are_found_by_looking() -> None:
-    measured = native._measured()
-    assert measured is not None
-    assert layout_of(measured[1].fields) == measured[0].layout
+    found = measured()
+    assert found is not None
+    assert layout_of(found[1].fields) == found[0]
     assert general_layout()["kind"] == object.__basicsize__ - 8
 
 
@@ -531,6 +532,7 @@ def test_unknown_objects_leave_calls_to_python(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(runtime_entry, "general_layout", refuse)
     native._measured.cache_clear()
+    measured.cache_clear()
     try:
         step = warm(lucid.compile(difference), tensor(2), tensor(2))
         assert step._latest_program().enter is None
@@ -538,6 +540,7 @@ def test_unknown_objects_leave_calls_to_python(monkeypatch: pytest.MonkeyPatch) 
     finally:
         monkeypatch.undo()
         native._measured.cache_clear()
+        measured.cache_clear()
 
 
 def test_the_environment_leaves_calls_to_python() -> None:
@@ -598,10 +601,10 @@ def test_a_step_keeps_the_machine_code_that_checks_its_calls() -> None:
     x = lucid.ones(3)
     for _ in range(4):
         step(x)
-    measured = native._measured()
-    assert measured is not None
-    entry = weakref.ref(measured[0])
-    del measured
+    known = native._measured()
+    assert known is not None
+    entry = weakref.ref(known[0])
+    del known
     native._measured.cache_clear()
     runtime_entry.entry_for.cache_clear()
     gc.collect()

@@ -27,22 +27,17 @@ from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.signature import PlainType
 from lucid.compiler.recording.hooks import item_of
-from lucid.compiler.results.output_specs import Constant, GraphOutput
+from lucid.compiler.results.output_specs import Constant
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.dtypes import default_dtype_place
-from lucid.ir.environment import NATIVE_CALLS
 from lucid.ir.memory import address_of
 from lucid.runtime import stance
 from lucid.runtime.context import Context
 from lucid.runtime.entry.layout import (
     SLOW_PATH,
     Entry,
-    UnknownLayoutError,
-    constructor_of,
     entry_for,
     field_offset,
-    layout_of,
-    slot_offset,
 )
 from lucid.runtime.entry.words import (
     CONSTANT,
@@ -59,9 +54,8 @@ from lucid.runtime.entry.words import (
 )
 from lucid.runtime.threads import pool
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import TensorCore, _new
-from lucid.tensor.lazy_grads import GradBuffers
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.core import TensorCore
+from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.write_locks import Keys, exchange_lock, held, lock, take_back
 
@@ -69,12 +63,6 @@ if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
 
 logger = logging.getLogger("lucid.native")
-_OWN_OF_EACH = (
-    "_storage",
-    "_array",
-    "_counter",
-    "array",
-)  # of a result; the rest is as in a template
 _SIMPLE = (MutableSource, TensorData, RequiresGrad)
 Kind = type | None  # of a number; None: a tensor
 
@@ -146,48 +134,11 @@ def _kind(leaf: Any) -> Kind:
     return type(leaf) if type(leaf) in (int, float) else object
 
 
-class _Offsets:
-    """Where the slots of our own classes lie."""
-
-    def __init__(self) -> None:
-        tensor = object.__new__(Tensor)
-        storage = object.__new__(Storage)
-        batch = object.__new__(GradBuffers)
-        self.tensor = _copied_slots(tensor)
-        self.storage = _copied_slots(storage)
-        self.counter = slot_offset(VersionCounter(), "now")
-        self.epoch = slot_offset(type(epoch)(), "count")
-        self.fields = {
-            "tensor_storage": slot_offset(tensor, "_storage"),
-            "tensor_array": slot_offset(tensor, "_array"),
-            "tensor_counter": slot_offset(tensor, "_counter"),
-            "tensor_requires_grad": self.tensor["_requires_grad"],
-            "tensor_base": self.tensor["_base"],
-            "tensor_epoch": self.tensor["_epoch"],
-            "storage_array": slot_offset(storage, "array"),
-            "batch_words": slot_offset(batch, "words"),
-            "batch_was_seen": slot_offset(batch, "was_seen"),
-            "batch_promises": slot_offset(batch, "promises"),
-        }
-
-
-def _copied_slots(value: object) -> dict[str, int]:
-    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    chosen = [n for n in names if not n.startswith("__") and n not in _OWN_OF_EACH]
-    return {name: slot_offset(value, name) for name in chosen}
-
-
 @functools.cache
-def _measured() -> tuple[Entry, _Offsets] | None:
+def _measured() -> tuple[Entry, Offsets] | None:
     """The native entry and the layout it is made for; None where calls stay in Python."""
-    if not NATIVE_CALLS.read():
-        return None
-    try:
-        offsets = _Offsets()
-        return entry_for(layout_of(offsets.fields)), offsets
-    except UnknownLayoutError as reason:
-        logger.info("calls go through Python: %s", reason)
-        return None
+    found = measured()
+    return None if found is None else (entry_for(found[0]), found[1])
 
 
 def is_measured() -> bool:
@@ -208,7 +159,7 @@ def native_calls(program: Program, types: Sequence[PlainType]) -> NativeCalls | 
     return native
 
 
-class NativeCalls:
+class NativeCalls(Tables):
     """A plan, the function that follows it, and all that the plan refers to.
 
     Args:
@@ -229,12 +180,13 @@ class NativeCalls:
         leaves: Sequence[TensorCore] = (),
         tensor_count: int = MOST_ARGUMENTS,
     ) -> None:
-        measured = _measured()
-        assert measured is not None
-        entry, self._offsets = measured
+        known = _measured()
+        assert known is not None
+        entry, offsets = known
+        super().__init__(offsets)
         # The entry as well: threads that ask for it at the same time may each make one, and the
         # cache holds one of these.
-        self._kept: list[Any] = [buffers, entry]
+        self._kept += [buffers, entry]
         self._program = weakref.ref(program)  # which holds this
         self._types = types
         self._leaving: NativeCalls | None = None
@@ -280,27 +232,9 @@ class NativeCalls:
 
     # Tables ------------------------------------------------------------------------------
 
-    def _keep(self, value: Any) -> int:
-        """The address of an object, which stays alive."""
-        self._kept.append(value)
-        return id(value)
-
-    def _words(self, words: Sequence[int]) -> int:
-        """The address of a table."""
-        table = np.array(words or [0], np.int64)
-        self._kept.append(table)
-        return address_of(table)
-
     def _table(self, count: Word, records: Sequence[Sequence[int]]) -> None:
         self._plan[count] = len(records)
         self._plan[count + 1] = self._words([word for record in records for word in record])
-
-    def _template(self, value: Any, offsets: Sequence[int]) -> int:
-        """How to make an object like `value`."""
-        kind = type(value)
-        new, none = constructor_of(object), self._keep(())
-        words = new, self._keep(kind), none, self._keep(value), len(offsets), self._words(offsets)
-        return self._words(words)
 
     # Sections ----------------------------------------------------------------------------
 
@@ -316,7 +250,7 @@ class NativeCalls:
         plan[Word.CONTEXT] = self._keep(context)
         plan[Word.DICT] = self._keep("__dict__")
         plan[Word.LEVELS] = self._keep("levels")
-        plan[Word.THREAD_ITEMS] = _own(None)
+        plan[Word.THREAD_ITEMS] = own(None)
         self._kept.append(program.counted)
         plan[Word.CALLS_AT] = address_of(program.counted)
 
@@ -438,7 +372,7 @@ class NativeCalls:
         plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + len(records)))
         plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(self._types)
         counters = [
-            (self._keep(counter) + self._offsets.counter, self._keep(delta))
+            (self._keep(counter) + self._offsets.fields["counter_now"], self._keep(delta))
             for counter, delta in program.counters
         ]
         self._table(Word.COUNTERS, counters)
@@ -458,21 +392,31 @@ class NativeCalls:
         plan, gradients = self._plan, program.gradients
         if not gradients.are_promised:
             return
-        gradients.share(self._offsets.tensor["_gradient"])
+        gradients.share(self._offsets.gradient)
         plan[Word.SPARES] = self._keep(gradients.spares)
         plan[Word.LATEST] = self._keep(gradients.latest)
 
     def _enter_result(self, program: Program, leaves: Sequence[TensorCore]) -> None:
         plan, result = self._plan, program.result
         kept = program.gradients.kept_results(program.output_count)
-        place = self._offsets.tensor["_gradient"]
+        place = self._offsets.gradient
         made: list[tuple[Any, int]] = []
         if leaves:
             left = zip(program.tensors, leaves, strict=True)
             made = [(spec, self._keep(leaf) + place) for spec, leaf in left]
         elif program.made_natively is not None:
             made = [(program.made_natively, 0)]
-        self._table(Word.TENSORS, [(kept.index(x.slot), *self._tensor(x), at) for x, at in made])
+        self._table(
+            Word.TENSORS,
+            [
+                (
+                    kept.index(x.slot),
+                    *self._tensor(x.type, x.with_history(template_of(x.type)), x.version),
+                    at,
+                )
+                for x, at in made
+            ],
+        )
         if leaves:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
         elif type(result) is Constant and program.is_simple:
@@ -482,20 +426,6 @@ class NativeCalls:
         else:
             finish = functools.partial(_finish, self._program, kept, len(self._types))
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
-
-    def _tensor(self, result: GraphOutput) -> tuple[int, int, int]:
-        """Templates of the storage, the counter and the tensor of a result."""
-        storage = Storage(result.type)
-        tensor = result.with_history(_new(storage, result.type, None, ()))
-        tensor._strides = None
-        counter = VersionCounter()
-        counter.now = result.version
-        offsets = self._offsets
-        return (
-            self._template(storage, list(offsets.storage.values())),
-            self._template(counter, [offsets.counter]),
-            self._template(tensor, list(offsets.tensor.values())),
-        )
 
 
 def _has(owner: Any, name: str, value: Any) -> bool:
@@ -544,11 +474,6 @@ def _hash_table(words: Sequence[int]) -> list[int]:
             place = (place + 1) % size
         table[place] = word
     return table
-
-
-def _own(value: Any) -> int:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
-    return id(value)
 
 
 def _drop(address: int) -> None:

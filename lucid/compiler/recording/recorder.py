@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from lucid.autograd import node as nodes
-from lucid.autograd.node import AccumulateGrad, Node
+from lucid.autograd.node import AccumulateGrad, Gradients, Node
 from lucid.compiler.guards.events import is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording

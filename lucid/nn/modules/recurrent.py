@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 import lucid
+from lucid.autograd.native import composite
 from lucid.device import check_device
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.types import DType
@@ -27,13 +28,23 @@ State = Any  # h, or (h, c)
 Step = Callable[[Tensor, State, Tensor, Tensor | None], State]
 
 
-def rnn_step(activation: Callable[[Tensor], Tensor]) -> Step:
-    """The step of an Elman network: activation(projected input + W h + b)."""
+@composite
+def _tanh_step(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return (x + linear(h, weight, bias)).tanh()
 
-    def step(x: Tensor, h: State, weight: Tensor, bias: Tensor | None) -> State:
-        return activation(x + linear(h, weight, bias))
 
-    return step
+@composite
+def _relu_step(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return relu(x + linear(h, weight, bias))
+
+
+@composite
+def _lstm_step(
+    x: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    i, f, g, o = (x + linear(h, weight, bias)).chunk(4, -1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
 
 
 def lstm_step(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
@@ -42,12 +53,11 @@ def lstm_step(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> S
     Reference: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997.
     """
     h, c = state
-    i, f, g, o = (x + linear(h, weight, bias)).chunk(4, -1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
+    return _lstm_step(x, h, c, weight, bias)
 
 
-def gru_step(x: Tensor, h: State, weight: Tensor, bias: Tensor | None) -> State:
+@composite
+def gru_step(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """One step of a gated recurrent unit; gates in the order r, z, n.
 
     Reference: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.
@@ -59,14 +69,10 @@ def gru_step(x: Tensor, h: State, weight: Tensor, bias: Tensor | None) -> State:
     return new + update * (h - new)
 
 
-_TANH = rnn_step(lambda x: x.tanh())
-_RELU = rnn_step(relu)
-
-
 def _activation(nonlinearity: str) -> Step:
     if nonlinearity not in ("tanh", "relu"):
         raise OptionError(f"Unknown nonlinearity: {nonlinearity}")
-    return _TANH if nonlinearity == "tanh" else _RELU
+    return _tanh_step if nonlinearity == "tanh" else _relu_step
 
 
 class _Recurrent(Module):

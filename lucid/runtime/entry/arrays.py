@@ -18,13 +18,8 @@ from lucid.codegen.llvm.builder import Module
 from lucid.codegen.llvm.target import Target, host_target
 from lucid.ir.environment import NATIVE_CALLS
 from lucid.ir.memory import ALIGNED_FROM, address_of
-from lucid.runtime.entry.layout import (
-    CONTIGUOUS,
-    NativeFunction,
-    UnknownLayoutError,
-    general_layout,
-)
-from lucid.runtime.entry.words import EntryBuilder, entry_function
+from lucid.runtime.entry.layout import NativeFunctions, UnknownLayoutError, general_layout
+from lucid.runtime.entry.words import CONTIGUOUS, EntryBuilder, entry_function
 from lucid.runtime.recycling import recycling
 
 if TYPE_CHECKING:
@@ -93,12 +88,12 @@ class _Plan(np.ndarray):
 
 
 @functools.cache
-def _native() -> NativeFunction | None:
+def _native() -> NativeFunctions | None:
     if not NATIVE_CALLS.read():
         return None
     try:
         layout = general_layout()
-        return NativeFunction(_CALL, _text(host_target(), layout))
+        return NativeFunctions(_text(host_target(), layout), _CALL)
     except UnknownLayoutError as reason:
         logger.info("library Functions are called through Python: %s", reason)
         return None

@@ -18,7 +18,7 @@ from lucid.codegen.llvm.target import host_target
 from lucid.ir.errors import UnsupportedPythonError
 from lucid.runtime.cache import compiled
 from lucid.runtime.entry.text import ENTER, entry_text
-from lucid.runtime.entry.words import IMPORTS, Layout
+from lucid.runtime.entry.words import CONTIGUOUS, IMPORTS, Layout
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise UnsupportedPythonError(
@@ -31,7 +31,6 @@ SLOW_PATH = object()  # the answer to a call that is left to more general code: 
 _WORD = 8
 _HAS_MANAGED_DICT, _MANAGED_DICT = 1 << 4, -3 * _WORD  # as CPython has it since 3.11
 _METH_FASTCALL = 0x80
-CONTIGUOUS = 1  # of an array's flags: row-major and without gaps
 _PY_TP_NEW = 65  # of the stable ABI
 
 _get_slot = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(
@@ -128,10 +127,16 @@ def general_layout() -> dict[str, int]:
         raise UnknownLayoutError("objects")
     fields = ("data", "axes", "shape", "strides", "base", "dtype", "flags")
     found = {f"array_{name}": header + _WORD * i for i, name in enumerate(fields)}
-    del found["array_base"]
     for array in _probes():
         _check_array(array, found)
-    return {"kind": _WORD * kinds.index(id(object)), "cell": _WORD * cell.index(id(mark))} | found
+    kind = _WORD * kinds.index(id(object))
+    values = [mark] * 1000
+    counted = ctypes.c_int32.from_address(id(mark) + kind - _WORD).value
+    values.append(mark)
+    if ctypes.c_int32.from_address(id(mark) + kind - _WORD).value != counted + 1 or counted < 1000:
+        raise UnknownLayoutError("references")
+    known = {"references": kind - _WORD, "kind": kind, "cell": _WORD * cell.index(id(mark))}
+    return known | found
 
 
 def _probes() -> list[np.ndarray]:
@@ -149,6 +154,7 @@ def _check_array(array: np.ndarray, offsets: dict[str, int]) -> None:
     right = at("array_data") == array.ctypes.data
     right = right and at("array_axes", ctypes.c_int32) == array.ndim
     right = right and at("array_dtype") == id(array.dtype)
+    right = right and at("array_base") == (0 if array.base is None else id(array.base))
     is_contiguous = bool(at("array_flags", ctypes.c_int32) & CONTIGUOUS)
     right = right and is_contiguous == array.flags.c_contiguous
     if right and array.ndim:
@@ -168,26 +174,32 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-class NativeFunction:
+class NativeFunctions:
     """Machine code as functions of the interpreter, each of which gets its plan's address."""
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, text: str, *names: str) -> None:
         imports = {name: _address(name) for name in IMPORTS}
-        self._library: Library = compiled(text, host_target(), [name], imports)
-        address = self._library.addresses[name]
-        self._definition = _MethodDef(b"call", address, _METH_FASTCALL, None)
+        self._library: Library = compiled(text, host_target(), names, imports)
+        addresses = self._library.addresses
+        self._definitions = {
+            name: _MethodDef(b"call", addresses[name], _METH_FASTCALL, None) for name in names
+        }
 
-    def function(self, plan: np.ndarray) -> Callable[..., Any]:
-        """The step of a plan as a function of the interpreter; it keeps the plan alive."""
-        made: Callable[..., Any] = _new_function(ctypes.addressof(self._definition), plan, None)
+    def function(self, plan: np.ndarray, name: str = "") -> Callable[..., Any]:
+        """The step of a plan as a function of the interpreter; it keeps the plan alive.
+
+        name: which one it is, of several.
+        """
+        definition = self._definitions[name] if name else next(iter(self._definitions.values()))
+        made: Callable[..., Any] = _new_function(ctypes.addressof(definition), plan, None)
         return made
 
 
-class Entry(NativeFunction):
+class Entry(NativeFunctions):
     """The machine code of the entry for one layout; one in a process."""
 
     def __init__(self, layout: Layout) -> None:
-        super().__init__(ENTER, entry_text(host_target(), layout))
+        super().__init__(entry_text(host_target(), layout), ENTER)
         self.layout = layout
 
 

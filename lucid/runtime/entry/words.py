@@ -8,16 +8,25 @@ from enum import IntEnum
 from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
 
 IMPORTS = (
+    "PyDict_DelItem",
     "PyDict_GetItemWithError",
+    "PyDict_New",
+    "PyDict_Next",
+    "PyDict_SetItem",
+    "PyDict_Size",
     "PyErr_Clear",
+    "PyErr_ExceptionMatches",
     "PyErr_Fetch",
     "PyErr_Occurred",
     "PyErr_Restore",
     "PyEval_RestoreThread",
     "PyEval_SaveThread",
     "PyFloat_AsDouble",
+    "PyIter_Next",
     "PyList_Append",
     "PyList_GetItem",
+    "PyList_Insert",
+    "PyList_New",
     "PyList_SetItem",
     "PyList_SetSlice",
     "PyList_Size",
@@ -26,23 +35,31 @@ IMPORTS = (
     "PyObject_CallNoArgs",
     "PyObject_GetAttr",
     "PyObject_GetItem",
+    "PyObject_Hash",
+    "PyObject_RichCompareBool",
     "PyObject_Size",
     "PyObject_Vectorcall",
+    "PyObject_VectorcallDict",
+    "PySequence_Concat",
     "PyThreadState_Get",
     "PyThreadState_GetID",
     "PyTuple_GetItem",
     "PyTuple_New",
     "PyTuple_SetItem",
+    "PyTuple_Size",
+    "PyType_IsSubtype",
     "Py_DecRef",
     "Py_IncRef",
 )
 MOST_ARGUMENTS = 64
+CONTIGUOUS = 1  # of an array's flags: row-major and without gaps
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Offsets in bytes of the fields that the code reads, from the address of the object."""
 
+    references: int  # of any object: their number, an i32
     kind: int  # of any object: its class
     cell: int  # of a closure's cell: what is in it
     array_data: int
@@ -51,13 +68,39 @@ class Layout:
     array_strides: int
     array_dtype: int
     array_flags: int  # an i32
+    array_base: int
+    tensor_type: int
     tensor_storage: int
     tensor_array: int
+    tensor_chain: int
     tensor_requires_grad: int
+    tensor_grad_fn: int
+    tensor_output_nr: int
     tensor_base: int
+    tensor_view_chain: int
     tensor_epoch: int
+    tensor_guard: int
     tensor_counter: int
+    tensor_spot: int
+    tensor_accumulator: int
     storage_array: int
+    counter_now: int
+    node_ends: int
+    node_sequence: int
+    node_spot: int
+    node_attributes: int
+    node_saved: int
+    node_led_to: int
+    node_pre_hooks: int
+    node_post_hooks: int
+    node_tensor_hooks: int
+    node_retained: int
+    node_output_types: int
+    node_derivative: int
+    derivative_words: int
+    saved_version: int
+    saved_unpack_hook: int
+    saved_tensor: int
     batch_words: int
     batch_was_seen: int
     batch_promises: int

@@ -1,0 +1,414 @@
+"""An op of eager mode as machine code: what `apply_op` does where nothing but gradients matters.
+
+`lucid_apply(op, operands, attributes)` looks up a *record* of the op on such operands, calls the
+op's NumPy meaning, and makes the result: a tensor with storage and version counter, or a view;
+and a node with what it saves, if an operand requires grad. New objects are copies of templates.
+Like the entry of compiled steps it answers None for whatever it isn't sure of, and nothing has
+happened yet. A record that is missing it asks for, by another answer.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from lucid.codegen.llvm.builder import Module, Val, const
+from lucid.codegen.llvm.target import Target
+from lucid.runtime.entry.common import Common, define_right_array
+from lucid.runtime.entry.objects import define_tensor
+from lucid.runtime.entry.walk import define_walk
+from lucid.runtime.entry.words import EntryBuilder, Layout, entry_function
+
+APPLY = "lucid_apply"
+MOST_OPERANDS = 3
+SLOTS = 4096  # of the table of records
+_EQUAL = 2  # Py_EQ
+
+
+class Record(IntEnum):
+    """Words of one op on operands of some types."""
+
+    OP = 0
+    COUNT = 1
+    TYPES = 2  # three words
+    ATTRIBUTES = 5  # a dict, or 0: none
+    EVALUATE = 6
+    # Templates of a new storage, counter and tensor, as `define_tensor` takes them, after a word
+    # of its own.
+    TENSOR = 7
+    STEP = 11  # of a view: the chain that it adds, a tuple of one pair; else 0
+    HISTORIES = 12  # by the operands that require grad, as bits: the words of one, or as below
+
+
+NO_HISTORY, UNKNOWN_HISTORY = range(2)
+
+
+class History(IntEnum):
+    """Words of a node."""
+
+    NODE = 0  # template
+    COUNT = 1  # of what is saved: then the numbers of operands, -1: the result
+    SAVED = 2
+
+
+RECORD_WORDS = Record.HISTORIES + (1 << MOST_OPERANDS)
+
+
+def apply_text(target: Target, layout: Layout) -> str:
+    """IR of `lucid_apply(plan array, arguments, their number)`, a METH_FASTCALL function."""
+    module = Module(target)
+    define_tensor(module, layout)
+    define_right_array(module, layout)
+    define_walk(module, layout)
+    parts = (_define_grad, _define_find, _define_wanted, _define_evaluate, _define_view)
+    for define in (*parts, _define_end, _define_saved, _define_node, _define_apply):
+        define(module, layout)
+    return module.text()
+
+
+def _define_apply(module: Module, layout: Layout) -> None:
+    with entry_function(module, APPLY, "self", "args", "count", internal=False) as b:
+        holder, args, _ = b.args
+        plan = b.field(holder, layout.array_data)
+        operands, attributes = b.word(args, 1), b.word(args, 2)
+        is_tuple = b.eq(b.field(operands, layout.kind), b.word(plan, Common.TUPLE))
+        _leave_unless(b, plan, is_tuple)
+        count = b.api("PyTuple_Size", operands)
+        is_usual = b.and_(b.compare("sge", count, 1), b.compare("sle", count, MOST_OPERANDS))
+        _leave_unless(b, plan, is_usual)
+        grad = b.call("grad", "i64", plan)
+        _leave_unless(b, plan, b.ne(grad, 0))
+        record = b.call("find", "i64", plan, b.word(args), operands, count, attributes)
+        with b.if_(b.eq(record, 1)):
+            b.own(missed := b.word(plan, Common.MISSED))
+            b.answer(missed)
+        _leave_unless(b, plan, b.ne(record, 0))
+        wanted = b.call("wanted", "i64", plan, grad, operands, count)
+        _leave_unless(b, plan, b.compare("sge", wanted, 0))
+        history = b.word(b.add(record, b.mul(wanted, 8)), Record.HISTORIES)
+        with b.if_(b.eq(history, UNKNOWN_HISTORY)):
+            b.own(missed := b.word(plan, Common.MISSED))
+            b.answer(missed)
+        array = b.call("evaluate", "i64", plan, record, operands, count, attributes)
+        _leave_unless(b, plan, b.ne(array, 1))
+        b.require(b.ne(array, 0))
+        is_new = b.eq(b.word(record, Record.STEP), 0)
+        templates = b.add(record, 8 * Record.TENSOR)
+        with b.if_else(is_new) as branch:
+            with branch.then():
+                new = b.call("tensor", "i64", templates, array)
+            with branch.otherwise():
+                view = b.call(
+                    "view", "i64", plan, record, b.api("PyTuple_GetItem", operands, 0), array
+                )
+        tensor = branch.merge(new, view)
+        _leave_unless(b, plan, b.ne(tensor, 1))
+        b.require(b.ne(tensor, 0))
+        spot = b.api("PyObject_CallNoArgs", b.word(plan, Common.SPOT))
+        _require_or_drop(b, spot, tensor)
+        _exchange(b, tensor, layout.tensor_spot, spot)
+        with b.if_(b.ne(history, NO_HISTORY)):
+            true = b.word(plan, Common.TRUE)
+            b.own(true)
+            _exchange(b, tensor, layout.tensor_requires_grad, true)
+            made = b.call("node", "i64", plan, record, history, operands, count, attributes, tensor)
+            _require_or_drop(b, made, tensor)
+            _exchange(b, tensor, layout.tensor_grad_fn, made)
+        b.answer(tensor)
+
+
+def _define_grad(module: Module, layout: Layout) -> None:
+    """`grad_enabled` of this thread; 0 if anything else matters there."""
+    with entry_function(module, "grad", "plan") as b:
+        (plan,) = b.args
+        number = b.api("PyThreadState_GetID", b.api("PyThreadState_Get"))
+        with b.if_(b.ne(number, b.word(plan, Common.THREAD))):
+            found = b.api(
+                "PyObject_GetAttr", b.word(plan, Common.CONTEXT), b.word(plan, Common.DICT)
+            )
+            b.require_found(found)
+            before = b.word(plan, Common.THREAD_ITEMS)
+            b.set_word(plan, Common.THREAD_ITEMS, found)
+            b.set_word(plan, Common.THREAD, number)
+            b.drop(before)
+        items = b.word(plan, Common.THREAD_ITEMS)
+        names = b.word(plan, Common.ABSENT_AT)
+        with b.loop(0, b.word(plan, Common.ABSENT)) as loop:
+            found = b.api("PyDict_GetItemWithError", items, b.word(names, loop.index))
+            b.require(b.eq(found, b.word(plan, Common.NONE)))
+        names = b.word(plan, Common.EMPTY_AT)
+        with b.loop(0, b.word(plan, Common.EMPTY)) as loop:
+            found = b.api("PyDict_GetItemWithError", items, b.word(names, loop.index))
+            b.require_found(found)
+            b.require(b.eq(b.api("PyList_Size", found), 0))
+        found = b.api("PyDict_GetItemWithError", items, b.word(plan, Common.GRAD_ENABLED))
+        b.require_found(found)
+        b.answer(found)
+
+
+def _define_find(module: Module, layout: Layout) -> None:
+    """The record of an op on such operands; 1: there is none yet, 0: there can't be one."""
+    with entry_function(module, "find", "plan", "op", "operands", "count", "attributes") as b:
+        plan, op, operands, count, attributes = b.args
+        words = b.cast("ptrtoint", b.alloca("i64", 4), "i64")
+        state, place, key, value = (b.add(words, 8 * i) for i in range(4))
+        b.set_word(state, 0, b.lshr(op, 4))
+        with b.loop(0, count) as loop:
+            operand = b.api("PyTuple_GetItem", operands, loop.index)
+            kind = b.field(operand, layout.kind)
+            with b.if_(b.ne(kind, b.word(plan, Common.TENSOR))):
+                core = b.word(plan, Common.CORE)
+                b.require(b.ne(b.call("PyType_IsSubtype", "i32", kind, core), const("i32", 0)))
+            array = b.field(operand, layout.tensor_array)
+            b.require(b.eq(b.field(array, layout.kind), b.word(plan, Common.ARRAY)))
+            _mix(b, state, b.lshr(b.field(operand, layout.tensor_type), 4))
+        is_plain = b.eq(b.api("PyDict_Size", attributes), 0)
+        with b.if_(b.not_(is_plain)):
+            b.set_word(place, 0, 0)
+            with b.while_(lambda: _has_next(b, attributes, place, key, value)):
+                hashed = b.api("PyObject_Hash", b.word(value))
+                with b.if_(b.eq(hashed, -1)):
+                    b.api("PyErr_Clear")
+                    b.answer(0)
+                _mix(b, state, hashed)
+        mixed = b.word(state)
+        slot = b.and_(b.xor(mixed, b.lshr(mixed, 29)), SLOTS - 1)
+        b.set_word(plan, Common.SLOT, slot)
+        record = b.word(b.word(plan, Common.TABLE_AT), slot)
+        _answer_unless(b, b.ne(record, 0), 1)
+        _answer_unless(b, b.eq(b.word(record, Record.OP), op), 1)
+        _answer_unless(b, b.eq(b.word(record, Record.COUNT), count), 1)
+        with b.loop(0, count) as loop:
+            type_ = b.field(b.api("PyTuple_GetItem", operands, loop.index), layout.tensor_type)
+            expected = b.word(b.add(record, b.mul(loop.index, 8)), Record.TYPES)
+            _answer_unless(b, b.eq(type_, expected), 1)
+        expected = b.word(record, Record.ATTRIBUTES)
+        with b.if_(is_plain):
+            _answer_unless(b, b.eq(expected, 0), 1)
+            b.answer(record)
+        _answer_unless(b, b.ne(expected, 0), 1)
+        same = b.call("PyObject_RichCompareBool", "i32", expected, attributes, const("i32", _EQUAL))
+        with b.if_(b.compare("slt", same, 0)):
+            b.api("PyErr_Clear")
+            b.answer(0)
+        _answer_unless(b, b.ne(same, 0), 1)
+        b.answer(record)
+
+
+def _mix(b: EntryBuilder, state: Val, value: Val) -> None:
+    mixed = b.mul(b.xor(b.word(state), value), 0x9E3779B97F4A7C15 - (1 << 64))
+    b.set_word(state, 0, b.xor(mixed, b.lshr(mixed, 32)))
+
+
+def _has_next(b: EntryBuilder, items: Val, place: Val, key: Val, value: Val) -> Val:
+    found = b.call("PyDict_Next", "i32", items, place, key, value)
+    return b.ne(found, const("i32", 0))
+
+
+def _define_wanted(module: Module, layout: Layout) -> None:
+    """The operands that require grad, as bits; -1 where a history has to be looked at first."""
+    with entry_function(module, "wanted", "plan", "grad", "operands", "count") as b:
+        plan, grad, operands, count = b.args
+        true, none = b.word(plan, Common.TRUE), b.word(plan, Common.NONE)
+        with b.if_(b.ne(grad, true)):
+            b.answer(0)
+        bits = b.cast("ptrtoint", b.alloca("i64"), "i64")
+        b.set_word(bits, 0, 0)
+        with b.loop(0, count) as loop:
+            operand = b.api("PyTuple_GetItem", operands, loop.index)
+            base = b.field(operand, layout.tensor_base)
+            with b.if_(b.ne(base, none)):
+                own, bases = (
+                    b.field(operand, layout.tensor_epoch),
+                    b.field(base, layout.tensor_epoch),
+                )
+                _answer_unless(b, b.eq(own, bases), -1)
+            _answer_unless(b, b.eq(b.field(operand, layout.tensor_guard), none), -1)
+            with b.if_(b.eq(b.field(operand, layout.tensor_requires_grad), true)):
+                b.set_word(bits, 0, b.or_(b.word(bits), b.shl(const("i64", 1), loop.index)))
+        b.answer(b.word(bits))
+
+
+def _define_evaluate(module: Module, layout: Layout) -> None:
+    """The op's array; 1: Python is to raise what the op has raised, 0: with another exception."""
+    names = "plan", "record", "operands", "count", "attributes"
+    with entry_function(module, "evaluate", *names) as b:
+        plan, record, operands, count, attributes = b.args
+        arrays = b.cast("ptrtoint", b.alloca("i64", MOST_OPERANDS), "i64")
+        with b.loop(0, count) as loop:
+            operand = b.api("PyTuple_GetItem", operands, loop.index)
+            b.set_word(arrays, loop.index, b.field(operand, layout.tensor_array))
+        is_plain = b.eq(b.word(record, Record.ATTRIBUTES), 0)
+        keywords = b.select(is_plain, const("i64", 0), attributes)
+        evaluate = b.word(record, Record.EVALUATE)
+        array = b.api("PyObject_VectorcallDict", evaluate, arrays, count, keywords)
+        with b.if_(b.eq(array, 0)):
+            repeated = b.word(plan, Common.REPEATED)
+            is_repeated = b.call("PyErr_ExceptionMatches", "i32", repeated)
+            with b.if_(b.ne(is_repeated, const("i32", 0))):
+                b.api("PyErr_Clear")
+                b.answer(1)
+            b.answer(0)
+        is_view = b.cast("zext", b.ne(b.word(record, Record.STEP), 0), "i64")
+        b.answer(b.call("right_array", "i64", plan, array, is_view))
+
+
+def _define_view(module: Module, layout: Layout) -> None:
+    """A view on an operand's memory, which takes over `array`; 1 for what has been copied."""
+    with entry_function(module, "view", "plan", "record", "operand", "array") as b:
+        plan, record, operand, array = b.args
+        none, step = b.word(plan, Common.NONE), b.word(record, Record.STEP)
+        base, whole = b.field(array, layout.array_base), b.field(operand, layout.tensor_array)
+        is_part = b.eq(base, b.field(whole, layout.array_base))
+        shares = b.or_(b.eq(base, whole), b.and_(b.ne(base, 0), is_part))
+        with b.if_(b.not_(shares)):
+            b.drop(array)
+            b.answer(1)
+        view = b.call("instance", "i64", b.word(record, Record.TENSOR + 3))
+        _require_or_drop(b, view, array)
+        b.set_field(view, layout.tensor_array, array)
+        for place in (layout.tensor_storage, layout.tensor_counter):
+            shared = b.field(operand, place)
+            b.own(shared)
+            b.set_field(view, place, shared)
+        chain = b.api("PySequence_Concat", b.field(operand, layout.tensor_chain), step)
+        _require_or_drop(b, chain, view)
+        _exchange(b, view, layout.tensor_chain, chain)
+        base = b.field(operand, layout.tensor_base)
+        is_first = b.eq(base, none)
+        with b.if_else(is_first) as branch:
+            with branch.then():
+                b.own(step)
+            with branch.otherwise():
+                longer = b.api(
+                    "PySequence_Concat", b.field(operand, layout.tensor_view_chain), step
+                )
+        chain, base = branch.merge(step, longer), b.select(is_first, operand, base)
+        _require_or_drop(b, chain, view)
+        _exchange(b, view, layout.tensor_view_chain, chain)
+        for place, value in (
+            (layout.tensor_base, base),
+            (layout.tensor_epoch, b.field(base, layout.tensor_epoch)),
+            (layout.tensor_guard, b.field(operand, layout.tensor_guard)),
+        ):
+            b.own(value)
+            _exchange(b, view, place, value)
+        b.answer(view)
+
+
+def _define_end(module: Module, layout: Layout) -> None:
+    """Where an operand's gradient goes: `end_of`."""
+    with entry_function(module, "end", "plan", "operand", "is_wanted") as b:
+        plan, operand, is_wanted = b.args
+        none = b.word(plan, Common.NONE)
+        with b.if_(b.eq(is_wanted, 0)):
+            b.own(none)
+            b.answer(none)
+        node = b.field(operand, layout.tensor_grad_fn)
+        with b.if_(b.eq(node, none)):
+            b.own(operand)
+            b.answer(operand)
+        made = b.api("PyTuple_New", 2)
+        b.require(b.ne(made, 0))
+        for i, value in enumerate((node, b.field(operand, layout.tensor_output_nr))):
+            b.own(value)
+            b.api("PyTuple_SetItem", made, i, value)
+        b.answer(made)
+
+
+def _define_saved(module: Module, layout: Layout) -> None:
+    """What keeps an operand, or an alias of the result, for the backward."""
+    with entry_function(module, "saved", "plan", "record", "operand", "result") as b:
+        plan, record, operand, result = b.args
+        is_result = b.eq(operand, 0)
+        tensor = b.select(is_result, result, operand)
+        saved_result, saved_operand = b.word(plan, Common.RESULT), b.word(plan, Common.OPERAND)
+        made = b.call("instance", "i64", b.select(is_result, saved_result, saved_operand))
+        b.require(b.ne(made, 0))
+        version = b.field(b.field(tensor, layout.tensor_counter), layout.counter_now)
+        b.own(version)
+        b.set_field(made, layout.saved_version, version)
+        with b.if_else(is_result) as branch:
+            with branch.then():
+                alias = b.call("instance", "i64", b.word(record, Record.TENSOR + 3))
+                _require_or_drop(b, alias, made)
+                shared = ("array", "storage", "counter")
+                for name in shared:
+                    value = b.field(tensor, getattr(layout, f"tensor_{name}"))
+                    b.own(value)
+                    b.set_field(alias, getattr(layout, f"tensor_{name}"), value)
+                for place in (layout.tensor_spot, layout.tensor_chain):
+                    value = b.field(tensor, place)
+                    b.own(value)
+                    _exchange(b, alias, place, value)
+            with branch.otherwise():
+                b.own(operand)
+        b.set_field(made, layout.saved_tensor, branch.merge(alias, operand))
+        b.answer(made)
+
+
+def _define_node(module: Module, layout: Layout) -> None:
+    """The node of a result: its ends, its number, and what it saves."""
+    names = "plan", "record", "history", "operands", "count", "attributes", "tensor"
+    with entry_function(module, "node", *names) as b:
+        plan, record, history, operands, count, attributes, tensor = b.args
+        node = b.call("instance", "i64", b.word(history, History.NODE))
+        b.require(b.ne(node, 0))
+        ends = b.api("PyTuple_New", count)
+        _require_or_drop(b, ends, node)
+        b.set_field(node, layout.node_ends, ends)
+        true, grad = b.word(plan, Common.TRUE), layout.tensor_requires_grad
+        with b.loop(0, count) as loop:
+            operand = b.api("PyTuple_GetItem", operands, loop.index)
+            is_wanted = b.cast("zext", b.eq(b.field(operand, grad), true), "i64")
+            end = b.call("end", "i64", plan, operand, is_wanted)
+            _require_or_drop(b, end, node)
+            b.api("PyTuple_SetItem", ends, loop.index, end)
+        number = b.api("PyIter_Next", b.word(plan, Common.SEQUENCE))
+        _require_or_drop(b, number, node)
+        b.set_field(node, layout.node_sequence, number)
+        spot = b.field(tensor, layout.tensor_spot)
+        for offset, value in ((layout.node_spot, spot), (layout.node_attributes, attributes)):
+            b.own(value)
+            b.set_field(node, offset, value)
+        kept = b.api("PyDict_New")
+        _require_or_drop(b, kept, node)
+        b.set_field(node, layout.node_saved, kept)
+        table = b.add(history, 8 * History.SAVED)
+        with b.loop(0, b.word(history, History.COUNT)) as loop:
+            number = b.word(table, loop.index)
+            is_result = b.compare("slt", number, 0)
+            place = b.select(is_result, const("i64", 0), number)
+            operand = b.api("PyTuple_GetItem", operands, place)
+            operand = b.select(is_result, const("i64", 0), operand)
+            saved = b.call("saved", "i64", plan, record, operand, tensor)
+            _require_or_drop(b, saved, node)
+            key = b.word(b.word(plan, Common.NUMBERS_AT), b.add(number, 1))
+            b.api("PyDict_SetItem", kept, key, saved)
+            b.drop(saved)
+        b.answer(node)
+
+
+def _exchange(b: EntryBuilder, place: Val, offset: int, value: Val) -> None:
+    """Put a value that is ours in the place of one that a template has left."""
+    before = b.field(place, offset)
+    b.set_field(place, offset, value)
+    b.drop(before)
+
+
+def _leave_unless(b: EntryBuilder, plan: Val, condition: Val) -> None:
+    with b.if_(b.not_(condition)):
+        none = b.word(plan, Common.NONE)
+        b.own(none)
+        b.answer(none)
+
+
+def _answer_unless(b: EntryBuilder, condition: Val, value: int) -> None:
+    with b.if_(b.not_(condition)):
+        b.answer(value)
+
+
+def _require_or_drop(b: EntryBuilder, value: Val, made: Val) -> None:
+    """Return 0, and drop what was made before, for a null."""
+    with b.if_(b.eq(value, 0)):
+        b.drop(made)
+        b.answer(0)

@@ -1,0 +1,215 @@
+"""The records by which machine code applies ops (`lucid/runtime/entry/apply.py`)."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.native import Code, NotStraightError
+from lucid.autograd.node import OpNode, accumulator_of, sequence_numbers
+from lucid.autograd.rules import Derivative, Rule, derivative_of
+from lucid.autograd.saved import SavedTensor
+from lucid.codegen.llvm.target import host_target
+from lucid.ir.environment import NATIVE_FUNCTIONS
+from lucid.ir.errors import LucidError
+from lucid.ir.graph import Graph
+from lucid.ir.inference import MOST_ELEMENTS, Application
+from lucid.ir.location import user_spot
+from lucid.ir.op import Op, Operand
+from lucid.ir.types import TensorType, f32
+from lucid.runtime.entry.apply import (
+    APPLY,
+    MOST_OPERANDS,
+    NO_HISTORY,
+    RECORD_WORDS,
+    SLOTS,
+    UNKNOWN_HISTORY,
+    Record,
+    apply_text,
+)
+from lucid.runtime.entry.common import Common
+from lucid.runtime.entry.layout import NativeFunctions
+from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
+from lucid.runtime.open_programs import Families
+from lucid.tensor.context import context
+from lucid.tensor.core import MISSED, TensorCore
+from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
+from lucid.tensor.tensor import Tensor
+
+_ABSENT = "recorder", "forward", "mutation_guard"
+_EMPTY = "levels", "saved_hooks"
+
+
+class _Record(Tables):
+    """The words of an op on operands of some types."""
+
+    def __init__(self, offsets: Offsets, known: Application) -> None:
+        super().__init__(offsets)
+        self._known = known
+        words = self.words = np.zeros(RECORD_WORDS, np.int64)
+        op, type = known.op, known.result_type
+        words[Record.OP] = id(op)
+        words[Record.COUNT] = len(known.types)
+        for i, operand_type in enumerate(known.types):
+            words[Record.TYPES + i] = self._keep(operand_type)
+        words[Record.ATTRIBUTES] = self._keep(known.attributes) if known.attributes else 0
+        words[Record.EVALUATE] = self._keep(_evaluator(known))
+        words[Record.TENSOR + 1 : Record.TENSOR + 4] = self._tensor(type, template_of(type), 0)
+        if op.is_view:
+            words[Record.STEP] = self._keep(((op, known.attributes),))
+        self._is_differentiable = op.vjp is not None and type.dtype.kind == "float"
+        words[Record.HISTORIES + 1 :] = UNKNOWN_HISTORY if self._is_differentiable else NO_HISTORY
+
+    def add_history(self, wanted: tuple[bool, ...]) -> None:
+        """Enter what a node needs if the gradients of some of the operands are wanted."""
+        place = Record.HISTORIES + sum(1 << i for i, is_wanted in enumerate(wanted) if is_wanted)
+        if self.words[place] != UNKNOWN_HISTORY:
+            return
+        known = self._known
+        result = template_of(known.result_type)
+        ends = (None,) * len(wanted)
+        node = OpNode(known.op, (result,) * len(wanted), known.attributes, result, ends, known)
+        node.derivative = derivative_of(known, wanted)
+        needed = node.derivative.needed
+        self.words[place] = self._words([self._template(node), len(needed), *needed])
+
+
+class _Table(Tables):
+    """The words of a rule."""
+
+    def of_rule(self, rule: Rule) -> np.ndarray:
+        steps: list[int] = []
+        for number, evaluate, operands, attributes, is_view in rule.steps:
+            numbers = [*operands, *[0] * (STEP_OPERANDS - len(operands))]
+            given = self._keep(attributes) if attributes else 0
+            steps += number, self._keep(evaluate), len(operands), *numbers, given, int(is_view)
+        results = [-1 if number is None else number for number in rule.results]
+        words = {
+            Derive.COUNT: rule.count,
+            Derive.KEPT: rule.kept,
+            Derive.STEPS: len(rule.steps),
+            Derive.COPIED: len(rule.copied),
+            Derive.RESULTS: len(results),
+            Derive.STEPS_AT: self._words(steps),
+            Derive.COPIED_AT: self._words(rule.copied),
+            Derive.RESULTS_AT: self._words(results),
+        }
+        return np.array([words[word] for word in Derive], np.int64)
+
+
+class Applied(Tables):
+    """What machine code knows of ops, and the function that it is."""
+
+    def __init__(self, offsets: Offsets, code: NativeFunctions) -> None:
+        super().__init__(offsets)
+        self._records: list[_Record | None] = [None] * SLOTS
+        self._table = np.zeros(SLOTS, np.int64)
+        plan = self._plan = np.zeros(len(Common), np.int64)
+        constants = {
+            Common.NONE: None,
+            Common.TRUE: True,
+            Common.FALSE: False,
+            Common.MISSED: MISSED,
+            Common.TUPLE: tuple,
+            Common.ARRAY: np.ndarray,
+            Common.TENSOR: Tensor,
+            Common.CORE: TensorCore,
+            Common.CONTEXT: context,
+            Common.DICT: "__dict__",
+            Common.GRAD_ENABLED: "grad_enabled",
+            Common.CONTIGUOUS: _contiguous,
+            Common.SPOT: user_spot,
+            Common.SEQUENCE: sequence_numbers,
+            Common.REPEATED: (LucidError, MemoryError),
+            Common.NODE: OpNode,
+            Common.ACCUMULATOR: accumulator_of,
+            Common.ADD: np.add,
+        }
+        for word, value in constants.items():
+            plan[word] = self._keep(value)
+        plan[Common.ABSENT], plan[Common.ABSENT_AT] = len(_ABSENT), self._objects(_ABSENT)
+        plan[Common.EMPTY], plan[Common.EMPTY_AT] = len(_EMPTY), self._objects(_EMPTY)
+        plan[Common.NUMBERS_AT] = self._objects(range(-1, MOST_OPERANDS))
+        plan[Common.TABLE_AT] = self._table.ctypes.data
+        plan[Common.THREAD_ITEMS] = own(None)
+        tensor = template_of(TensorType(f32, ()))
+        plan[Common.OPERAND] = self._template(SavedTensor(tensor, -1))
+        plan[Common.RESULT] = self._template(SavedTensor(tensor, 0))
+        self._kept.append(code)
+        self.function: Callable[..., Any] = code.function(plan, APPLY)
+        self.walk: Callable[..., Any] = code.function(plan, WALK)
+
+    def _objects(self, values: Sequence[Any]) -> int:
+        return self._words([self._keep(value) for value in values])
+
+    def enter_rule(self, derivative: Derivative) -> None:
+        """Let the walk run a derivative's rule, if a table can hold it."""
+        rule = derivative.rule
+        steps = rule.steps
+        most = max((len(step[2]) for step in steps), default=0)
+        if not rule.serves_arrays or rule.count > MOST_ARRAYS or most > STEP_OPERANDS:
+            return
+        table = _Table(self._offsets)
+        derivative.words, derivative.kept = table.of_rule(rule), table
+
+    def enter(self, known: Application, operands: Sequence[Operand]) -> None:
+        """Enter an op on operands of such types, when it is asked for the second time.
+
+        That was just now, by a call of this thread. Types that aren't shared aren't known again.
+        """
+        record = known.native
+        if record is None:
+            known.native = False
+            return
+        if record is False:
+            types = [operand._type for operand in operands]
+            is_shared = all(map(operator.is_, types, known.types))
+            is_large = known.result_type.size > MOST_ELEMENTS  # the view may be refused
+            if known.op.kind == "host" or is_large or not is_shared:
+                return
+            record = known.native = _Record(self._offsets, known)
+        tensors: Sequence[TensorCore] = operands  # type: ignore[assignment]
+        record.add_history(tuple([context.grad_enabled and x.requires_grad for x in tensors]))
+        slot = int(self._plan[Common.SLOT])
+        self._records[slot], self._table[slot] = record, record.words.ctypes.data
+
+
+_families: dict[Op, Families] = {}
+
+
+def _evaluator(known: Application) -> Callable[..., np.ndarray]:
+    """The op on arrays of such types.
+
+    Random numbers are a native program: it gives the same bits, and NumPy takes an array for each
+    step of each round.
+    """
+    op = known.op
+    if op.kind != "random" or not NATIVE_FUNCTIONS.read():
+        return op.evaluate
+    graph = Graph(op.name)
+    operands = [graph.add_input(type) for type in known.types]
+    graph.outputs = [graph.append(op, operands, known.attributes).result]
+    try:
+        code = Code(graph, (), _families.setdefault(op, Families()))
+    except NotStraightError:
+        return op.evaluate
+    return lambda *arrays, **attributes: code.run(list(arrays))[0]
+
+
+def _contiguous(array: Any) -> np.ndarray:
+    """What an op has given, as an array of its own, row-major."""
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+@functools.cache
+def applied() -> Applied | None:
+    """What machine code does of ops; None where it does nothing."""
+    found = measured()
+    if found is None:
+        return None
+    layout, offsets = found
+    return Applied(offsets, NativeFunctions(apply_text(host_target(), layout), APPLY, WALK))

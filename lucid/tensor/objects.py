@@ -1,0 +1,138 @@
+"""How tensors and nodes lie in memory, for machine code that makes them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.node import OpNode
+from lucid.autograd.rules import Derivative
+from lucid.autograd.saved import SavedTensor
+from lucid.ir.environment import NATIVE_CALLS
+from lucid.ir.memory import address_of
+from lucid.ir.types import TensorType
+from lucid.runtime.entry.layout import (
+    UnknownLayoutError,
+    constructor_of,
+    layout_of,
+    slot_offset,
+)
+from lucid.runtime.entry.words import Layout
+from lucid.tensor.context import epoch
+from lucid.tensor.core import TensorCore, _new
+from lucid.tensor.lazy_grads import GradBuffers
+from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tensor import Tensor
+
+logger = logging.getLogger("lucid.native")
+# What each object has of its own; the rest is as in a template.
+_OWN_OF_EACH = {
+    Tensor: ("_storage", "_array", "_counter"),
+    Storage: ("array",),
+    VersionCounter: (),
+    OpNode: ("_ends", "_sequence", "_spot", "attributes", "saved"),
+    SavedTensor: ("version", "tensor"),
+}
+
+
+class Offsets:
+    """Where the slots of our own classes lie.
+
+    Attributes:
+        copied: of a class, the slots that are as in a template.
+    """
+
+    def __init__(self) -> None:
+        tensor, storage = object.__new__(Tensor), object.__new__(Storage)
+        counter, batch = VersionCounter(), object.__new__(GradBuffers)
+        node, saved = object.__new__(OpNode), object.__new__(SavedTensor)
+        self.epoch = slot_offset(type(epoch)(), "count")
+        slots = {type(x): _slots(x) for x in (tensor, storage, counter, node, saved)}
+        self.gradient = slots[Tensor]["_gradient"]
+        self.copied = {
+            kind: [at for name, at in found.items() if name not in _OWN_OF_EACH[kind]]
+            for kind, found in slots.items()
+        }
+        self.fields = {
+            "storage_array": slots[Storage]["array"],
+            "counter_now": slots[VersionCounter]["now"],
+            **{
+                f"batch_{name}": slot_offset(batch, name)
+                for name in GradBuffers.__slots__
+                if name != "outputs"
+            },
+        }
+        derivative = object.__new__(Derivative)
+        self.fields["derivative_words"] = slot_offset(derivative, "words")
+        for start, kind in (("tensor", Tensor), ("node", OpNode), ("saved", SavedTensor)):
+            for name, at in slots[kind].items():
+                field = f"{start}_{name.removeprefix('_')}"
+                if field in Layout.__slots__:
+                    self.fields[field] = at
+
+
+def _slots(value: object) -> dict[str, int]:
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {name: slot_offset(value, name) for name in names if not name.startswith("__")}
+
+
+@functools.cache
+def measured() -> tuple[Layout, Offsets] | None:
+    """The layout that native code is made for; None where calls stay in Python."""
+    if not NATIVE_CALLS.read():
+        return None
+    try:
+        offsets = Offsets()
+        return layout_of(offsets.fields), offsets
+    except UnknownLayoutError as reason:
+        logger.info("calls go through Python: %s", reason)
+        return None
+
+
+class Tables:
+    """Tables of words for native code, and all objects that they refer to."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = offsets
+        self._kept: list[Any] = []
+
+    def _keep(self, value: Any) -> int:
+        """The address of an object, which stays alive."""
+        self._kept.append(value)
+        return id(value)
+
+    def _words(self, words: Sequence[int]) -> int:
+        """The address of a table."""
+        table = np.array(words or [0], np.int64)
+        self._kept.append(table)
+        return address_of(table)
+
+    def _template(self, value: Any) -> int:
+        """How to make an object like `value`."""
+        kind, offsets = type(value), self._offsets.copied[type(value)]
+        new, none = constructor_of(object), self._keep(())
+        words = new, self._keep(kind), none, self._keep(value), len(offsets), self._words(offsets)
+        return self._words(words)
+
+    def _tensor(self, type: TensorType, tensor: TensorCore, version: int) -> tuple[int, int, int]:
+        """Templates of the storage, the counter and the tensor of a result."""
+        counter = VersionCounter()
+        counter.now = version
+        tensor._strides = None
+        return self._template(Storage(type)), self._template(counter), self._template(tensor)
+
+
+def own(value: Any) -> int:
+    """The address of an object, with a reference that native code is to drop."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    return id(value)
+
+
+def template_of(type: TensorType) -> Tensor:
+    """A tensor without memory."""
+    return _new(Storage(type), type, None, ())

@@ -1,0 +1,348 @@
+"""Ops of eager mode by machine code: what they leave is what Python leaves."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid.autograd.node import OpNode
+from lucid.autograd.saved import SavedTensor
+from lucid.ir import ops
+from lucid.ir.op import OPS, Op, Sample
+from lucid.tensor import core
+from lucid.tensor.applied import applied
+from lucid.tensor.context import context
+
+found = applied()
+pytestmark = pytest.mark.skipif(found is None, reason="objects look different here")
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Machine code applies ops from the first one on."""
+    assert found is not None
+    monkeypatch.setattr(core, "natively", found.function)
+    yield
+
+
+def in_python(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> Any:
+    with monkeypatch.context() as patched:
+        patched.setattr(core, "natively", core.leave_to_python)
+        return run()
+
+
+def warm(op: Op, operands: Any, attributes: dict[str, Any]) -> None:
+    """Let the op be known, for as many operands that require grad as may be."""
+    for _ in range(4):
+        core.apply_op(op, operands, attributes)
+
+
+def is_native(op: Op, operands: Any, attributes: dict[str, Any]) -> bool:
+    made = core.natively(op, operands, attributes)
+    return made is not None and made is not core.MISSED
+
+
+def slots(value: Any, left_out: tuple[str, ...] = ()) -> dict[str, Any]:
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    kept = [name for name in names if not name.startswith("__") and name not in left_out]
+    return {name: getattr(value, name) for name in kept}
+
+
+def described(value: Any) -> Any:
+    """What an object is made of, in a form that two calls have in common."""
+    if isinstance(value, lucid.Tensor):
+        own = slots(value, ("_spot", "_array", "_storage", "_counter", "_grad_fn", "_base"))
+        return {
+            **{name: described(part) for name, part in own.items()},
+            "array": (
+                value._array.dtype,
+                value._array.tobytes(),
+                value._array.size and value._array.strides,
+            ),
+            "storage": value._storage.root_type,
+            "count": value._counter.now,
+            "base": id(value._base),
+            "node": described(value._grad_fn),
+        }
+    if type(value) is OpNode:
+        own = slots(value, ("_sequence", "_spot", "_ends"))
+        ends = [end if end is None else (type(end), id(end)) for end in value._ends]
+        return {**{name: described(part) for name, part in own.items()}, "ends": ends}
+    if type(value) is SavedTensor:
+        kept = slots(value, ("tensor",))
+        same = value.tensor if value.output_nr < 0 else described(value.tensor)
+        return {**kept, "tensor": id(same) if value.output_nr < 0 else same}
+    if isinstance(value, dict):
+        return {key: described(part) for key, part in value.items()}
+    return value
+
+
+def leaves(sample: Sample, dtype: Any, requires_grad: bool) -> list[lucid.Tensor]:
+    rng = np.random.default_rng(0)
+    low, high = sample.domain or (-2.0, 2.0)
+    made = []
+    for operand in sample.operands:
+        given = operand
+        if isinstance(given, tuple):
+            given = rng.uniform(low, high, given).astype(dtype.numpy)
+        tensor = lucid.from_numpy(np.array(given))
+        if requires_grad and tensor.dtype.is_floating_point:
+            tensor.requires_grad_()
+        made.append(tensor)
+    return made
+
+
+APPLIED = [op for op in OPS.values() if op.samples and op.kind not in ("host", "region")]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("op", APPLIED, ids=lambda op: op.name)
+def test_objects_are_as_python_makes_them(
+    op: Op, requires_grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sample in op.samples:
+        operands = tuple(leaves(sample, lucid.float32, requires_grad))
+
+        def call(operands: Any = operands, sample: Any = sample) -> Any:
+            return described(core.apply_op(op, operands, dict(sample.attributes)))
+
+        try:
+            expected = in_python(monkeypatch, call)
+        except lucid.LucidError as error:
+            for _ in range(4):
+                with pytest.raises(type(error)):
+                    call()
+            continue
+        for _ in range(4):
+            assert call() == expected
+
+
+def test_what_is_usual_is_applied_by_machine_code() -> None:
+    x, w = lucid.ones(2, 3, requires_grad=True), lucid.ones(2, 3)
+    y = x * w
+    for op, operands, attributes in (
+        (ops.add, (x, w), {}),
+        (ops.mul, (y, y), {}),
+        (ops.exp, (y,), {}),
+        (ops.sum, (y,), {"axes": (1,)}),
+        (ops.transpose, (y,), {"perm": (1, 0)}),
+        (ops.slice, (w,), {"starts": (0, 1), "stops": (2, 2), "steps": (1, 1)}),
+        (ops.lt, (x, w), {}),
+        (ops.add, (lucid.nn.Parameter(w), w), {}),
+    ):
+        warm(op, operands, attributes)
+        assert is_native(op, operands, attributes), op
+
+
+def test_what_is_to_be_seen_is_left_to_python() -> None:
+    x, w = lucid.ones(2, requires_grad=True), lucid.ones(2)
+    warm(ops.mul, (x, w), {})
+    assert is_native(ops.mul, (x, w), {})
+    with lucid.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        assert not is_native(ops.mul, (x, w), {})
+    seen: list[bool] = []
+
+    def example(v: lucid.Tensor) -> lucid.Tensor:
+        seen.append(is_native(ops.mul, (x, w), {}))
+        return v
+
+    lucid.vmap(example)(x)
+    assert seen == [False]
+    context.forward = object()  # type: ignore[assignment]
+    try:
+        assert not is_native(ops.mul, (x, w), {})
+    finally:
+        context.forward = None
+    base = lucid.ones(2, 2)
+    row = base[0]
+    warm(ops.mul, (row, w), {})
+    base.mul_(x)  # the row's history is to be derived anew
+    assert not is_native(ops.mul, (row, w), {})
+    assert (row * w).requires_grad
+
+
+def test_other_threads_are_in_modes_of_their_own() -> None:
+    x = lucid.ones(3, requires_grad=True)
+    warm(ops.exp, (x,), {})
+    flags = []
+
+    def other() -> None:
+        with lucid.no_grad():
+            for _ in range(50):
+                flags.append(core.apply_op(ops.exp, (x,), {}).requires_grad)  # type: ignore[attr-defined]
+
+    threads = [threading.Thread(target=other) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert core.apply_op(ops.exp, (x,), {}).requires_grad  # type: ignore[attr-defined]
+    assert flags == [False] * 150
+
+
+def test_errors_name_operands_and_the_users_line() -> None:
+    table = lucid.ones(4, 2)
+    right, wrong = lucid.tensor([1, 2]), lucid.tensor([1, 9])
+    for _ in range(4):
+        table[right]
+    with pytest.raises(lucid.LucidError, match=r"index 9 is out of bounds(.|\n)*test_applied_ops"):
+        table[wrong]
+
+
+def test_an_interrupt_in_an_op_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arrays: Any, **attributes: Any) -> Any:
+        raise KeyboardInterrupt
+
+    op = Op("interrupted", ops.exp.infer, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        core.apply_op(op, (lucid.ones(2),), {})
+    calm = Op("calm", ops.exp.infer, lambda x: raising[0](x))
+    raising: list[Any] = [np.exp]
+    x = lucid.ones(2)
+    warm(calm, (x,), {})
+    assert is_native(calm, (x,), {})
+    raising[0] = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        core.apply_op(calm, (x,), {})
+
+
+def test_nothing_is_kept_alive_and_nothing_is_dropped_twice() -> None:
+    x, w = lucid.ones(3, 4, requires_grad=True), lucid.ones(3, 4, requires_grad=True)
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            y = (x * w + x).exp()
+            y[1].view(2, 2).transpose(0, 1).sum().backward()
+            x.grad = w.grad = None
+
+    def counts() -> list[int]:
+        gc.collect()
+        objects = (x, w, x._array, x._counter, x._type, True, None, core.MISSED, ops.mul, ())
+        return [sys.getrefcount(each) for each in objects]
+
+    run(20)
+    before, blocks = counts(), sys.getallocatedblocks()
+    run(1000)
+    after = counts()
+    assert all(abs(a - b) < 50 for a, b in zip(after, before, strict=True)), (before, after)
+    assert sys.getallocatedblocks() - blocks < 500
+
+
+def test_many_shapes_and_attributes_take_turns() -> None:
+    """Records that share a slot of the table, and ops that come but once."""
+    x = lucid.arange(300.0)
+    for _ in range(3):
+        for i in range(300):
+            assert x[i : i + 1].item() == i
+            assert core.apply_op(ops.neg, (x[:i],), {})._type.shape == (i,)
+
+
+# ---------------------------------------------------------------------- backward walks
+
+
+MIXED: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: a * b,
+    lambda a, b: a + b,
+    lambda a, b: (a / (b * b + 1.0)).exp().tanh(),
+    lambda a, b: a.transpose(0, 1).reshape(5, 3).transpose(0, 1) - b,
+    lambda a, b: a[1:].sum(0) * b,
+    lambda a, b: lucid.softmax(a, 1) + b,
+    lambda a, b: lucid.where(a > b, a, b),
+]
+
+
+def gradients(seed: int) -> list[bytes]:
+    """Those of a random graph: views, broadcasts, several uses, library Functions, a hook."""
+    rng = np.random.default_rng(seed)
+    x, w, v = (
+        lucid.from_numpy(rng.uniform(0.5, 1.5, shape).astype(np.float32)).requires_grad_()
+        for shape in ((3, 5), (5,), (3, 1))
+    )
+    values = [x, x * w, v + x]
+    for _ in range(12):
+        a, b = (values[i] for i in rng.integers(0, len(values), 2))
+        values.append(MIXED[rng.integers(0, len(MIXED))](a, b))
+    if seed % 3 == 0:
+        values[5].register_hook(lambda gradient: gradient * 2.0)
+    loss = sum(((value * value).sum() for value in values[-4:]), lucid.zeros(()))
+    assert isinstance(loss, lucid.Tensor)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return [b"" if leaf.grad is None else leaf.grad.numpy().tobytes() for leaf in (x, w, v)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_walk_by_machine_code_has_the_same_bits(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = in_python(monkeypatch, lambda: gradients(seed))
+    for _ in range(3):
+        assert gradients(seed) == expected
+
+
+def test_nodes_of_ops_are_run_by_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lucid.autograd.engine import BackwardRun
+
+    ran: list[str] = []
+    run_node = BackwardRun._run_node
+
+    def noting(run: BackwardRun, node: Any) -> None:
+        ran.append(node.name())
+        run_node(run, node)
+
+    monkeypatch.setattr(BackwardRun, "_run_node", noting)
+    x = lucid.ones(2, 3, requires_grad=True)
+
+    def step() -> lucid.Tensor:
+        return (x * x + x).transpose(0, 1).exp().sum()
+
+    step().backward()
+    ran.clear()
+    step().backward()
+    assert ran == ["AccumulateGrad"]
+    kept = step()
+    y = x * 3.0
+    x.detach().zero_()  # what x * x has saved was written
+    with pytest.raises(lucid.LucidError, match=r"modified by an inplace(.|\n)*test_applied_ops"):
+        kept.backward()
+    y.sum().backward()
+    with pytest.raises(lucid.LucidError, match="second time"):
+        (loss := (x * x).sum()).backward()
+        loss.backward()
+
+
+def test_an_interrupt_in_a_rule_comes_through_and_the_walk_can_be_repeated() -> None:
+    x = lucid.ones(3, requires_grad=True)
+    step, raising = [ops.exp.evaluate], [False]
+
+    def evaluate(array: np.ndarray) -> np.ndarray:
+        if raising[0]:
+            raise KeyboardInterrupt
+        return step[0](array)
+
+    inner = Op("inner", ops.exp.infer, evaluate)
+    outer = Op("outer", ops.exp.infer, evaluate, lambda g, y, x: (g * inner(x),))
+
+    def run() -> lucid.Tensor:
+        y = core.apply_op(outer, (x,), {})
+        assert isinstance(y, lucid.Tensor)
+        return (y * 2.0).sum()
+
+    for _ in range(3):
+        run().backward()
+    loss, x.grad = run(), None
+    raising[0] = True
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            loss.backward()
+    assert x.grad is None
+    raising[0] = False
+    loss.backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), (2.0 * x.detach().exp()).numpy())
