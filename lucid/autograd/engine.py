@@ -177,9 +177,7 @@ class BackwardRun:
         if x is None or y is None:
             both: TensorCore = ops.add(self.shown(present), self.shown(gradient))
             return both
-        array = ops.add.evaluate(x, y)
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
+        array = np.asarray(ops.add.evaluate(x, y), order="C")  # NumPy gives a number of two 0-d ones
         return array if self.is_plain else self.shown(array)
 
     def shown(self, gradient: Gradient) -> TensorCore:

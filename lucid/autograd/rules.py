@@ -158,8 +158,8 @@ class Rule:
                 array = evaluate(arrays[operands[0]], arrays[operands[1]])
             else:
                 array = evaluate(*[arrays[n] for n in operands])
-            if not is_view and not array.flags.c_contiguous:
-                array = np.ascontiguousarray(array)
+            if not is_view:  # NumPy gives a number of two 0-d arrays
+                array = np.asarray(array, order="C")
             arrays[number] = array
         for number in self.copied:
             if not arrays[number].flags.c_contiguous:
