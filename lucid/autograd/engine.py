@@ -177,7 +177,7 @@ class BackwardRun:
         if x is None or y is None:
             both: TensorCore = ops.add(self.shown(present), self.shown(gradient))
             return both
-        array = np.asarray(ops.add.evaluate(x, y), order="C")  # NumPy gives a number of two 0-d ones
+        array = np.asarray(ops.add.evaluate(x, y), order="C")  # of 0-d ones a number
         return array if self.is_plain else self.shown(array)
 
     def shown(self, gradient: Gradient) -> TensorCore:

@@ -201,8 +201,8 @@ def _evaluator(known: Application) -> Callable[..., np.ndarray]:
 
 
 def _contiguous(array: Any) -> np.ndarray:
-    """What an op has given, as an array of its own, row-major."""
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    """What an op has given, as an array of its own, row-major; NumPy gives numbers, too."""
+    return np.asarray(array, order="C")
 
 
 @functools.cache
