@@ -344,9 +344,18 @@ class Collector:
             self._add(identity, AnswerGuard(f"len({path})", len, (owner,), size))
 
     def array(
-        self, path: str, array: np.ndarray, key: Any = ABSENT, *, write: bool = False
+        self,
+        path: str,
+        array: np.ndarray,
+        key: Any = ABSENT,
+        *,
+        write: bool = False,
+        given: bool = False,
     ) -> None:
-        """The contents of an array, or a part of them, are about to be read or written."""
+        """The contents of an array, or a part of them, are about to be read or written.
+
+        given: the library gets it, or an array of the user's on the same memory.
+        """
         if not issubclass(type(array), np.ndarray):
             return  # one that the step computes says that it is one
         if write:
@@ -361,7 +370,7 @@ class Collector:
                 part = np.asarray(array if key is ABSENT else array[key])
             except (IndexError, TypeError, ValueError):
                 return  # the step is about to find out
-            guard = ArrayGuard(path, array, part.copy(), key, was_read=not write)
+            guard = ArrayGuard(path, array, part.copy(), key, was_read=not write, is_given=given)
             self._add((id(array), "array", text), guard)
             self._held.append(array)
             if part.dtype.hasobject:
@@ -369,6 +378,8 @@ class Collector:
                     self.value(item, f"an element of {path}", array)
         elif not write:
             guard.was_read = True
+        assert isinstance(guard, ArrayGuard)
+        guard.is_given = guard.is_given and given
         if write:
             self._lines.setdefault((id(array), "array"), here())
 
@@ -597,7 +608,9 @@ class Collector:
             guard
             for guard in self.guards.values()
             if guard.was_read
-            and not (type(guard) is ArrayGuard and id(owner_of(guard.owner)) in live)
+            and not (
+                type(guard) is ArrayGuard and guard.is_given and id(owner_of(guard.owner)) in live
+            )
         ]
 
     def changes(self) -> list[tuple[Place, Any]]:
