@@ -440,6 +440,8 @@ class Collector:
         self._held.append(value)
         if not gc.is_tracked(value) or type(value) is dict:  # which may be tracked from now on
             self._holders[id(value)] = holder
+        if isinstance(value, weakref.ReferenceType):
+            self._weak.add(id(value()))
         if isinstance(value, TensorCore):
             self.tensor(path, value)
         elif isinstance(value, np.ndarray):

@@ -342,8 +342,9 @@ class Reads(Collector):
         elif isinstance(owner, np.ndarray) and owner.size == 1:
             self.array(self.path_of(owner), owner)
         elif not isinstance(owner, (*SCALARS, TensorCore)):
-            self._special(owner, "__bool__")
-            self._special(owner, "__len__")
+            for name in ("__bool__", "__len__"):
+                if is_unknown(self._special(owner, name)):
+                    self.hand_over(owner)
 
     def look_for(self, key: Any, owner: Any) -> None:
         key = key_of(key)
@@ -371,7 +372,8 @@ class Reads(Collector):
                 self.answer("numpy.geterr()", np.geterr)
             elif not isinstance(operand, (*SCALARS, TensorCore)):
                 for name in methods:
-                    self._special(operand, name)
+                    if is_unknown(self._special(operand, name)):
+                        self.hand_over(operand)
         return None
 
     def join(self, *parts: str) -> None:
