@@ -17,7 +17,7 @@ from lucid.ir.types import DType, f64, i64
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
-    from lucid.compiler.inputs.live_numbers import LiveNumbers
+    from lucid.compiler.inputs.live_numbers import SymNumbers
 
 Number = int | float
 _Binary = Callable[[Any, Any], Any]
@@ -91,7 +91,7 @@ def _comparison(symbol: str, meaning: Callable[..., Any]) -> _Binary:
     return lambda number, other: number._compare(symbol, meaning, other)
 
 
-class LiveScalar:
+class SymScalar:
     """A number whose value is read at each call; arithmetic on floats is recorded in f64.
 
     It passes for a float or an int in `isinstance`. It is a formula, in Python, of what the call
@@ -112,7 +112,7 @@ class LiveScalar:
         now: Number,
         formula: Formula,
         text: str,
-        recorder: LiveNumbers,
+        recorder: SymNumbers,
         read: Callable[[], Any] | None = None,
     ) -> None:
         self._value: Value | None = None
@@ -147,13 +147,13 @@ class LiveScalar:
         return self._whole
 
     def _input(self, dtype: DType, formula: Formula, read: Callable[[], Any] | None) -> Value:
-        return self.recorder.live_input(LiveSource(self.text, self.now, formula, read), dtype)
+        return self.recorder.live_input(SymSource(self.text, self.now, formula, read), dtype)
 
-    def truncated(self) -> LiveScalar:
+    def truncated(self) -> SymScalar:
         """The number as an int. Raises what `int` raises."""
         if isinstance(self.now, int):
             return self
-        whole: LiveScalar = self.apply("int", int)
+        whole: SymScalar = self.apply("int", int)
         return whole
 
     def fits(self, dtype: DType) -> bool:
@@ -200,7 +200,7 @@ class LiveScalar:
         if not _is_result(now):
             self.recorder.guard_formula(text, formula, now)
             return now
-        result = LiveScalar(now, formula, text, self.recorder)
+        result = SymScalar(now, formula, text, self.recorder)
         result._value = self._computed(meaning, args, now)
         return result
 
@@ -255,7 +255,7 @@ class LiveScalar:
     def __rdivmod__(self, other: Any) -> Any:
         return _divided(other, self)
 
-    def __pos__(self) -> LiveScalar:
+    def __pos__(self) -> SymScalar:
         return self
 
     def __round__(self, digits: int | None = None) -> Any:
@@ -325,16 +325,16 @@ class LiveScalar:
             raise AttributeError(name)
         return getattr(self._look(), name)
 
-    def __copy__(self) -> LiveScalar:
+    def __copy__(self) -> SymScalar:
         return self
 
-    def __deepcopy__(self, memo: object) -> LiveScalar:
+    def __deepcopy__(self, memo: object) -> SymScalar:
         return self
 
 
 def is_live(value: object) -> bool:
     """Whether `value` is a live scalar; `isinstance` can't tell, for it passes for a number."""
-    return issubclass(type(value), LiveScalar)
+    return issubclass(type(value), SymScalar)
 
 
 def live_function(
@@ -352,7 +352,7 @@ def live_function(
         return None
     special = max(live, key=lambda number: len(type(number).__mro__))
     is_plain = not kwargs and len(leaves) == len(args)
-    if type(special) is not LiveScalar and not (is_plain and function.__module__ == "math"):
+    if type(special) is not SymScalar and not (is_plain and function.__module__ == "math"):
         return None
     name = f"{function.__module__}.{function.__name__}".removeprefix("builtins.")
 
@@ -392,7 +392,7 @@ def _nested_text(value: Any) -> str:
     return _inner_text(value)
 
 
-def _is_of_kind(value: object, number: LiveScalar) -> bool:
+def _is_of_kind(value: object, number: SymScalar) -> bool:
     """Whether it is a more special kind of live scalar, whose own operators know what to do."""
     return type(value) is not type(number) and issubclass(type(value), type(number))
 
@@ -466,7 +466,7 @@ def _kind(meaning: Callable[..., Any], args: Sequence[Any]) -> type:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveSource:
+class SymSource:
     """Where a live number comes from.
 
     Attributes:

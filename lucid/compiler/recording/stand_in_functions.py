@@ -27,9 +27,9 @@ from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
+from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.late_arrays import LateArray, computed
 from lucid.compiler.recording.late_numbers import LateScalar
-from lucid.compiler.recording.outside import Outside
 from lucid.compiler.recording.texts import (
     NUMBERS,
     TEXTS,
@@ -108,7 +108,7 @@ _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
 class StandInFunctions(Substitutes):
     """Those of one trace."""
 
-    asking = frozenset({asked.__code__, asked_for.__code__, Outside.shown.__code__})
+    asking = frozenset({asked.__code__, asked_for.__code__, DeferredCalls.shown.__code__})
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
