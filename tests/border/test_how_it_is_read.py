@@ -460,6 +460,23 @@ def test_a_weak_set_of_listeners(compile):
     return calls(step, lambda: known.add(listeners[1]), lambda: setattr(listeners[0], "v", 7.0))
 
 
+ASKED = {
+    "summed": lambda x, known: x * sum(listener.v for listener in known),
+    "counted": lambda x, known: x * len(known),
+    "a_branch": lambda x, known: x * 2 if len(known) > 1 else x,
+    "joined": lambda x, known: x * len(known | set()),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+@same_as_eager
+def test_a_weak_set_one_of_whose_listeners_dies(compile, name):
+    listeners = [Plain(v=1.0), Plain(v=2.0)]
+    known = weakref.WeakSet(listeners)
+    step = compile(lambda x: ASKED[name](x, known))
+    return calls(step, listeners.pop)
+
+
 @same_as_eager
 def test_a_context_variable(compile):
     scale = contextvars.ContextVar("scale", default=1.0)

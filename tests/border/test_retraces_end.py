@@ -359,6 +359,45 @@ def test_an_array_that_is_new_at_each_call(compile):
     return results
 
 
+@same_as_eager(traces=2)
+def test_an_array_that_is_new_at_each_call_and_read_by_numpy(compile):
+    holder = types.SimpleNamespace(data=np.ones(3))
+
+    @compile
+    def step(x):
+        return x * float(holder.data.mean()), holder.data[0] + len(holder.data)
+
+    results = []
+    for i in range(CALLS):
+        results.append(step(X))
+        holder.data = np.full(3, float(i))
+    return results
+
+
+@same_as_eager(traces=2)
+def test_statistics_in_arrays_that_the_step_binds(compile):
+    class Statistics:
+        def __init__(self):
+            self.mean, self.square, self.count = np.zeros(3), np.ones(3), 0
+
+        def update(self, rows):
+            self.count += 1
+            self.mean = self.mean + (rows.mean(0) - self.mean) / self.count
+            self.square = 0.9 * self.square + 0.1 * (rows**2).mean(0)
+
+    statistics, results = Statistics(), []
+
+    @compile
+    def step(x):
+        statistics.update(x.numpy().astype(np.float64))
+        scale = lucid.tensor(np.sqrt(statistics.square), dtype=lucid.float32)
+        return (x - lucid.tensor(statistics.mean, dtype=lucid.float32)) / scale
+
+    for i in range(CALLS):
+        results.append((step(lucid.randn(4, 3) + i), statistics.mean, statistics.square))
+    return results
+
+
 @settles
 def test_an_element_of_an_array_that_moves(compile):
     weights = np.ones(10)

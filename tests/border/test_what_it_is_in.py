@@ -15,6 +15,7 @@ from border.harness import X, calls, same_as_eager
 
 import lucid
 from lucid import nn
+from lucid.nn import functional as F
 
 MANY = 600  # more than a small container's entries
 LARGE = 20_000  # elements: more than 64 KiB
@@ -263,6 +264,48 @@ def test_an_array_of_numpy(compile, size, read):
     data = np.ones(size)
     step = compile(lambda x: x * read(data))
     return calls(step, lambda: data.__setitem__(7, 5.0))
+
+
+READ_TWICE = {
+    "summed": lambda x, a: x * lucid.from_numpy(a) + float(a.sum()),
+    "an_element_first": lambda x, a: float(a[0]) + x * lucid.from_numpy(a),
+    "a_branch": lambda x, a: x * lucid.from_numpy(a) + (1 if a[0] > 1 else 2),
+    "a_product": lambda x, a: x * lucid.from_numpy(a) + lucid.from_numpy(a * 2),
+    "iterated": lambda x, a: x * lucid.from_numpy(a) * len([v for v in a if v > 1]),
+    "a_view": lambda x, a: x * lucid.from_numpy(a) + float(a[:2].sum()),
+    "another_view": lambda x, a: x[:2] * lucid.from_numpy(a[1:]) + float(a.reshape(-1)[0]),
+    "a_copy": lambda x, a: x * lucid.from_numpy(a) + lucid.from_numpy(a.astype("f8")),
+    "sizes": lambda x, a: x.reshape(a.shape) * lucid.tensor(a) + lucid.zeros(int(a[0]) + 3)[:3],
+}
+
+
+@pytest.mark.parametrize("name", READ_TWICE)
+@same_as_eager
+def test_an_array_that_is_a_tensor_and_read_by_python(compile, name):
+    data = np.ones(3, "f4")
+    step = compile(lambda x: READ_TWICE[name](x, data))
+    return calls(step, lambda: data.__setitem__(0, 5.0))
+
+
+BY_THE_LIBRARY_ALONE = {
+    "whole": lambda x, a, ints: x * lucid.from_numpy(a[0]) + lucid.tensor(a[1]),
+    "in_part": lambda x, a, ints: x * lucid.from_numpy(a[1:2]).sum(0) + lucid.from_numpy(a.T).sum(),
+    "labels": lambda x, a, ints: F.cross_entropy(lucid.from_numpy(a) * x, lucid.from_numpy(ints)),
+    "places": lambda x, a, ints: x[ints].sum() + lucid.from_numpy(ints.reshape(-1)[1:]).sum(),
+}
+
+
+@pytest.mark.parametrize("name", BY_THE_LIBRARY_ALONE)
+@same_as_eager(traces=1)
+def test_an_array_that_the_library_alone_reads_is_read_at_each_call(compile, name):
+    data, ints = np.ones((2, 3), "f4"), np.array([0, 1])
+    step = compile(lambda x: BY_THE_LIBRARY_ALONE[name](x, data, ints))
+
+    def change():
+        data[:, 1:] *= 3.0
+        ints[:] = (ints + 1) % 3
+
+    return calls(step, change, change)
 
 
 @same_as_eager

@@ -271,8 +271,12 @@ WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: (pprint.pformat({"m": m, "x": [x]}), str({"t": lucid.ones(2) * x, "m": m})),
     lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
 ]
+WRITTEN += [
+    lambda m, x: (str(ValueError(x)), f"{ValueError(m, x)!r}", str([ValueError(x)])),
+    lambda m, x: f"{RuntimeError(f'no {m} at {x:.1f}')}",
+]
 LOOKED_INTO: list[Callable[[Any, float], Any]] = [
-    lambda m, x: (str(slice(x)), str(SimpleNamespace(x=x)), str(ValueError(m, x))),
+    lambda m, x: (str(slice(x)), str(SimpleNamespace(x=x)), str(OSError(m, x))),
     lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: string.Template("$m").substitute(m=m),
     lambda m, x: re.sub("x", lambda _: f"{x:.1f}", "axb"),
@@ -392,6 +396,55 @@ def test_what_is_printed_is_what_was_there_then(capsys: Any) -> None:
             step(lucid.tensor([v]))
         found.append(capsys.readouterr().out)
     assert found[0] == found[1] and "total 6.00 6.0" in found[0]
+
+
+def test_errors_that_led_to_another_one_say_what_they_are_about(agree: Any) -> None:
+    class BadLossError(Exception):
+        def __init__(self, loss: float, number: int) -> None:
+            super().__init__(f"loss {loss:.2f} at {number}")
+            self.loss, self.found = loss, {"number": number}
+
+    def scenario(compile: Compile) -> Any:
+        state = SimpleNamespace(number=0)
+
+        @compile
+        def step(x: Any) -> Any:
+            try:
+                if x.item() > 2:
+                    raise BadLossError(x.item(), state.number)
+            except BadLossError as error:
+                raise RuntimeError("failed", state.number) from error
+            return x
+
+        found = []
+        for args in scalars(1.0, 2.0, 3.5, 1.0, 4.5):
+            state.number += 1
+            try:
+                found.append(step(*args))
+            except RuntimeError as error:
+                cause = error.__cause__
+                assert isinstance(cause, BadLossError)
+                found.append((str(error), str(cause), cause.loss, cause.found))
+        return found
+
+    agree(scenario)
+
+
+def test_a_queue_gets_a_container_and_not_a_copy() -> None:
+    waiting: queue.Queue[Any] = queue.Queue()
+    row = [0.0, 0]
+
+    @lucid.compile
+    def step(x: Any) -> Any:
+        row[0] = x.item()
+        waiting.put(row)
+        row[1] += 1
+        return x
+
+    for count, args in enumerate(scalars(1.0, 2.0, 3.0)):
+        step(*args)
+        assert waiting.get() is row and row == [args[0].item(), count + 1]
+    assert step.stats.calls == 3
 
 
 def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:

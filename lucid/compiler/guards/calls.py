@@ -42,6 +42,7 @@ from lucid.compiler.guards.reads import (
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import is_live, live_function
+from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.whose_code import (
@@ -135,6 +136,8 @@ _READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
 _WRITES_ARRAYS = frozenset(
     {"fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap", "setflags"}
 )
+_MAKE_TENSORS = frozenset({tensor, as_tensor, from_numpy})
+_VIEWS = frozenset({"reshape", "view", "transpose", "squeeze", "swapaxes", "diagonal"})
 _DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
 _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
 
@@ -286,7 +289,12 @@ class GuardCollector(Reads):
             self._ask_again(function, args, kwargs)
         elif file.startswith(LIBRARY):
             if not self._call_library(function, owner):
-                self._look_into(args, kwargs, may_write=False)
+                given = [*args, *kwargs.values()]
+                is_made = getattr(function, "__wrapped__", function) in _MAKE_TENSORS
+                sizes = [] if is_made else [x for x in given if _may_be_sizes(x)]
+                others = [x for x in given if all(x is not size for size in sizes)]
+                self._look_into(others, {}, may_write=False, given=True)
+                self._look_into(sizes, {}, may_write=False)
         elif file.startswith(NUMPY):
             self._look_into((owner, *args), kwargs)
         elif isinstance(owner, logging.Logger):
@@ -385,7 +393,7 @@ class GuardCollector(Reads):
         elif isinstance(owner, PLAIN):
             self._call_on_container(owner, name, args, kwargs)
         elif isinstance(owner, np.ndarray):
-            self.array(path, owner, write=name in _WRITES_ARRAYS)
+            self.array(path, owner, write=name in _WRITES_ARRAYS, given=name in _VIEWS)
             self._look_into(args, kwargs)
         elif isinstance(owner, BUFFERS):
             if name not in _READS_BUFFER:
@@ -552,12 +560,13 @@ class GuardCollector(Reads):
         *,
         objects: bool = False,
         may_write: bool = True,
+        given: bool = False,
         is_asked: Callable[[Any], bool] | None = None,
     ) -> None:
         """Read plain data as a whole: containers, and those in them.
 
         objects: whether to read the attributes of objects as well.
-        may_write: whether who gets an array may write it.
+        may_write: whether who gets an array may write it; given: whether the library gets it.
         is_asked: whether the class of an object has Python code that reads it.
         """
         stack, seen = [*args, *kwargs.values()], set()
@@ -578,7 +587,7 @@ class GuardCollector(Reads):
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value
             elif isinstance(value, np.ndarray):
-                self.iterate(value)
+                self.iterate(value, given=given)
                 if may_write:
                     self.hand(value)
             elif objects and not isinstance(value, GENERATORS):
@@ -722,6 +731,11 @@ def _read_by_library(kind: type) -> set[str]:
 def _is_heard(function: Any) -> bool:
     """Whether it is Python code whose instructions are followed."""
     return isinstance(function, types.FunctionType) and is_followed(function.__code__)
+
+
+def _may_be_sizes(value: Any) -> bool:
+    """Whether the library may take an array for sizes or places, which it looks at."""
+    return isinstance(value, np.ndarray) and value.ndim <= 1 and value.dtype.kind in "iu"
 
 
 def _name_of(function: Any) -> str:

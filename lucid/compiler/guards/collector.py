@@ -345,9 +345,18 @@ class Collector:
             self._add(identity, AnswerGuard(f"len({path})", len, (owner,), size))
 
     def array(
-        self, path: str, array: np.ndarray, key: Any = ABSENT, *, write: bool = False
+        self,
+        path: str,
+        array: np.ndarray,
+        key: Any = ABSENT,
+        *,
+        write: bool = False,
+        given: bool = False,
     ) -> None:
-        """The contents of an array, or a part of them, are about to be read or written."""
+        """The contents of an array, or a part of them, are about to be read or written.
+
+        given: the library gets it, or an array of the user's on the same memory.
+        """
         if not issubclass(type(array), np.ndarray):
             return  # one that the step computes says that it is one
         if write:
@@ -362,7 +371,7 @@ class Collector:
                 part = np.asarray(array if key is ABSENT else array[key])
             except (IndexError, TypeError, ValueError):
                 return  # the step is about to find out
-            guard = ArrayGuard(path, array, part.copy(), key, was_read=not write)
+            guard = ArrayGuard(path, array, part.copy(), key, was_read=not write, is_given=given)
             self._add((id(array), "array", text), guard)
             self._held.append(array)
             if part.dtype.hasobject:
@@ -370,6 +379,8 @@ class Collector:
                     self.value(item, f"an element of {path}", array)
         elif not write:
             guard.was_read = True
+        assert isinstance(guard, ArrayGuard)
+        guard.is_given = guard.is_given and given
         if write:
             self._lines.setdefault((id(array), "array"), here())
 
@@ -430,6 +441,8 @@ class Collector:
         self._held.append(value)
         if not gc.is_tracked(value) or type(value) is dict:  # which may be tracked from now on
             self._holders[id(value)] = holder
+        if isinstance(value, weakref.ReferenceType):
+            self._weak.add(id(value()))
         if isinstance(value, TensorCore):
             self.tensor(path, value)
         elif isinstance(value, np.ndarray):
@@ -598,7 +611,9 @@ class Collector:
             guard
             for guard in self.guards.values()
             if guard.was_read
-            and not (type(guard) is ArrayGuard and id(owner_of(guard.owner)) in live)
+            and not (
+                type(guard) is ArrayGuard and guard.is_given and id(owner_of(guard.owner)) in live
+            )
         ]
 
     def changes(self) -> list[tuple[MutableSource, Any]]:

@@ -368,9 +368,11 @@ class ArrayGuard(LargeGuard):
 
     Attributes:
         key: which part; ABSENT: all of it.
+        is_given: whether it was only given to the library, or seen in part as another array.
     """
 
     key: Any
+    is_given: bool = False
 
     def found(self) -> Any:
         """The part as it is now; ABSENT where the array has become too small for it."""

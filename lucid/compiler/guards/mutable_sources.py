@@ -9,6 +9,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from lucid.compiler.guards.guard import (
     ABSENT,
     CONTENTS,
@@ -25,6 +27,7 @@ from lucid.compiler.guards.guard import (
 from lucid.compiler.inputs.live_numbers import SymNumbers
 from lucid.compiler.inputs.scalars import SymScalar
 from lucid.compiler.inputs.signature import Call
+from lucid.ir.types import has_dtype
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
@@ -244,16 +247,26 @@ def _moved(guard: Guard) -> MutableSource | None:
 
 
 def _is_data(value: Any) -> bool:
-    """Whether a value is a tensor, a number, or made of such."""
+    """Whether a value is a tensor, a number, an array, or made of such."""
     leaves, _ = flatten(value)
-    return bool(leaves) and all(type(leaf) is Tensor or is_number(leaf) for leaf in leaves)
+    return bool(leaves) and all(map(_is_leaf_of_data, leaves))
+
+
+def _is_leaf_of_data(leaf: Any) -> bool:
+    if type(leaf) is np.ndarray:
+        return has_dtype(leaf)
+    return type(leaf) is Tensor or is_number(leaf)
 
 
 def _kind(value: Any) -> list[Any]:
     """What two values have in common that one program can serve."""
     parts: list[Any] = [type(value)]
-    map_tree(lambda leaf, path: parts.append((type(leaf), path)), value)
+    map_tree(lambda leaf, path: parts.append((_kind_of(leaf), path)), value)
     return parts
+
+
+def _kind_of(leaf: Any) -> Any:
+    return (np.ndarray, leaf.dtype, leaf.shape) if type(leaf) is np.ndarray else type(leaf)
 
 
 def identity_of(owner: Any, key: Any) -> Identity:

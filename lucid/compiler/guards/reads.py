@@ -227,7 +227,7 @@ class Reads(Collector):
 
     def load_item(self, owner: Any, key: Any) -> None:
         if isinstance(key, (*PLAIN, np.ndarray)):
-            self.iterate(key)  # of a tensor, or of an array
+            self.iterate(key, given=isinstance(owner, TensorCore))  # of a tensor, or of an array
         key = key_of(key)
         path = self.path_of(owner)
         own = self._special(owner, "__getitem__")
@@ -243,7 +243,8 @@ class Reads(Collector):
         elif isinstance(owner, np.ndarray):
             parts = key if isinstance(key, tuple) else (key,)
             is_basic = all(isinstance(x, (int, slice, np.integer, type(None))) for x in parts)
-            self.array(f"{path}[{key!r}]", owner, key if is_basic else ABSENT)
+            is_view = is_basic and (len(parts) < owner.ndim or any(type(x) is slice for x in parts))
+            self.array(f"{path}[{key!r}]", owner, key if is_basic else ABSENT, given=is_view)
 
     def _load_by_index(self, path: str, owner: Any, key: Any) -> None:
         index = operator.index(key) if hasattr(key, "__index__") else None
@@ -308,8 +309,8 @@ class Reads(Collector):
 
     # ------------------------------------------------------------------ whole containers
 
-    def iterate(self, owner: Any) -> None:
-        """Read all entries of a container, not what is in them."""
+    def iterate(self, owner: Any, *, given: bool = False) -> None:
+        """Read all entries of a container, not what is in them; `given` as of `array`."""
         path = self.path_of(owner)
         if isinstance(owner, tuple):
             for i, item in enumerate(owner):
@@ -320,7 +321,7 @@ class Reads(Collector):
             else:
                 self.contents(path, owner)
         elif isinstance(owner, np.ndarray):
-            self.array(path, owner)
+            self.array(path, owner, given=given)
         elif hasattr(type(owner), "__next__"):
             self.advance(owner)
         elif is_unknown(self._special(owner, "__iter__")):
@@ -341,8 +342,9 @@ class Reads(Collector):
         elif isinstance(owner, np.ndarray) and owner.size == 1:
             self.array(self.path_of(owner), owner)
         elif not isinstance(owner, (*SCALARS, TensorCore)):
-            self._special(owner, "__bool__")
-            self._special(owner, "__len__")
+            for name in ("__bool__", "__len__"):
+                if is_unknown(self._special(owner, name)):
+                    self.hand_over(owner)
 
     def look_for(self, key: Any, owner: Any) -> None:
         key = key_of(key)
@@ -362,14 +364,16 @@ class Reads(Collector):
     def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
         if type(left) is str and methods[:1] == ("__mod__",):
             return self.substitutes.template(left, right)
+        given = isinstance(left, TensorCore) or isinstance(right, TensorCore)
         for operand in (left, right):
             if isinstance(operand, (*PLAIN, tuple, np.ndarray)):
-                self.iterate(operand)
+                self.iterate(operand, given=given)
             elif isinstance(operand, np.generic):
                 self.answer("numpy.geterr()", np.geterr)
             elif not isinstance(operand, (*SCALARS, TensorCore)):
                 for name in methods:
-                    self._special(operand, name)
+                    if is_unknown(self._special(operand, name)):
+                        self.hand_over(operand)
         return None
 
     def join(self, *parts: str) -> None:

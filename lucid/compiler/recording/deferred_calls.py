@@ -137,7 +137,13 @@ class DeferredCalls:
         is_known = isinstance(owner, pathlib.PurePath) or self._collector.was_there(owner)
         if not is_known or not self._is_discarded():
             return None
+        if name.startswith("put"):
+            return functools.partial(self._put, function)
         return functools.partial(self.say, function)
+
+    def _put(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """What a queue gets is what its reader finds, after the call: a container is itself."""
+        self.deferred.append(DeferredCall(function, [*args], kwargs))
 
     def _is_discarded(self) -> bool:
         """Whether nobody looks at what the call that is about to be made returns."""

@@ -178,7 +178,9 @@ class StandInFunctions(Substitutes):
 
     def shown(self, value: Any) -> Any:
         """What stands for a container in an f-string."""
-        is_container = isinstance(value, (*PLAIN, tuple)) and not is_written_by_python(value)
+        is_container = isinstance(
+            value, (*PLAIN, tuple, BaseException)
+        ) and not is_written_by_python(value)
         return _Container(self._write, value) if is_container and holds(value, is_in_text) else None
 
     def given_back(self, value: Any) -> Any:
@@ -300,7 +302,7 @@ class StandInFunctions(Substitutes):
 
     def _to_text(self, function: Any, value: Any) -> Any:
         """For a function that makes a text of a value."""
-        if function in _WRITE or isinstance(value, (*PLAIN, tuple)):
+        if function in _WRITE or isinstance(value, (*PLAIN, tuple, BaseException)):
             return functools.partial(self._write, function)
         is_word = type(value) in (LateText, LateScalar, LateArray) or is_live(value)
         return functools.partial(_formatted, function) if is_word else None

@@ -17,7 +17,7 @@ from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
 from lucid.tensor.formatting import format_data, suffixes_of
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import empty_dict, items_of
+from lucid.tensor.tree import empty_dict, flatten, items_of
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
@@ -133,9 +133,14 @@ def is_late(value: object) -> bool:
     return type(value) in (LateScalar, LateText, LateArray, LateObject)
 
 
+def is_number_or_text(value: object) -> bool:
+    """Whether only a call knows a value that is no tensor."""
+    return is_late(value) or is_live(value)
+
+
 def is_of_call(value: object) -> bool:
     """Whether only a call knows it: those, live scalars, and tensors."""
-    return is_late(value) or is_live(value) or isinstance(value, TensorCore)
+    return is_number_or_text(value) or isinstance(value, TensorCore)
 
 
 def is_written_by_python(value: object) -> bool:
@@ -157,6 +162,8 @@ def holds(value: Any, is_meant: Callable[[Any], bool]) -> bool:
     for found in pending:  # which grows meanwhile
         if is_meant(found):
             return True
+        if is_plain_error(found):
+            found = found.args
         if isinstance(found, _CONTAINERS) and len(pending) < MOST_SEARCHED:
             pending += dict.values(found) if isinstance(found, dict) else found
     return False
@@ -168,8 +175,26 @@ def plain(text: str) -> str:
 
 
 def settle(error: BaseException) -> None:
-    """Let an exception that leaves the trace say what it is about in this call."""
-    error.args = tuple(map(now_of, error.args))
+    """Let an exception that leaves the trace say what it is about in this call.
+
+    So do those that led to it, and what they have as attributes.
+    """
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        found = pending.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        found.args = tuple(map(_settled, found.args))
+        vars(found).update({name: _settled(value) for name, value in vars(found).items()})
+        pending += (found.__cause__, found.__context__)
+
+
+def _settled(value: Any) -> Any:
+    """A value, and what is in it, as it is in the call that is traced."""
+    leaves, rebuild = flatten(value)
+    return rebuild([*map(now_of, leaves)]) if any(map(is_number_or_text, leaves)) else value
 
 
 def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
@@ -381,6 +406,10 @@ def _part(value: Any, within: tuple[Any, ...] = ()) -> Any:
         return _LateShown(value)
     if is_of_call(value) or isinstance(value, (*_PLAIN, type, *_FUNCTIONS)):
         return value
+    if is_plain_error(value):
+        return _Parts(
+            [_part(value.args, (*within, value))], functools.partial(_error_of, type(value))
+        )
     if is_written_by_python(value) or not isinstance(value, _CONTAINERS):
         return Asked(value)
     if any(value is x for x in within):
@@ -397,6 +426,22 @@ def _part(value: Any, within: tuple[Any, ...] = ()) -> Any:
         parts,
         functools.partial(tuple.__new__, type(value)) if isinstance(value, tuple) else type(value),
     )
+
+
+def is_plain_error(value: object) -> bool:
+    """Whether it is an exception whose text is that of its arguments."""
+    kind = type(value)
+    return isinstance(value, BaseException) and (kind.__str__, kind.__repr__) == (
+        BaseException.__str__,
+        BaseException.__repr__,
+    )
+
+
+def _error_of(kind: type[BaseException], found: list[Any]) -> BaseException:
+    """One with these arguments, for its text."""
+    made = BaseException.__new__(kind)
+    made.args = found[0]
+    return made
 
 
 def _dict_of(empty: dict[Any, Any], keys: Sequence[Any], found: Sequence[Any]) -> dict[Any, Any]:

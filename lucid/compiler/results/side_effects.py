@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from lucid.compiler.guards.argument_sources import ArgumentSource
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.guard import is_number
@@ -46,7 +48,7 @@ def restart_to_bind(sources: Sequence[MutableSource]) -> RestartTrace:
 def holds_state(value: Any) -> bool:
     """Whether a value is a container, or has tensors, numbers or plain data in it."""
     return isinstance(value, (list, deque, dict)) or any(
-        isinstance(leaf, TensorCore) or is_number(leaf) or data_of(leaf) is not None
+        isinstance(leaf, (TensorCore, np.ndarray)) or is_number(leaf) or data_of(leaf) is not None
         for leaf in flatten(value)[0]
     )
 
