@@ -14,7 +14,7 @@ from typing import Any, cast
 from lucid.autograd.function import Function
 from lucid.autograd.modes import no_grad
 from lucid.compiler.recording.branches import record_cond
-from lucid.compiler.recording.loops import record_scan, record_while
+from lucid.compiler.recording.loops import is_each_own, record_scan, record_while
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, zeros
@@ -49,7 +49,7 @@ def cond(
     Gradients are those of the branch that ran. A compiled step records both branches, as one op of
     which one runs natively; so both are called while it is traced. It has a path for each branch
     that its calls have taken instead where the two give different types, or do something in Python
-    (see `scan`), and in a forward-mode derivative. In a vmap that gives each example a `pred` of
+    (see `scan`). In a vmap that gives each example a `pred` of
     its own both branches run, and `where` chooses: they must give the same types. Don't write into
     what a branch passes on: in eager mode it is an operand itself, in a compiled step a copy.
 
@@ -100,9 +100,9 @@ def while_loop(
     natively until the condition fails, and its backward as one through the rounds that ran. What
     these keep for it is memory of the step: where a call makes more rounds than fit there (16, 64,
     256 …), it goes on in a program with more, traced once. A step has a path for each number of
-    rounds instead where the condition is a Python bool, where a round does in Python what each
-    would do anew (see `scan`), and in a vmap or a forward-mode derivative. In a vmap rounds go on
-    as long as the condition holds for some example; the others stay as they are.
+    rounds instead where the condition is a Python bool, and where a round does in Python what each
+    would do anew (see `scan`). In a vmap rounds go on as long as the condition holds for some
+    example; the others stay as they are.
 
     Args:
         cond_fn: gives a bool, or a tensor of one element.
@@ -140,18 +140,8 @@ def while_loop(
             )
         return first.take("what body_fn returns", tuple(found))
 
-    state, more = first.tensors, goes_on(first.tensors)
-    if context.recorder is not None:
-        name = _name_of(body_fn, "while_loop")
-        recorded = record_while(step, goes_on, more, state, name)
-        if recorded is not None:
-            state, more = recorded, False
-    while not isinstance(more, Batched) and more:
-        state = step(state)
-        more = goes_on(state)
-    if isinstance(more, Batched):
-        state = _each_example(step, goes_on, state, more)
-    values: tuple[Any, ...] = first.like(state)
+    more, name = goes_on(first.tensors), _name_of(body_fn, "while_loop")
+    values: tuple[Any, ...] = first.like(_while(step, goes_on, more, first.tensors, name))
     return values
 
 
@@ -264,6 +254,48 @@ def scan(
 
 
 # ---------------------------------------------------------------------- the rounds
+
+
+def _while(
+    step: Callable[[list[Tensor]], list[Tensor]],
+    goes_on: Callable[[list[Tensor]], Any],
+    more: Any,
+    state: list[Tensor],
+    name: str,
+) -> list[Tensor]:
+    """What is left of the state after all rounds; `more` says whether there is a first one.
+
+    In a vmap, where that is the answer of each example, rounds go on as long as it holds for some;
+    the others stay as they are.
+    """
+    if not is_each_own(more):
+        if context.recorder is not None:
+            recorded = record_while(step, goes_on, more, state, name)
+            if recorded is not None:
+                return recorded
+        while not isinstance(more, Batched):
+            if not more:
+                return state
+            state = step(state)
+            more = goes_on(state)
+
+    def step_of_some(state: list[Tensor]) -> list[Tensor]:
+        active, *before = state
+        new = [choose(active, x, y) for x, y in zip(step(before), before, strict=True)]
+        return [active & _truth(as_tensor(goes_on(new))), *new]
+
+    def some_go_on(state: list[Tensor]) -> Any:
+        return cast(Tensor, innermost(state[0])).any()
+
+    state = [_truth(as_tensor(more)), *state]
+    more = some_go_on(state)
+    if context.recorder is not None:
+        recorded = record_while(step_of_some, some_go_on, more, state, name)
+        if recorded is not None:
+            return recorded[1:]
+    while some_go_on(state):
+        state = step_of_some(state)
+    return state[1:]
 
 
 def _scan(
@@ -490,21 +522,6 @@ def _chosen(pred: Tensor, first: Any, second: Any) -> Any:
     pred = _truth(pred)
     pairs = zip(trees[0].tensors, others, strict=True)
     return trees[0].like([choose(pred, x, y) for x, y in pairs])
-
-
-def _each_example(
-    step: Callable[[list[Tensor]], list[Tensor]],
-    goes_on: Callable[[list[Tensor]], Any],
-    state: list[Tensor],
-    active: Tensor,
-) -> list[Tensor]:
-    """Rounds in a vmap, as long as the condition holds for some example; others stay."""
-    active = _truth(active)
-    while cast(Tensor, innermost(active)).any():
-        new = step(state)
-        state = [choose(active, x, y) for x, y in zip(new, state, strict=True)]
-        active = active & _truth(as_tensor(goes_on(state)))
-    return state
 
 
 def _truth(answer: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from lucid.autograd.saved import SavedTensor, with_history
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
 from lucid.ir.op import Attributes, Op
-from lucid.tensor.batched import Batched
+from lucid.tensor.batched import Batched, innermost
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, apply_op
 from lucid.tensor.levels import Level, Result
@@ -127,6 +127,24 @@ class DualLevel(Level):
         for saved in saved_outputs(node, result._output_nr):
             self.note(saved, tangent)
 
+    def can_split(self, tensor: TensorCore) -> bool:
+        return tensor.dtype.is_floating_point
+
+    def splits(self, tensor: TensorCore) -> bool:
+        return self._position < context.visible and self.has_tangent(tensor)
+
+    def split(self, tensor: TensorCore, is_stack: bool) -> list[TensorCore]:
+        tangent = self.tangent_of(tensor)
+        if tangent is None:
+            with self.below():
+                tangent = ops.zeros_like(tensor)
+        return [tensor, tangent]
+
+    def join(self, parts: Sequence[TensorCore], is_stack: bool) -> TensorCore:
+        tensor, tangent = parts
+        self.note(tensor, tangent)
+        return tensor
+
     # ------------------------------------------------------------------ as a level
 
     def keep_private_history(self, tensor: TensorCore) -> None:
@@ -161,6 +179,8 @@ class DualLevel(Level):
 
     def write(self, target: TensorCore, value: TensorCore, position: int) -> None:
         tangent = self.tangent_of(value)
+        if context.recorder is not None:
+            context.recorder.note_hidden_write(innermost(target))
         with self.below():
             write_(target, value)
             if tangent is not None:

@@ -71,6 +71,7 @@ class Node(Placed):
         _output_types: `output_types`.
         _takes_undefined: whether it runs when no gradient arrived at all.
         _has_separate_outputs: whether a walk to one output has not come to the others.
+        _is_end: gradients with respect to what it is the history of may still be asked for.
 
     Example:
         >>> import lucid
@@ -81,6 +82,7 @@ class Node(Placed):
 
     _takes_undefined = False
     _has_separate_outputs = False
+    _is_end = False
 
     __slots__ = (
         "__dict__",
@@ -240,6 +242,7 @@ class AccumulateGrad(Node):
     """Where the gradient of a leaf arrives: it is added to `variable.grad`."""
 
     __slots__ = ("post_accumulate_hooks", "variable")
+    _is_end = True
 
     def __init__(self, variable: TensorCore) -> None:
         super().__init__((), (variable._type,))

@@ -22,7 +22,13 @@ Result = tuple[Any, "BackwardCFunction"]
 
 
 class Level(ABC):
-    """A transformation that runs."""
+    """A transformation that runs.
+
+    Attributes:
+        has_handles: its tensors are handles, with a history of their own, of others outside of it.
+    """
+
+    has_handles = False
 
     @abstractmethod
     def acts_on(self, op: Op | None, tensors: Sequence[Any], position: int) -> bool:
@@ -64,6 +70,25 @@ class Level(ABC):
     def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
         """Let another handle of the same memory be to this level what the tensor is."""
         return
+
+    def can_split(self, tensor: TensorCore) -> bool:
+        """Whether a tensor could be one of the level's own, made of others outside of it."""
+        return False
+
+    def splits(self, tensor: TensorCore) -> bool:
+        """Whether it is."""
+        return False
+
+    def split(self, tensor: TensorCore, is_stack: bool) -> list[TensorCore]:
+        """What a tensor is made of, of one that isn't the level's own what would make it so.
+
+        is_stack: its first axis is of rows, and so are those of the parts.
+        """
+        return [tensor]
+
+    def join(self, parts: Sequence[TensorCore], is_stack: bool) -> TensorCore:
+        """The tensor that is made of these: what `split` took apart."""
+        return parts[0]
 
 
 def acting_level(op: Op | None, tensors: Sequence[Any]) -> tuple[Level, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -143,3 +144,55 @@ def test_random_loops(seed):
     assert " = scan " in step.dump_ir()
     if seed % 8 == 0:
         assert "agree" in str(step.check(init, xs))
+
+
+TRANSFORMED: dict[str, Callable[[Callable[..., Any], Any], Any]] = {
+    "jvp": lambda f, x: lucid.func.jvp(f, (x,), (x.cos(),)),
+    "jvp_of_grad": lambda f, x: lucid.func.jvp(lucid.func.grad(f), (x,), (x.cos(),)),
+    "grad_of_jvp": lambda f, x: lucid.func.grad(lambda x: lucid.func.jvp(f, (x,), (x.cos(),))[1])(
+        x
+    ),
+    "jvp_of_jvp": lambda f, x: lucid.func.jvp(
+        lambda x: lucid.func.jvp(f, (x,), (x.sin(),))[1], (x,), (x.cos(),)
+    ),
+    "jacfwd": lambda f, x: lucid.func.jacfwd(lambda v: f(x * 0.5 + v))(x[0]),
+    "hessian": lambda f, x: lucid.func.hessian(lambda v: f(x * 0.5 + v))(x[0]),
+    "vmap": lambda f, x: lucid.vmap(f)(lucid.stack([x, x.sin(), -x])),
+    "vmap_of_grad": lambda f, x: lucid.vmap(lucid.func.grad(f))(lucid.stack([x, x.sin(), -x])),
+    "grad_of_vmap": lambda f, x: lucid.func.grad(
+        lambda x: lucid.vmap(f)(lucid.stack([x, x.sin(), -x])).square().sum()
+    )(x),
+    "vmap_of_vmap": lambda f, x: lucid.vmap(
+        lambda a: lucid.vmap(lambda b: f(a * b))(lucid.stack([x, x.sin(), -x]))
+    )(lucid.stack([x, x.cos()])),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_random_loops_in_transformations(name, seed):
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+
+    def randn(*shape: int) -> lucid.Tensor:
+        return lucid.tensor(rng.normal(size=shape), dtype=f64)
+
+    weights = [randn(ROWS, WIDTH), randn(ROWS, WIDTH)]
+    body = Cells(rng, weights).body(0, 0)
+    x, xs = randn(ROWS, WIDTH), randn(5, ROWS, WIDTH)
+
+    def loss(x: Any) -> Any:
+        start = x if seed % 2 else lucid.zeros(ROWS, WIDTH, dtype=f64)
+        found = lucid.scan(body, start, xs * x if seed % 3 else xs + x)
+        return sum((y * y).sum() for y in flatten(found)[0])
+
+    def run(x: Any) -> Any:
+        return TRANSFORMED[name](loss, x)
+
+    step = lucid.compile(run)
+    for wanted, found in zip(flatten(run(x))[0], flatten(step(x))[0], strict=True):
+        scale = float(np.abs(wanted.numpy()).max(initial=1.0))
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-7, atol=1e-9 * scale)
+    assert not step.stats.eager_reasons
+    assert " = scan " in step.dump_ir() and "length = 5" in step.dump_ir()
+    if not seed:
+        assert "agree" in str(step.check(x))

@@ -562,6 +562,29 @@ def test_vmap_and_jvp_in_a_step():
         np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), rtol=1e-9)
 
 
+def test_a_round_that_differentiates_is_differentiated():
+    world = World()
+    w = world.w.detach()
+
+    def f(init, xs):
+        def slopes(h, x):
+            return (h * x).cos().sum() + (h @ w).square().sum()
+
+        def body(h, x):
+            g = lucid.func.grad(slopes)(h, x)
+            return h.sin() + g, lucid.func.jvp(lambda h: slopes(h, x), (h,), (x,))[1]
+
+        last, ys = lucid.scan(body, init, xs)
+        return (last * last).sum() + ys.square().sum()
+
+    grad = lucid.func.grad(f, argnums=(0, 1))
+    init, xs = world.init.detach(), world.xs.detach()
+    step = lucid.compile(grad)
+    for a, b in zip(grad(init, xs), step(init, xs), strict=True):
+        np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-9)
+    assert step.dump_ir().count(" = scan ") == 2
+
+
 def test_a_graph_may_be_gone_through_twice():
     world = World()
 

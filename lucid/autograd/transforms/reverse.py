@@ -14,7 +14,7 @@ from typing import Any, cast
 from lucid.autograd.engine import BackwardRun, ones
 from lucid.autograd.entry_points import checked_roots
 from lucid.autograd.function import BackwardCFunction
-from lucid.autograd.node import AccumulateGrad, Edge, Gradients, Node, edge_of, iterate_graph
+from lucid.autograd.node import Edge, Gradients, Node, edge_of, iterate_graph
 from lucid.autograd.saved import with_history
 from lucid.autograd.transforms.arguments import Argnums, chosen, normalized, replaced
 from lucid.autograd.transforms.vmapping import _as
@@ -30,12 +30,8 @@ from lucid.tensor.tree import flatten, structure
 class InputNode(Node):
     """The history of an input inside of the function that is differentiated.
 
-    Attributes:
-        is_running: the function still runs, so that gradients with respect to the input may be
-            asked for later.
+    It is an end as long as the function runs.
     """
-
-    is_running = False
 
     def __init__(self, tensor: TensorCore) -> None:
         edge = edge_of(tensor) if context.grad_enabled else None
@@ -84,13 +80,11 @@ class Inputs:
 
     def _set_running(self, is_running: bool) -> None:
         for node in self.nodes:
-            node.is_running = is_running
+            node._is_end = is_running
 
     def _is_outside(self, node: Node) -> bool:
         """Whether something outside may be differentiated with respect to what the node is of."""
-        return isinstance(node, AccumulateGrad) or (
-            isinstance(node, InputNode) and node.is_running and node not in self.nodes
-        )
+        return node._is_end and node not in self.nodes
 
     def gradients(
         self, outputs: Sequence[TensorCore], seeds: Sequence[TensorCore | None], retain: bool

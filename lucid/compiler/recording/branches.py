@@ -14,22 +14,19 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid.autograd.engine import BackwardRun
-from lucid.autograd.node import Edge, Gradients, Node, edge_of, origin_line, sequence_numbers
-from lucid.autograd.saved import FREED
-from lucid.compiler.recording.hooks import running
+from lucid.autograd.node import Edge, Gradients
+from lucid.compiler.recording.layers import Layer, leaves_of
 from lucid.compiler.recording.loops import (
     Body,
     Frame,
     Loops,
+    RegionNode,
     cut,
-    leaves_of,
     loops_here,
     or_zeros,
     unrolling,
 )
 from lucid.ir import ops
-from lucid.ir.errors import LucidError, TraceError
 from lucid.ir.graph import Graph, Input, Node as GraphNode, Value
 from lucid.ir.location import here
 from lucid.ir.passes.loops import Loop
@@ -57,7 +54,8 @@ class _Recorded:
     """A side as it was recorded.
 
     Attributes:
-        other: what it gives besides tensors; values: those of its tensors.
+        tensors: what it gives; other: what besides.
+        made: what its tensors are made of; values: the plain ones.
         states: memory from before that it has written: what it held, and what it holds then.
         versions: of that memory, the counters, and what they counted then.
         graph: what it has become; captures: what that reads of the graph around.
@@ -66,30 +64,12 @@ class _Recorded:
     def __init__(self, loops: Loops, side: Side, body: Body, name: str) -> None:
         recorder, self.body = loops.recorder, body
         self.frame = frame = Frame(recorder, body)
-        first = next(sequence_numbers)
-        loops.frames.append(frame)
-        try:
-            loops.check_captures_again(frame)
-            kept: list[Any] = []
-
-            def run(carry: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
-                tensors, other = side()
-                kept.append(other)
-                return tensors, []
-
-            body.results = [*frame.run(run, [])[0]]
-            self.other = kept[0]
-            self.values = [recorder.value_of(x) for x in body.results]
-            body.sequence = range(first, next(sequence_numbers))
-            if problem := frame.problem(self.values):
-                loops.unroll(problem)
-        except TraceError:
-            raise
-        except Exception as error:  # which only one side may do
-            loops.unroll(f"raises {type(error).__name__}")
-            raise
-        finally:
-            loops.frames.pop()
+        loops.given(body, [], 0)
+        with loops.recording(frame):
+            self.tensors, self.other = frame.run(side)
+            wanted = loops.promotion(body)
+            self.made = loops.made(body, self.tensors, len(self.tensors), wanted)
+            self.values = [recorder.value_of(x) for x in self.made.plain]
         self.states: dict[Storage, tuple[Value, Value]] = {}
         self.versions: list[tuple[VersionCounter, int]] = []
         for storage, before, now in loops.written(frame, 1):
@@ -150,9 +130,11 @@ def branch(
         found.append(_Recorded(loops, side, body, name + suffix))
     then, otherwise = found
     states = {storage: x[0] for each in found for storage, x in each.states.items()}
-    types = [[value.type for value in each.values] for each in found]
+    types = [[x._type for x in each.tensors] for each in found]
     if types[0] != types[1] or then.other != otherwise.other:
         raise unrolling(_DIFFERENT, [place])
+    loops.require(then.body, then.made.more_than(otherwise.made))
+    loops.require(then.body, otherwise.made.more_than(then.made))
     for each in found:
         each.give_states(states)
     captures = [*dict.fromkeys([*then.captures, *otherwise.captures])]
@@ -163,17 +145,20 @@ def branch(
     for each, body in zip(found, bodies, strict=True):
         body.branches, body.nodes = (bodies[0], bodies[1]), [node]
         _check_before(loops, each, decides, body is bodies[0])
-    tensors = [of_value(x) for x in node.results]
-    recorder.made += map(weakref.ref, tensors)
-    results = tensors[: len(then.values)]
-    for storage, value in zip(states, node.results[len(results) :], strict=True):
+    results = [of_value(x) for x in node.results]
+    recorder.made += map(weakref.ref, results)
+    count = len(then.values)
+    for storage, value in zip(states, node.results[count:], strict=True):
         storage.value = value
         storage.generation += 1
     for counter, version in (*then.versions, *otherwise.versions):
         counter.value = max(counter.value, version)
-    if context.grad_enabled:
-        CondNode.enter(loops, pred, bodies, results, name)
-    return results, then.other
+
+    def enter(number: int, seen: Sequence[TensorCore]) -> None:
+        if context.grad_enabled:
+            CondNode.enter(loops, pred, bodies, number, seen, name)
+
+    return then.made.lift(results[:count], enter, stacked=False), then.other
 
 
 def _append(loops: Loops, operands: Sequence[Value], bodies: Sequence[Graph]) -> GraphNode:
@@ -198,21 +183,21 @@ def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) 
     loops.check_before(side.frame, side.body, loop, runs)
 
 
-class CondNode(Node):
+class CondNode(RegionNode):
     """The backward of a cond: the one of the side that ran.
 
     Attributes:
-        _bodies: both sides.
-        _leaves: where walks through either side end.
+        _bodies: both sides; _layers: what they are to the history.
     """
 
-    __slots__ = ("_bodies", "_called", "_leaves", "_loops", "_pred", "saved")
+    __slots__ = ("_bodies", "_layers", "_pred")
 
     @staticmethod
     def enter(
         loops: Loops,
         pred: TensorCore,
         bodies: Sequence[Body],
+        number: int,
         results: Sequence[TensorCore],
         name: str,
     ) -> None:
@@ -220,69 +205,52 @@ class CondNode(Node):
         leaves: dict[Edge, None] = {}
         alive: set[int] = set()
         for body in bodies:
-            found, reached = leaves_of(body)
+            found, reached = leaves_of(body.layers[number], body.sequences)
             leaves |= dict.fromkeys(found)
-            alive |= {number for number, ends in enumerate(reached) if ends}
-        if not leaves:
-            return
-        node = CondNode(loops, pred, bodies, [*leaves], results, name)
-        for number, result in enumerate(results):
-            if number in alive and result.dtype.is_floating_point:
-                result._grad_fn, result._output_nr, result._requires_grad = node, number, True
+            alive |= {n for n, ends in enumerate(reached) if ends}
+        if alive:
+            node = CondNode(loops, pred, bodies, number, [*leaves], results, name)
+            bodies[0].layers[number].enter_node(node, results, alive)
 
     def __init__(
         self,
         loops: Loops,
         pred: TensorCore,
         bodies: Sequence[Body],
+        number: int,
         leaves: list[Edge],
         results: Sequence[TensorCore],
         name: str,
     ) -> None:
-        super().__init__(tuple(leaves), tuple(result._type for result in results))
-        self._loops = weakref.ref(loops)
+        types = [result._type for result in results]
+        super().__init__(loops, bodies[0], leaves, leaves, types, name)
         self._pred = pred
         self._bodies = bodies
-        self._leaves = leaves
-        self._called = name
-        self.saved: tuple[()] | None = ()  # None: an earlier backward has freed the graph
-        place = bodies[0].place
-        if place is not None:
-            self._line = place.file, place.line
+        self._layers = [body.layers[number] for body in bodies]
 
     def _name(self) -> str:
         return "CondBackward"
 
-    def _release(self) -> None:
-        self.saved = None
-
     def apply(self, gradients: Gradients) -> Gradients:
-        if self.saved is None:
-            raise LucidError(FREED + origin_line(self._short_name(), self._line))
-        loops, recorder = self._loops(), running.recorder
-        assert loops is not None and recorder is not None and recorder.loops is loops
+        loops = self._begin()
         for body in self._bodies:
             if not loops.frames:
                 loops.fit(body)
+        seeds = [(n, gradient) for n, gradient in enumerate(gradients) if gradient is not None]
 
-        def walk(body: Body) -> Side:
-            return lambda: (self._walk(body, gradients), None)
+        def walk(layer: Layer) -> Side:
+            def run() -> tuple[list[Any], None]:
+                found = self._walk(layer, seeds)
+                types = map(self._leaf_type, range(len(found)))
+                return [*map(or_zeros, found, types)], None
 
-        then, otherwise = self._bodies
-        sides = walk(then), walk(otherwise)
-        found, _ = branch(loops, self._pred, sides, f"{self._called}.backward", self._bodies)
+            return run
+
+        then, otherwise = self._layers
+        found, _ = branch(
+            loops, self._pred, (walk(then), walk(otherwise)), self._called, self._bodies
+        )
         return tuple(found)
-
-    def _walk(self, body: Body, gradients: Gradients) -> list[Any]:
-        """The gradients of the leaves, of those of results, on one side."""
-        pairs = zip(body.results, gradients, strict=True)
-        edges = [(edge_of(result), gradient) for result, gradient in pairs if gradient is not None]
-        run = BackwardRun(True, context.grad_enabled, self._leaves, is_part=True)
-        run.run([(edge, gradient) for edge, gradient in edges if edge is not None])
-        return [
-            or_zeros(run.captured.get((node, output)), node._output_types[output])
-            for node, output in self._leaves
-        ]
 
 
 def record_cond(pred: TensorCore, sides: tuple[Side, Side], name: str) -> tuple[Any, Any] | None:

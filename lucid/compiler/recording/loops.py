@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -39,6 +40,7 @@ from lucid.compiler.guards.age import Age
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.recording.carried_checks import CarriedCheck, carry_checks
 from lucid.compiler.recording.hooks import running
+from lucid.compiler.recording.layers import BodyInput, Layer, Lowering, Wanted, leaves_of
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError, TraceError
@@ -51,6 +53,7 @@ from lucid.ir.region_ops import CONTROL, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
+from lucid.tensor.levels import Level
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
@@ -58,19 +61,8 @@ if TYPE_CHECKING:
 
 Round = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
 _FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, and then more
+_CONDITION = (-1, 0)  # where the condition of a `while_loop` is among what is promoted
 _REPEATED = ("view", "create", "random")  # ops that a backward does again rather than keep
-
-
-class BodyInput(Node):
-    """The history of a stand-in for the carry or a row: where walks through the body end."""
-
-    __slots__ = ()
-
-    def __init__(self, type: TensorType) -> None:
-        super().__init__((), (type,))
-
-    def apply(self, gradients: Gradients) -> Gradients:
-        return ()
 
 
 @dataclass(slots=True, eq=False)
@@ -83,10 +75,9 @@ class Body:
         of: the body through which it walks backwards.
         is_repeated: its values are computed again for the backward instead of being kept.
         nodes: of the graph, that run it: the loop, and where that is computed again.
-        inputs: of the carry and the rows, the nodes at which walks end; None where none goes.
+        layers: what it is to each history, from outside of all vmaps on.
+        acting: the vmaps and derivatives that something in it belongs to.
         sequence: the numbers of the autograd nodes that were recorded in it.
-        results: the tensors that are the next carry and the rows of ys.
-        loop: the autograd node of the whole.
         same: the values that are the same in all rounds; checks: what is checked, and by what.
         count: how many rounds a `while_loop` has made; None where the length says it. Its `length`
             is 0 until a backward needs stacks.
@@ -102,10 +93,9 @@ class Body:
     is_repeated: bool
     graph: Graph | None = None
     nodes: list[GraphNode] = field(default_factory=list)
-    inputs: list[BodyInput | None] = field(default_factory=list)
+    layers: list[Layer] = field(default_factory=list)
+    acting: set[Level] = field(default_factory=set)
     sequence: range = range(0)
-    results: list[TensorCore] = field(default_factory=list)
-    loop: LoopNode | None = None
     same: set[Value] = field(default_factory=set)
     checks: dict[Value, list[GraphNode]] = field(default_factory=dict)
     count: TensorCore | None = None
@@ -126,6 +116,16 @@ class Body:
         while body is not None:
             yield body
             body = body.of
+
+    @property
+    def key(self) -> tuple[Location | None, int]:
+        """What it is known by from one trace to the next."""
+        return self.place, len([*self.chain])
+
+    @property
+    def sequences(self) -> list[range]:
+        """The numbers of the nodes in it, and in those through which it walks."""
+        return [body.sequence for body in self.chain]
 
     def operand_of(self, value: Value) -> Value:
         """What of the graph an input of the body is, or is a row of."""
@@ -189,16 +189,15 @@ class Frame:
         deferred = 0 if recorder.outside is None else len(recorder.outside.deferred)
         return len(recorder.exits.path), deferred, len(recorder.effects)
 
-    def run(self, step: Round, tensors: Sequence[TensorCore]) -> tuple[list[Any], list[Any]]:
+    def run(self, step: Callable[[], Any]) -> Any:
         """Call the function of the round, and see what it does besides computing."""
-        carries = self.body.carries
         collector = self._recorder.collector
         watched = None if collector is None else collector.changed
         try:
             self._age.begin()
             if collector is not None:
                 collector.changed = self.changed
-            return step([*tensors[:carries]], [*tensors[carries:]])
+            return step()
         finally:
             if collector is not None:
                 collector.changed = watched
@@ -211,7 +210,7 @@ class Frame:
             ]
             self._age.end()
 
-    def problem(self, values: Sequence[Value]) -> str | None:
+    def problem(self) -> str | None:
         """Why the rounds aren't all the same, as the rest of a sentence; None if they are."""
         if self.changed:
             return f"changes a {type(self.changed[0][0]).__name__} from outside in each round"
@@ -229,7 +228,8 @@ class Frame:
             ranges.note(node)
         if any(x in self.stand_ins for x, *_ in self.written.values()):
             return "writes its carry, or a row, in place"
-        if any(x is not None and (x._tensor_hooks or x._retained) for x in self.body.inputs):
+        inputs = chain.from_iterable(layer.inputs for layer in self.body.layers)
+        if any(x is not None and (x._tensor_hooks or x._retained) for x in inputs):
             return "has a hook on its carry, or a row"
         return None
 
@@ -243,11 +243,13 @@ class Loops:
     Attributes:
         frames: the bodies that are being recorded, the innermost last.
         unrolled: lines whose loops are to be unrolled.
+        promoted: of the carry of a body, of which level something is though it isn't at first.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.unrolled: set[Location | None] = set()
+        self.promoted: set[tuple[Any, int, int]] = set()
         self.frames: list[Frame] = []
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
@@ -269,7 +271,8 @@ class Loops:
         if self.places and any(value.graph is not graph for value in read):
             self.unroll_all("computes what is used outside of it")
         for body in chain.from_iterable(self.bodies.values()):
-            body.loop = None  # which has the body: no cycle may outlive the trace
+            for layer in body.layers:
+                layer.loop = None  # which has the body: no cycle may outlive the trace
         self.bodies.clear()
 
     def local(self, value: Value) -> Value:
@@ -358,31 +361,25 @@ class Loops:
         of: the body through which it walks backwards.
         op: `while_loop`, if the carry begins with whether there is a round, and its row.
         """
-        recorder, given = self.recorder, [*carry, *xs]
+        recorder = self.recorder
         place = here() if of is None else of.place
         self.places[place] = None
-        operands = [recorder.value_of(x) for x in given]
-        body = Body(place, len(carry), len(xs), length, reverse, of, is_repeated)
+        body = Body(place, 0, 0, length, reverse, of, is_repeated)
+        given = self.given(body, [*carry, *xs], len(carry))
+        operands = [recorder.value_of(x) for x in given.plain]
+        count = body.carries = given.carries
+        body.rows = len(operands) - count
         frame = Frame(recorder, body)
-        first = next(sequence_numbers)
-        tensors = [self._stand_in(frame, x) for x in given]
-        self.frames.append(frame)
-        try:
-            self.check_captures_again(frame)
-            new, ys = frame.run(step, tensors)
-            body.results = [*new, *ys]
-            values = [recorder.value_of(x) for x in body.results]
-            body.sequence = range(first, next(sequence_numbers))
+        stand_ins = [self._stand_in(frame, x) for x in given.plain]
+        tensors = given.lift(
+            stand_ins, lambda n, seen: body.layers[n].enter_inputs(seen), stacked=False
+        )
+        with self.recording(frame):
+            new, ys = frame.run(lambda: step(tensors[: len(carry)], tensors[len(carry) :]))
+            made = self.made(body, [*new, *ys], len(carry), given.is_own)
+            self.require(body, made.more_than(given))
+            values = [recorder.value_of(x) for x in made.plain]
             checks = self._carry_checks(frame, values, is_while=op is ops.while_loop)
-            if problem := frame.problem(values):
-                self.unroll(problem)
-        except TraceError:
-            raise
-        except Exception as error:  # some rounds may have run before it, in eager mode
-            self.unroll(f"raises {type(error).__name__}")
-            raise
-        finally:
-            self.frames.pop()
         writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
         states, kept = self.written(frame, writes), [*frame.kept]
         before = [value for _, value, _ in states]
@@ -395,11 +392,11 @@ class Loops:
             (inputs, inner),
             (outputs, [*(x for *_, x in states), *(check.after for check in checks)]),
         ):
-            values[len(carry) : len(carry)] = new
-        body.carries, body.rows = len(carry) + len(inner), len(xs) + len(kept)
+            values[count:count] = new
+        body.carries, body.rows = count + len(inner), body.rows + len(kept)
         body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
         neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
-        operands[len(carry) + len(states) : len(carry) + len(states)] = neutral
+        operands[count + len(states) : count + len(states)] = neutral
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
         node = self._append(op, body, [*operands, *captures])
         loop = Loop(recorder.graph, node, body.graph)
@@ -410,32 +407,92 @@ class Loops:
                 body.same.update(inner_node.results)
         results = [of_value(x) for x in node.results]
         recorder.made += map(weakref.ref, results)
-        for (storage, *_), value in zip(states, node.results[len(carry) :], strict=False):
+        for (storage, *_), value in zip(states, node.results[count:], strict=False):
             storage.value = value
             storage.generation += 1
-        self._check_behind(checks, node.results[len(carry) + len(states) :])
-        found = [*results[: len(carry)], *results[body.carries :]]
+        self._check_behind(checks, node.results[count + len(states) :])
         if body.is_while:
-            body.count = found[1] if of is None else of.count
-        if context.grad_enabled:
-            LoopNode.enter(self, body, given, found, len(carry), name)
+            body.count = results[1] if of is None else of.count
+
+        def enter(number: int, seen: Sequence[TensorCore]) -> None:
+            if context.grad_enabled:
+                LoopNode.enter(self, body, body.layers[number], seen, name)
+
+        found = made.lift([*results[:count], *results[body.carries :]], enter, stacked=True)
         return found[: len(carry)], found[len(carry) :]
+
+    @contextmanager
+    def recording(self, frame: Frame) -> Iterator[None]:
+        """Record the body of a frame; where that is none, begin again and unroll it."""
+        first = next(sequence_numbers)
+        self.frames.append(frame)
+        try:
+            self.check_captures_again(frame)
+            yield
+            frame.body.sequence = range(first, next(sequence_numbers))
+            if problem := frame.problem():
+                self.unroll(problem)
+        except TraceError:
+            raise
+        except Exception as error:  # some rounds may have run before it, in eager mode
+            self.unroll(f"raises {type(error).__name__}")
+            raise
+        finally:
+            self.frames.pop()
+
+    def given(self, body: Body, tensors: Sequence[TensorCore], carries: int) -> Lowering:
+        """What a loop gets; what is carried has tangents if something has.
+
+        So have gradients, and all examples, where the forward's rounds have them.
+        """
+        body.acting = {
+            level
+            for level in context.levels
+            if any(map(level.splits, tensors)) and (body.of is not None or not level.has_handles)
+        }
+        wanted = self.promotion(body)
+        found = Lowering(tensors, carries, wanted, stacked=True)
+        body.layers = [Layer(*seen) for seen in found.layers]
+        body.acting |= found.acting()
+        return found
+
+    def promotion(self, body: Body) -> Wanted:
+        """What is carried from the start as it will be later, as far as that is known."""
+        if body.of is not None:
+            body.acting |= body.of.acting
+        acting = {*body.acting}
+
+        def wanted(position: int, number: int, x: TensorCore) -> bool:
+            known = (body.key, position, number) in self.promoted
+            return known or (x.dtype.is_floating_point and context.levels[position] in acting)
+
+        return wanted
+
+    def made(
+        self, body: Body, tensors: Sequence[TensorCore], carries: int, wanted: Wanted
+    ) -> Lowering:
+        """What a body has made, noted as its results."""
+        found = Lowering(tensors, carries, wanted, stacked=False)
+        body.acting |= found.acting()
+        for layer, (_, seen, _) in zip(body.layers, found.layers, strict=True):
+            layer.results = seen
+        return found
+
+    def require(self, body: Body, more: Iterable[tuple[int, int]]) -> None:
+        """Begin again if what a body carries is to be a level's own."""
+        if found := {(body.key, *place) for place in more}:
+            reason = "has a loop that carries what it didn't begin with"
+            raise RestartTrace(reason, "promoted", found)
 
     def _stand_in(self, frame: Frame, x: TensorCore) -> TensorCore:
         """What the body gets for a carry or, of rows, for one of them."""
-        body, number = frame.body, len(frame.stand_ins)
-        is_row = number >= body.carries
+        number = len(frame.stand_ins)
+        is_row = number >= frame.body.carries
         type = TensorType(x.dtype, x._type.shape[1:]) if is_row else x._type
         value = Value(type, self.recorder.graph, None, number)
         frame.stand_ins.append(value)
         tensor = of_value(value)
         self.recorder.made.append(weakref.ref(tensor))
-        node = None
-        if context.grad_enabled and type.dtype.is_floating_point:
-            node = BodyInput(type) if x.requires_grad or not is_row else None
-        body.inputs.append(node)
-        if node is not None:
-            tensor._grad_fn, tensor._requires_grad = node, True
         return tensor
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
@@ -447,9 +504,13 @@ class Loops:
                 counter = target._counter
                 frame.written[storage] = storage.value, counter, counter.value
         if self.frames and context.grad_enabled and (target.requires_grad or value.requires_grad):
-            nodes = self.recorder.graph.nodes[self.frames[-1].start :]
-            before = self.frames[-1].written[storage][0]
-            if before.producer not in nodes:
+            self.note_hidden_write(target)
+
+    def note_hidden_write(self, target: TensorCore) -> None:
+        """Note that a tensor is about to get the history, or the tangent, of what is written."""
+        if self.frames:
+            nodes, value = self.recorder.graph.nodes, target._storage.value
+            if value is None or value.producer not in nodes[self.frames[-1].start :]:
                 self.unroll("writes a tensor from outside, with a history, in place")
 
     def written(self, frame: Frame, length: int) -> list[tuple[Storage, Value, Value]]:
@@ -561,6 +622,8 @@ class Loops:
         def truth(answer: Any) -> Any:
             if not isinstance(answer, TensorCore):
                 self.unroll("has a condition that is no tensor")
+            if is_handle(answer):
+                self.require(self.frames[-1].body, [_CONDITION])
             flat = ops.reshape(answer, shape=())
             return flat if flat.dtype is bool_ else ops.ne(flat, constant(0, flat.dtype))
 
@@ -694,77 +757,107 @@ def _is_cheap(node: GraphNode) -> bool:
 # ---------------------------------------------------------------------- gradients
 
 
-class LoopNode(Node):
-    """The backward of a loop: the loop through its rounds in the other direction.
-
-    Its outputs are the last carry and ys; and, of each number carried, what it was in each round,
-    which the backward reads and its own derivative asks for.
+class RegionNode(Node):
+    """The backward of a loop or a branch, which walks through what was recorded of a round.
 
     Attributes:
-        _leaves: where walks through one round end; for each an edge says where its gradient goes.
-        _carried: of what is carried, the leaf that it is; _state: what has a gradient from round to
-            round; both by number.
-        _rows: leaves that are rows, or of the forward's round; _sums: all that is read besides.
+        _body: that; of a cond the first one.
+        _leaves: where walks through a round end; for each an edge says where its gradient goes.
     """
 
-    __slots__ = (
-        "_body", "_called", "_carried", "_carries", "_leaves", "_loops", "_rows", "_state", "_sums",
-        "saved",
-    )  # fmt: skip
-
-    @staticmethod
-    def enter(
-        loops: Loops,
-        body: Body,
-        given: Sequence[TensorCore],
-        results: Sequence[TensorCore],
-        carries: int,
-        name: str,
-    ) -> None:
-        """Give the results of a loop their history, as far as they depend on what has one."""
-        leaves, reached = leaves_of(body)
-        if not leaves:
-            return
-        edges: list[Edge | None] = []
-        for leaf in leaves:
-            edges.append(_edge_outside(leaf, body, given, carries))
-        alive = _depending(body, leaves, edges, reached, carries)
-        if not alive:
-            return
-        node = LoopNode(loops, body, leaves, edges, results, carries, name)
-        body.loop = node
-        for number, result in enumerate(results):
-            if number in alive and result.dtype.is_floating_point:
-                result._grad_fn, result._output_nr, result._requires_grad = node, number, True
+    __slots__ = ("_body", "_called", "_leaves", "_loops", "saved")
 
     def __init__(
         self,
         loops: Loops,
         body: Body,
         leaves: list[Edge],
-        edges: list[Edge | None],
-        results: Sequence[TensorCore],
-        carries: int,
+        edges: Sequence[Edge | None],
+        types: Sequence[TensorType],
         name: str,
     ) -> None:
-        types = [result._type for result in results]
-        types += [stacked(type, body.length) for type in types[:carries]]
         super().__init__(tuple(edges), tuple(types))
         self._loops = weakref.ref(loops)
         self._body = body
         self._leaves = leaves
-        self._carries = carries
-        self._called = name
+        self._called = f"{name}.backward"
         self.saved: tuple[()] | None = ()  # None: an earlier backward has freed the graph
         if body.place is not None:
             self._line = body.place.file, body.place.line
+
+    def _release(self) -> None:
+        self.saved = None
+
+    def _begin(self) -> Loops:
+        """The loops of the trace that it was recorded in, which runs."""
+        if self.saved is None:
+            raise LucidError(FREED + origin_line(self._short_name(), self._line))
+        loops, recorder = self._loops(), running.recorder
+        assert loops is not None and recorder is not None and recorder.loops is loops
+        return loops
+
+    def _walk(self, layer: Layer, seeds: Iterable[tuple[int, Any]]) -> list[Any]:
+        """The gradients of the leaves in one round, from those of results by their numbers."""
+        edges = [(edge_of(layer.results[i]), gradient) for i, gradient in seeds]
+        run = BackwardRun(True, context.grad_enabled, self._leaves, is_part=True)
+        run.run([(edge, gradient) for edge, gradient in edges if edge is not None])
+        return [run.captured.get(leaf) for leaf in self._leaves]
+
+    def _leaf_type(self, number: int) -> TensorType:
+        node, output = self._leaves[number]
+        return node._output_types[output]
+
+
+class LoopNode(RegionNode):
+    """The backward of a loop: the loop through its rounds in the other direction.
+
+    Its outputs are the last carry and ys; and, of each number carried, what it was in each round,
+    which the backward reads and its own derivative asks for.
+
+    Attributes:
+        _layer: what it is the history of.
+        _carried: of what is carried, the leaf that it is; _state: what has a gradient from round to
+            round; both by number.
+        _rows: leaves that are rows, or of the forward's round; _sums: all that is read besides.
+    """
+
+    __slots__ = (
+        "_carried", "_layer", "_rows", "_state", "_sums",
+    )  # fmt: skip
+
+    @staticmethod
+    def enter(
+        loops: Loops, body: Body, layer: Layer, results: Sequence[TensorCore], name: str
+    ) -> None:
+        """Give the results of a loop their history, as far as they depend on what has one."""
+        leaves, reached = leaves_of(layer, body.sequences)
+        edges = [_edge_outside(leaf, body, layer) for leaf in leaves]
+        alive = _depending(layer, leaves, edges, reached)
+        if alive:
+            layer.loop = LoopNode(loops, body, layer, leaves, edges, results, name)
+            layer.enter_node(layer.loop, results, alive)
+
+    def __init__(
+        self,
+        loops: Loops,
+        body: Body,
+        layer: Layer,
+        leaves: list[Edge],
+        edges: list[Edge | None],
+        results: Sequence[TensorCore],
+        name: str,
+    ) -> None:
+        types, carries = [result._type for result in results], layer.carries
+        types += [stacked(type, body.length) for type in types[:carries]]
+        super().__init__(loops, body, leaves, edges, types, name)
+        self._layer = layer
         at = {node: number for number, (node, _) in enumerate(leaves)}
-        found = [None if node is None else at.get(node) for node in body.inputs]
+        found = [None if node is None else at.get(node) for node in layer.inputs]
         self._carried = {i: n for i, n in enumerate(found[:carries]) if n is not None}
-        goes_on = [i for i, x in enumerate(body.results[:carries]) if edge_of(x) is not None]
+        goes_on = [i for i, x in enumerate(layer.results[:carries]) if edge_of(x) is not None]
         self._state = sorted({*self._carried, *goes_on})
-        own = [node for node in body.inputs[:carries] if node is not None]
-        ends = {node for each in body.chain for node in each.inputs}
+        own = [node for node in layer.inputs[:carries] if node is not None]
+        ends = {node for each in body.chain for seen in each.layers for node in seen.inputs}
         inputs = [n for n, (node, _) in enumerate(leaves) if node in ends]
         self._rows = [n for n in inputs if leaves[n][0] not in own]
         self._sums = [n for n in range(len(leaves)) if n not in inputs]
@@ -772,26 +865,21 @@ class LoopNode(Node):
     def _name(self) -> str:
         return "WhileLoopBackward" if self._body.is_while else "ScanBackward"
 
-    def _release(self) -> None:
-        self.saved = None
-
     def apply(self, gradients: Gradients) -> Gradients:
-        if self.saved is None:
-            raise LucidError(FREED + origin_line(self._short_name(), self._line))
-        loops, body, recorder = self._loops(), self._body, running.recorder
-        assert loops is not None and recorder is not None and recorder.loops is loops
+        loops, body, layer = self._begin(), self._body, self._layer
         if not loops.frames:
             loops.fit(body)
         elif body.is_while and not body.length:
             loops.unroll("differentiates a while_loop in each round")
-        count = len(body.results)
-        ys = [i for i in range(self._carries, count) if gradients[i] is not None]
+        count = len(layer.results)
+        ys = [i for i in range(layer.carries, count) if gradients[i] is not None]
         past = [i for i in self._state if gradients[count + i] is not None]
 
         def step(given: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
             state, sums = given[: len(self._state)], given[len(self._state) :]
             of_y, of_past = rows[: len(ys)], rows[len(ys) :]
-            found = self._walk(zip((*self._state, *ys), (*state, *of_y), strict=True))
+            seeds = zip((*self._state, *ys), (*state, *of_y), strict=True)
+            found: dict[int | None, Any] = dict(enumerate(self._walk(layer, seeds)))
             for i, gradient in zip(past, of_past, strict=True):
                 leaf = self._carried.get(i)
                 if leaf is not None:
@@ -806,25 +894,12 @@ class LoopNode(Node):
         first = [or_zeros(gradients[i], self._output_types[i]) for i in self._state]
         first += [zeros_of(self._leaf_type(n)) for n in self._sums]
         xs: list[Any] = [gradients[i] for i in (*ys, *(count + i for i in past))]
-        name = f"{self._called}.backward"
-        last, rows = loops.backwards(step, first, xs, name, body)
+        last, rows = loops.backwards(step, first, xs, self._called, body)
         parts: dict[int | None, Any] = dict(
             zip(map(self._carried.get, self._state), last, strict=False)
         )
         parts |= zip((*self._sums, *self._rows), (*last[len(self._state) :], *rows), strict=True)
         return tuple(parts.get(n) for n in range(len(self._leaves)))
-
-    def _walk(self, seeds: Iterable[tuple[int, Any]]) -> dict[int | None, Any]:
-        """The gradients of the leaves in one round, from those of results by their numbers."""
-        results = self._body.results
-        edges = [(edge_of(results[i]), gradient) for i, gradient in seeds]
-        run = BackwardRun(True, context.grad_enabled, self._leaves, is_part=True)
-        run.run([(edge, gradient) for edge, gradient in edges if edge is not None])
-        return {number: run.captured.get(leaf) for number, leaf in enumerate(self._leaves)}
-
-    def _leaf_type(self, number: int) -> TensorType:
-        node, output = self._leaves[number]
-        return node._output_types[output]
 
 
 def _sum(a: Any, b: Any) -> Any:
@@ -838,50 +913,34 @@ def or_zeros(gradient: Any, type: TensorType) -> Any:
     return zeros_of(type) if gradient is None else gradient
 
 
-def leaves_of(body: Body) -> tuple[list[Edge], list[set[Edge]]]:
-    """Where walks from the results of a body end; and where those of each of them do."""
-    ranges = [each.sequence for each in body.chain]
-    found: dict[Edge, None] = {}
-    reached = []
-    for result in body.results:
-        edge = edge_of(result) if result.dtype.is_floating_point else None
-        ends: dict[Edge, None] = {}
-        pending, seen = [] if edge is None else [edge], set()
-        while pending:
-            node, output = pending.pop()
-            is_inside = any(node._sequence in numbers for numbers in ranges)
-            if isinstance(node, BodyInput) or not is_inside:
-                ends[node, output] = None
-            elif node not in seen:
-                seen.add(node)
-                pending += [x for x in node._edges if x is not None]
-        found |= ends
-        reached.append(set(ends))
-    return [*found], reached
-
-
-def _edge_outside(leaf: Edge, body: Body, given: Sequence[TensorCore], carries: int) -> Edge | None:
+def _edge_outside(leaf: Edge, body: Body, layer: Layer) -> Edge | None:
     """Where the gradient of a leaf goes on, outside of the loop."""
+    node, _ = leaf
+    if not isinstance(node, BodyInput):
+        return leaf
+    if node in layer.inputs:
+        return edge_of(layer.given[layer.inputs.index(node)])
+    levels = [x.level for x in body.layers[: body.layers.index(layer) + 1]]
     for each in body.chain:
-        if leaf[0] not in each.inputs:
+        found = [x for x in each.layers if node in x.inputs and x.level in levels]
+        if not found:
             continue
-        number = each.inputs.index(leaf[0])
-        if each is body:
-            return edge_of(given[number])
-        loop = each.loop
+        other = next((x for x in reversed(found) if x.loop is not None), None)
+        if other is None:
+            return None
+        loop, number = other.loop, other.inputs.index(node)
         assert loop is not None
-        if number < loop._carries:
-            return loop, len(each.results) + number
+        if number < other.carries:
+            return loop, len(other.results) + number
         return loop._edges[loop._leaves.index(leaf)] if leaf in loop._leaves else None
     return leaf
 
 
 def _depending(
-    body: Body,
+    layer: Layer,
     leaves: Sequence[Edge],
     edges: Sequence[Edge | None],
     reached: Sequence[set[Edge]],
-    carries: int,
 ) -> set[int]:
     """The results that depend on what has a history outside."""
     alive = {leaf for leaf, edge in zip(leaves, edges, strict=True) if edge is not None}
@@ -892,9 +951,21 @@ def _depending(
             return found
         found |= new
         for i in new:
-            node = body.inputs[i] if i < carries else None
+            node = layer.inputs[i] if i < layer.carries else None
             if node is not None:
                 alive.add((node, 0))
+
+
+def is_handle(tensor: TensorCore) -> bool:
+    """Whether it stands for one of the examples of a vmap."""
+    return any(level.has_handles and level.splits(tensor) for level in context.levels)
+
+
+def is_each_own(condition: Any) -> bool:
+    """Whether the condition of the `while_loop` here is one of each example, now or later."""
+    loops = loops_here()
+    known = loops is not None and ((here(), 1), *_CONDITION) in loops.promoted
+    return known or (isinstance(condition, TensorCore) and is_handle(condition))
 
 
 def record_while(
@@ -915,7 +986,7 @@ def record_while(
 def loops_here() -> Loops | None:
     """The loops of the running trace; None where one is to be unrolled."""
     recorder = running.recorder
-    if recorder is None or context.levels or context.forward is not None or context.saved_hooks:
+    if recorder is None or context.forward is not None or context.saved_hooks:
         return None
     is_unrolled = context.anomaly is not None or here() in recorder.loops.unrolled
     return None if is_unrolled else recorder.loops

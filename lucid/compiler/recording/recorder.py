@@ -254,6 +254,9 @@ class Recorder(TracedMemory):
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         self.loops.note_write(target, value)
 
+    def note_hidden_write(self, target: TensorCore) -> None:
+        self.loops.note_hidden_write(target)
+
     def note_grad_read(self, leaf: TensorCore) -> None:
         self.loops.unroll("reads a gradient")
         super().note_grad_read(leaf)

@@ -111,7 +111,7 @@ def trace(
         )
     side_effects, hosts = SideEffects(function, sources.values()), frozenset(known.hosts)
     recorder = Recorder(_name_of(function), hosts, known.undo)
-    recorder.loops.unrolled = known.unrolled
+    recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     if known.functions is not None:
         known.functions.clear()
         recorder.functions = known.functions
