@@ -72,9 +72,8 @@ def make_program(
         checked_by = group.items[0].node if kernel.effect else None
         nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
         first[group] = len(calls)
-        _, known = whole.get(id(kernel), (None, None))
-        if known is not None:
-            calls.append(known.on(args, checked_by, nodes))
+        if id(kernel) in whole:
+            calls.append(whole[id(kernel)][1].on(args, checked_by, nodes))
         else:
             for part, given in kernel.partition(args, items.new_temp, target):
                 moved, origins = part.relocate()
