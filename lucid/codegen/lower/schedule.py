@@ -64,7 +64,7 @@ def make_program(
     choose_layouts(fusion, stored, target)
     calls: list[KernelCall] = []
     first: dict[FusionGroup, int] = {}
-    whole: dict[int, tuple[Kernel, KernelCall]] = {}  # that aren't cut; groups may share them
+    whole: dict[int, tuple[Kernel, KernelCall]] = {}  # that are one call; groups may share them
     for group in _ordered(fusion):
         if not _has_effect(group, stored):
             continue
