@@ -46,7 +46,7 @@ def copy_node(node: Node, target: Graph, mapping: dict[Value, Value]) -> Node:
 
     The operands are looked up in `mapping`; what it is the gradient of stays the original's.
     """
-    types = [result.type for result in node.results]
+    types = [result._type for result in node.results]
     operands = [mapping[operand] for operand in node.operands]
     copied = Node(node.op, operands, dict(node.attributes), types, target)
     copied.location = node.location

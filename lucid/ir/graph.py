@@ -333,7 +333,8 @@ class Graph:
 
     def has_effect(self, node: Node) -> bool:
         """Whether a node must run: it checks a value, or calls Python, once and in its order."""
-        return has_effect(node, self.functions)
+        op = node.op
+        return op.has_effect or (op is ops.call and has_effect(node, self.functions))
 
     def uses(self) -> dict[Value, list[Node]]:
         """The nodes that read each value, in order; a node is listed once per operand slot."""
@@ -386,7 +387,7 @@ def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
     """A hashable form, equal for equal attributes; floats compare by their bits."""
     if not attributes:
         return ()
-    return tuple(sorted((key, _frozen(value)) for key, value in attributes.items()))
+    return tuple([(key, _frozen(attributes[key])) for key in sorted(attributes)])
 
 
 _ONLY_INTS = {int}

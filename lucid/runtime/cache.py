@@ -32,6 +32,7 @@ from typing import Self
 from lucid.codegen.llvm.jit import (
     CodegenError,
     Library,
+    Take,
     compile_objects,
     compiler_version,
     link_objects,
@@ -59,7 +60,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def compiled(
-    modules: str | Callable[[], Sequence[str]],
+    modules: str | Callable[[Take], None],
     target: Target,
     exports: Sequence[str],
     imports: Mapping[str, int] | None = None,
@@ -69,7 +70,8 @@ def compiled(
     """Link the code of IR modules, from the cache if it is there.
 
     Args:
-        modules: the text of one, or what writes those of several where it has to be done.
+        modules: the text of one, or what writes those of several where it has to be done, and
+            hands each over.
         key: stands for the texts of several.
 
     Raises `CodegenError` where LLVM refuses a module, `OutOfMemoryError` before it is short.
@@ -86,9 +88,8 @@ def compiled(
             found = link_objects(_unpacked(image), exports, imports)
             say("cache", "found %s, %d KB", name, len(image) >> 10)
             return found
-    texts = [modules] if isinstance(modules, str) else modules()
-    images = compile_objects(texts, target)
-    say("cache", "no %s: compiled in %d parts", name, len(texts))
+    images = compile_objects([modules] if isinstance(modules, str) else modules, target)
+    say("cache", "no %s: compiled in %d parts", name, len(images))
     if folder is not None:
         write_entry(folder / name, _packed(images))
     return link_objects(images, exports, imports, was_compiled=True)

@@ -446,7 +446,9 @@ def compile_program(
     stages["emit"] = time.perf_counter() - begin - sum(stages.values())
     if emitted.shared:
         pool.load()
-    library = compiled(emitted.parts, target, emitted.exports, emitted.imports, key=emitted.key)
+    library = compiled(
+        emitted.write_parts, target, emitted.exports, emitted.imports, key=emitted.key
+    )
     kernel_code.enter(emitted, library)
     seconds = time.perf_counter() - begin
     stages["machine code"] = seconds - sum(stages.values())

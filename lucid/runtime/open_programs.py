@@ -163,9 +163,8 @@ class OpenProgram:
         self._hints = found.values(now)
         emitted = self._emitted
         text = emitted.module.text()
-        self._library = compiled(
-            emitted.parts, self._target, emitted.exports, emitted.imports, key=text
-        )
+        write = partial(emitted.module.write_parts, costs.PART_CHARACTERS)
+        self._library = compiled(write, self._target, emitted.exports, emitted.imports, key=text)
         kernel_code.enter(self._emitted, self._library)
 
     def _emit(self) -> Emitted:
@@ -276,8 +275,8 @@ class OpenProgram:
         if made:
             exports = [symbol for _, variant in made for symbol in variant.symbols.values()]
             text = f"; {generator_version()}\n{module.text()}"
-            parts = partial(module.parts, costs.PART_CHARACTERS)
-            library = compiled(parts, self._target, exports, key=text)
+            write = partial(module.write_parts, costs.PART_CHARACTERS)
+            library = compiled(write, self._target, exports, key=text)
             for key, variant in made:
                 variant.library = library
                 open_code.enter(key, variant)

@@ -37,7 +37,7 @@ class TimedStep:
         emitted = emit_program(program, target, timed=True, find=kernel_code.known)
         self._libraries = emitted.libraries
         self._library = compiled(
-            emitted.parts, target, emitted.exports, emitted.imports, key=emitted.key
+            emitted.write_parts, target, emitted.exports, emitted.imports, key=emitted.key
         )
         addresses = self._library.addresses
         self._step = kind(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(addresses[STEP])

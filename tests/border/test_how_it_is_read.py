@@ -32,6 +32,7 @@ from border.harness import X, calls, fresh, same_as_eager
 
 import lucid
 from lucid import nn
+from lucid.compiler.guards import events
 
 K = 1.0
 MODE = "sum"
@@ -1202,3 +1203,61 @@ def test_a_getattr_of_lucid_by_name(compile):
     cfg = Plain(act="tanh")
     step = compile(lambda x: getattr(lucid, cfg.act)(x))
     return calls(step, lambda: setattr(cfg, "act", "exp"))
+
+
+# ------------------------------------------------------------------ in a backward walk
+
+
+@same_as_eager
+def test_hooks_of_a_walk_that_else_runs_unheard(compile):
+    reset()
+
+    def step(x):
+        x = x.detach().requires_grad_()
+        y = x.exp() * x
+        y.register_hook(lambda g: g * K)
+        y.grad_fn.register_prehook(lambda gs: (gs[0] + K,))
+        y.grad_fn.register_hook(lambda inputs, outputs: tuple(g * K for g in inputs))
+        (y * y).sum().backward()
+        return x.grad
+
+    return calls(compile(step), lambda: assign("K", 2.0), lambda: assign("K", 3.0))
+
+
+@same_as_eager
+def test_hooks_of_what_a_walk_looks_at(compile):
+    reset()
+
+    def step(x):
+        x = x.detach().requires_grad_()
+        with lucid.autograd.graph.saved_tensors_hooks(lambda t: t * K, lambda t: t + K):
+            y = x * x
+        (y.sin() * 2).sum().backward()
+        return x.grad
+
+    return calls(compile(step), lambda: assign("K", 2.0), lambda: assign("K", 3.0))
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="no call of the library's is told there")
+def test_little_of_what_the_library_does_is_heard(monkeypatch):
+    heard, told = [0], events._Tracer.__call__
+
+    def counted(self, *event):
+        heard[0] += 1
+        return told(self, *event)
+
+    monkeypatch.setattr(events._Tracer, "__call__", counted)
+
+    def traced(count):
+        def step(x):
+            y = x
+            for factor in range(count):
+                y = y * x + factor
+            y.sum().backward()
+
+        heard[0] = 0
+        lucid.compile(step)(lucid.tensor([1.0, 2.0], requires_grad=True))
+        return heard[0]
+
+    traced(1)
+    assert traced(30) - traced(20) <= 10 * 2 * 16  # for an op and its gradient

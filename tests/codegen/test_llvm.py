@@ -18,6 +18,7 @@ from lucid.codegen.llvm import jit
 from lucid.codegen.llvm.builder import (
     FunctionBuilder,
     Module,
+    Parts,
     Val,
     const,
     element_of,
@@ -192,11 +193,14 @@ def test_objects_are_the_same_each_time_and_from_any_thread() -> None:
 
 @pytest.mark.parametrize("size", (1, 400, 100_000))
 def test_parts_are_the_module(size: int) -> None:
-    module = Module(host_target())
+    module, taken = Module(host_target()), list[str]()
+    module.parts = Parts(module, size, taken.append)
+    ready: list[int] = []
 
     def define(name: str, body: Callable[[FunctionBuilder], Val], *, internal: bool) -> None:
         with FunctionBuilder(module, name, [("i64", "x")], "i64", internal=internal) as b:
             b.ret(body(b))
+        ready.append(len(taken))
 
     def looked_up(b: FunctionBuilder) -> Val:
         table = module.table("numbers", "i64", [3, 5, 7])
@@ -210,9 +214,14 @@ def test_parts_are_the_module(size: int) -> None:
         lambda b: b.mul(b.call("g", "i64", b.args[0]), b.call("g", "i64", b.args[0])),
         internal=False,
     )
-    parts = module.parts(size)
+    module.parts.end()
+    parts: list[str] = []
+    module.write_parts(size, parts.append)
+    assert parts == taken
     assert len(parts) == {1: 4, 400: 2, 100_000: 1}[size]
-    assert sum(part.count("define internal") for part in parts) == (1 if size == 1 else 2)
+    assert ready == {1: [0, 1, 2, 3], 400: [0, 0, 0, 1], 100_000: [0, 0, 0, 0]}[size]
+    kind = "internal" if len(parts) == 1 else "hidden"
+    assert sum(part.count(f"define {kind}") for part in parts) == 2
     library = jit.link_objects(jit.compile_objects(parts, module.target), ["f"])
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     assert [signature(library.addresses["f"])(i) for i in range(3)] == [36, 100, 196]

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lucid.codegen.llvm.jit import Take
 from lucid.codegen.llvm.target import Target, host_target
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32
@@ -76,9 +77,14 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     compile_objects = cache.compile_objects
 
-    def counted(modules: Sequence[str], target: Target) -> list[bytes]:
-        texts.extend(modules)
-        return compile_objects(modules, target)
+    def counted(modules: Sequence[str] | Callable[[Take], None], target: Target) -> list[bytes]:
+        given: list[str] = []
+        if callable(modules):
+            modules(given.append)
+        else:
+            given = [*modules]
+        texts.extend(given)
+        return compile_objects(given, target)
 
     monkeypatch.setattr(cache, "compile_objects", counted)
     return texts

@@ -17,6 +17,7 @@ from lucid.codegen.llvm.values import (
     Module,
     Operand,
     Parameter,
+    Parts,
     Val,
     const,
     const_lanes,
@@ -38,6 +39,7 @@ __all__ = [
     "Module",
     "Operand",
     "Parameter",
+    "Parts",
     "Val",
     "const",
     "const_lanes",
@@ -147,11 +149,10 @@ class FunctionBuilder:
         """Add the function to the module; its last block must have been ended."""
         if not self._terminated:
             raise ValueError(f"function {self.name} ends without a return")
-        self.module.declarations.pop(self.name, None)
         if self.sizes is not None:
             self._load_sizes()
         body = "\n".join(self._lines)
-        self.module.functions[self.name] = f"{self._head}\n{body}\n}}\n"
+        self.module.define(self.name, f"{self._head}\n{body}\n}}\n")
 
     def read_sizes(self, address: Val) -> None:
         """Say where the values of open sizes are; from here on lines may mention them."""

@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -79,40 +80,61 @@ def _parse(text: str) -> llvm.ModuleRef:
     return module
 
 
-def compile_objects(modules: Sequence[str], target: Target) -> list[bytes]:
+Take = Callable[[str], None]
+"""Who is given the text of a module."""
+
+
+def compile_objects(modules: Sequence[str] | Callable[[Take], None], target: Target) -> list[bytes]:
     """Machine code of IR modules, as object files; processors share the work.
 
     No mid-level pass runs: the IR is emitted as it should execute, so that they only cost time
     and would make the result depend on LLVM's heuristics.
 
+    Args:
+        modules: the texts; or what writes them, and hands each over, to be compiled meanwhile.
+
     Raises:
         CodegenError: a text doesn't parse or doesn't verify. (LLVM would end the process.)
     """
-    images = [b""] * len(modules)
-    numbers = iter(range(len(modules)))
+    images: list[bytes] = []
+    waiting: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
     errors: list[Exception] = []
+    others: list[threading.Thread] = []
+
+    def take(text: str) -> None:
+        waiting.put((len(images), text))
+        images.append(b"")
+        if len(others) < min(processors(), len(images)) - 1:
+            thread = threading.Thread(target=compile_some, args=[_new_machine(target)])
+            with contextlib.suppress(RuntimeError):  # there can't be more threads
+                thread.start()
+                others.append(thread)
 
     def compile_some(machine: llvm.TargetMachine) -> None:
         """Compile modules until none is left, with a machine of this thread's own."""
         try:
-            for number in numbers:
-                images[number] = _object(modules[number], target, machine)
+            while (module := waiting.get()) is not None:
+                images[module[0]] = _object(module[1], target, machine)
         except Exception as error:
             errors.append(error)
 
     with _lock:
         machine = _machine(target)
-        others: list[threading.Thread] = []
         try:
-            for _ in range(min(processors(), len(modules)) - 1):
-                thread = threading.Thread(target=compile_some, args=[_new_machine(target)])
-                with contextlib.suppress(RuntimeError):  # there can't be more threads
-                    thread.start()
-                    others.append(thread)
+            if callable(modules):
+                modules(take)
+            else:
+                for text in modules:
+                    take(text)
+            for _ in range(len(others) + 1):
+                waiting.put(None)
             compile_some(machine)
         finally:  # a fork waits for all of them
-            for _ in numbers:
-                pass
+            with contextlib.suppress(Empty):
+                while True:
+                    waiting.get_nowait()
+            for _ in others:
+                waiting.put(None)
             for thread in others:
                 thread.join()
     if errors:

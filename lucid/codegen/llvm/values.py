@@ -11,7 +11,7 @@ import functools
 import operator
 import re
 import struct
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -140,60 +140,83 @@ class Parameter(NamedTuple):
     attributes: str = ""
 
 
+class Parts:
+    """A module's text as that of modules which are linked together, while it is written.
+
+    A function that calls others comes after them, so what comes first can be compiled meanwhile.
+
+    Args:
+        size: about how many characters each has.
+        take: gets the text of each as soon as it is complete.
+    """
+
+    def __init__(self, module: Module, size: int, take: Callable[[str], None]) -> None:
+        self._module, self._size, self._take = module, size, take
+        self._names: list[str] = []
+        self._before = self._part = 0
+
+    def add(self, name: str) -> None:
+        """Go on with a function of the module."""
+        part = self._before // self._size
+        if part > self._part:
+            self._take(self._text())
+            self._names, self._part = [], part
+        self._names.append(name)
+        self._before += len(self._module.functions[name])
+
+    def end(self) -> None:
+        """Give the last one, which may be all."""
+        self._take(self._text() if self._part else self._module.text())
+
+    def _text(self) -> str:
+        """Functions that are internal are seen by the other parts, too."""
+        module = self._module
+        texts = [module.functions[name] for name in self._names]
+        used = dict.fromkeys(used for text in texts for used in _NAME.findall(text))
+        lines = [f'target triple = "{module.target.triple}"']
+        lines += [module.globals[name] for name in used if name in module.globals]
+        for name in used:
+            if name in module.declarations:
+                lines.append(module.declarations[name])
+            elif name in module.functions and name not in self._names:
+                head, _, _ = module.functions[name].partition(" {\n")
+                lines.append(f"declare {head.removeprefix('define ').removeprefix('internal ')}")
+        lines += [text.replace("define internal ", "define hidden ", 1) for text in texts]
+        return "\n".join([*lines, ""])
+
+
 @dataclass(slots=True)
 class Module:
-    """Functions, declarations and constant tables that become one piece of machine code."""
+    """Functions, declarations and constant tables that become one piece of machine code.
+
+    Attributes:
+        parts: what the text goes to meanwhile.
+    """
 
     target: Target
     functions: dict[str, str] = field(default_factory=dict)
     declarations: dict[str, str] = field(default_factory=dict)
     globals: dict[str, str] = field(default_factory=dict)
+    parts: Parts | None = None
 
     def text(self) -> str:
         head = f'target triple = "{self.target.triple}"'
         parts = (self.globals, self.declarations, self.functions)
         return "\n".join([head, *(line for part in parts for line in part.values()), ""])
 
-    def parts(self, size: int) -> list[str]:
-        """The same as modules that are linked together, with about `size` characters in each.
+    def write_parts(self, size: int, take: Callable[[str], None]) -> None:
+        """Hand the text of a complete module over in parts."""
+        parts = Parts(self, size, take)
+        for name in self.functions:
+            parts.add(name)
+        parts.end()
 
-        Functions that are internal stay so where nothing calls them from another part.
-        """
-        part_of: dict[str, int] = {}
-        before = 0
-        for name, text in self.functions.items():
-            part_of[name] = before // size
-            before += len(text)
-        if before <= size:
-            return [self.text()]
-        shares: dict[int, list[str]] = {}
-        for name, part in part_of.items():
-            shares.setdefault(part, []).append(name)
-        uses = {
-            part: {used: None for name in names for used in _NAME.findall(self.functions[name])}
-            for part, names in shares.items()
-        }
-        called = {
-            name
-            for part, names in uses.items()
-            for name in names
-            if part_of.get(name, part) != part
-        }  # from another part
-        return [self._part(names, uses[part], called) for part, names in shares.items()]
-
-    def _part(self, names: Sequence[str], used: Iterable[str], called: Container[str]) -> str:
-        lines = [f'target triple = "{self.target.triple}"']
-        lines += [self.globals[name] for name in used if name in self.globals]
-        for name in used:
-            if name in self.declarations:
-                lines.append(self.declarations[name])
-            elif name in self.functions and name not in names:
-                head, _, _ = self.functions[name].partition(" {\n")
-                lines.append(f"declare {head.removeprefix('define ').removeprefix('internal ')}")
-        for name in names:
-            text = self.functions[name]
-            lines.append(text.replace("define internal ", "define ", 1) if name in called else text)
-        return "\n".join([*lines, ""])
+    def define(self, name: str, text: str) -> None:
+        """Add a function; the part before it may be complete then."""
+        self.declarations.pop(name, None)
+        self.functions[name] = text
+        if self.parts is not None:
+            self.parts.add(name)
 
     def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:
         """Declare an external function; a second declaration of the name is ignored."""

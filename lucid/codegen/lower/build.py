@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -109,6 +109,14 @@ class Body:
         if buffer not in self.args:
             self.args.append(buffer)
         return self.args.index(buffer)
+
+
+def _over(inst: Inst, names: Mapping[int, int]) -> tuple[object, ...]:
+    """What an instruction is, over dims of other names in the same order."""
+    index = inst.form
+    terms = None if index is None else tuple([(names[dim], value) for dim, value in index.terms])
+    at = None if index is None else index.offset
+    return inst.op, inst.dtype, inst.operands, inst.arg, inst.attributes, at, terms
 
 
 class Builder:
@@ -291,8 +299,22 @@ class Builder:
     # Loops ------------------------------------------------------------------------------
 
     def _loop(self) -> LoopKernel:
-        insts = self.instructions().insts
-        serial = self.group.serial_dims()
+        """The loops of a group; groups with equal instructions have one kernel."""
+        insts, sizes = self.instructions().insts, self.group.sizes
+        serial, rank = self.group.serial_dims(), {dim: n for n, dim in enumerate(sorted(sizes))}
+        key = (
+            tuple([(rank[dim], size) for dim, size in sizes.items()]),
+            tuple([rank[dim] for dim in serial]),
+            frozenset([rank[dim] for dim in self.group.reduced]),
+            tuple([buffer.dtype for buffer in self.body.args]),
+            tuple([_over(inst, rank) for inst in insts]),
+        )
+        known = self.fusion.loops.get(key)
+        if known is None:
+            known = self.fusion.loops[key] = self._arranged(insts, serial)
+        return known
+
+    def _arranged(self, insts: list[Inst], serial: list[int]) -> LoopKernel:
         reduced = self.group.reduced
         lanes = lanes_for(insts, self.target)
         vector = choose_vector(insts, self.group.sizes, serial, reduced, lanes)

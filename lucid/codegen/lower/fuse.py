@@ -28,6 +28,7 @@ from lucid.codegen.kernel_ir.affine import (
     radix,
     unbroadcast,
 )
+from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.lower.groups import (
     LONG_ROW,
     OTHER_ELEMENTS,
@@ -110,6 +111,7 @@ class Fusion:
         self.precedence = Precedence()
         self.apart: dict[tuple[Item, Item], str] = {}
         self.beside: dict[tuple[Item, Item], str] = {}
+        self.loops: dict[object, LoopKernel] = {}
         self._readers: dict[Item, list[Item]] = {}
         self._computed_operands: dict[Item, list[tuple[Value, Item]]] = {}
         self.computed: dict[Value, Item] = {

@@ -9,6 +9,7 @@ from math import prod
 
 from lucid.codegen import costs
 from lucid.codegen.kernel_ir.affine import dot
+from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.kernel_ir.regions import Buffer, BufferView
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.build import Builder
@@ -63,16 +64,22 @@ def make_program(
     choose_layouts(fusion, stored, target)
     calls: list[KernelCall] = []
     first: dict[FusionGroup, int] = {}
+    whole: dict[int, tuple[Kernel, KernelCall]] = {}  # that are one call; groups may share them
     for group in _ordered(fusion):
         if not _has_effect(group, stored):
             continue
         kernel, args = Builder(fusion, group, stored, target).build()
         checked_by = group.items[0].node if kernel.effect else None
         nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
-        for part, given in kernel.partition(args, items.new_temp, target):
-            moved, origins = part.relocate()
-            calls.append(KernelCall(moved, given, origins, checked_by, nodes))
-            first.setdefault(group, len(calls) - 1)
+        first[group] = len(calls)
+        if id(kernel) in whole:
+            calls.append(whole[id(kernel)][1].on(args, checked_by, nodes))
+        else:
+            for part, given in kernel.partition(args, items.new_temp, target):
+                moved, origins = part.relocate()
+                calls.append(KernelCall(moved, given, origins, checked_by, nodes))
+                if part is kernel:
+                    whole[id(kernel)] = kernel, calls[-1]
         calls[-1].leaves = _leaves(group, stored)
     spans = lifetimes(calls)
     is_placed_later = not is_body or not any(is_open(buffer.size) for buffer in spans)

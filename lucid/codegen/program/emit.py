@@ -23,7 +23,7 @@ from lucid.codegen import costs
 from lucid.codegen.emit import lowering
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernels.host import HostCalls
-from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
+from lucid.codegen.llvm.builder import FunctionBuilder, Module, Parts, Val, const
 from lucid.codegen.llvm.clock import NOW, Clock, define_now
 from lucid.codegen.llvm.jit import Library
 from lucid.codegen.llvm.target import Target
@@ -78,16 +78,22 @@ class Emitted:
     seconds: float
     shared: int
     words: StepWords
-    _write: Callable[[], Module] = field(repr=False)
+    _target: Target = field(repr=False)
+    _write: Callable[[Module], None] = field(repr=False)
 
     @functools.cached_property
     def module(self) -> Module:
         """The LLVM IR."""
-        return self._write()
+        module = Module(self._target)
+        self._write(module)
+        return module
 
-    def parts(self) -> list[str]:
-        """Its text, in parts that can be compiled at the same time."""
-        return self.module.parts(costs.PART_CHARACTERS)
+    def write_parts(self, take: Callable[[str], None]) -> None:
+        """Write its text in parts, which can be compiled as soon as they are taken."""
+        module = Module(self._target)
+        module.parts = Parts(module, costs.PART_CHARACTERS, take)
+        self._write(module)
+        module.parts.end()
 
 
 def require_rules(graph: Graph) -> None:
@@ -159,14 +165,14 @@ def emit_program(
         seconds=sum(seconds),
         shared=sum(shared),
         words=words,
-        _write=lambda: _written(
-            _StepEmitter(Module(target), program, seconds, shared, imports.keys(), opened, words),
-            timed,
+        _target=target,
+        _write=lambda module: _write(
+            _StepEmitter(module, program, seconds, shared, imports.keys(), opened, words), timed
         ),
     )
 
 
-def _written(emitter: _StepEmitter, timed: bool) -> Module:
+def _write(emitter: _StepEmitter, timed: bool) -> None:
     module, count = emitter.module, len(emitter.seconds)
     parameters = [("ptr", "table")]
     if timed:
@@ -197,7 +203,6 @@ def _written(emitter: _StepEmitter, timed: bool) -> Module:
         if trial is not None and not timed:
             trial.end()
         b.ret(const("i32", 0))
-    return module
 
 
 def program_key(

@@ -43,6 +43,10 @@ class KernelCall:
             self._text = str(self.kernel)
         return self._text
 
+    def on(self, args: list[Buffer], node: Node | None, nodes: tuple[Node, ...]) -> KernelCall:
+        """A call of the same kernel on other buffers."""
+        return KernelCall(self.kernel, args, self.origins, node, nodes, _text=self.text)
+
     def key(self, target: Target) -> str:
         """What names the function of its kernel; equal for equal ones."""
         parts = repr(target), type(self.kernel).__name__, str(len(self.args)), self.text

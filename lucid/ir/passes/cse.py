@@ -35,7 +35,7 @@ def cse(graph: Graph) -> bool:
     for node in graph.nodes:
         if graph.has_effect(node):
             continue
-        operands = tuple(replacement.get(operand, operand) for operand in node.operands)
+        operands = tuple([replacement.get(operand, operand) for operand in node.operands])
         kept = first.setdefault(value_number(node, operands), node)
         if kept is node:
             continue
@@ -53,7 +53,7 @@ def cse(graph: Graph) -> bool:
 
 def value_number(node: Node, operands: tuple[Value, ...]) -> tuple[object, ...]:
     """What decides a node's value: equal for nodes whose results are equal."""
-    ids = [id(operand) for operand in operands]
-    if Trait.COMMUTATIVE in node.op.traits:
+    ids = [*map(id, operands)]
+    if len(ids) > 1 and Trait.COMMUTATIVE in node.op.traits:
         ids.sort()
-    return node.op.name, freeze_attributes(node.attributes), *ids
+    return node.op, freeze_attributes(node.attributes), *ids

@@ -148,7 +148,10 @@ class Rewriter:
         return len(self._users.get(value, ())) + self._results[value] == 1
 
     def run(self, rules: Rules) -> bool:
-        """Rewrite until no rule fits; True if anything changed."""
+        """Replace nodes by what the first rule that fits makes of them, until none does.
+
+        True if anything changed.
+        """
         graph, limit = self._graph, _REWRITES_PER_NODE * (len(self._old) + 1)
         self._by_op = rules.by_op
         self._visit(self._old)
@@ -156,8 +159,15 @@ class Rewriter:
         try:
             while self._pending:
                 node = self._pending.pop()
-                if node not in self._gone:
-                    self._apply(rules.by_op[node.op], node, emitted)
+                if node in self._gone:
+                    continue
+                for rule in rules.by_op[node.op]:
+                    value = rule(node)
+                    if value is not None and self._is_used(node.result):
+                        self._replace(node, value, emitted)
+                        emitted.clear()
+                        break
+                    emitted.clear()
                 if len(self._replacement) > limit:
                     raise LucidError(f"rewrite: the rules for {node.op.name} never come to an end")
         finally:
@@ -165,16 +175,6 @@ class Rewriter:
             if self._replacement:
                 graph.substitute(self._replacement)
         return bool(self._replacement)
-
-    def _apply(self, rules: Sequence[Rule], node: Node, emitted: list[Node]) -> None:
-        """Replace a node by what the first rule that fits makes of it."""
-        for rule in rules:
-            value = rule(node)
-            if value is not None and self._is_used(node.result):
-                self._replace(node, value, emitted)
-                emitted.clear()
-                return
-            emitted.clear()
 
     def _visit(self, nodes: Sequence[Node]) -> None:
         """Let nodes that there are rules for be the next, in this order."""
