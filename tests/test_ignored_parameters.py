@@ -567,7 +567,7 @@ def _binding(first: Any, second: Any) -> Any:
     return first
 
 
-def _rebinding(first: Any, second: Any = None) -> Any:
+def _side_effects(first: Any, second: Any = None) -> Any:
     if second is None:
         second = 3
     return first
@@ -608,7 +608,7 @@ class _Declared(lucid.optim.Optimizer):
 
 @pytest.mark.parametrize(
     "function",
-    [_deleting, _binding, _rebinding, _handing_on, _swallowing, _looking_up],
+    [_deleting, _binding, _side_effects, _handing_on, _swallowing, _looking_up],
 )
 def test_a_parameter_that_is_ignored_is_found(function: Any) -> None:
     assert ignored(function, None) == ["second"]

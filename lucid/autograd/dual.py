@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from lucid.autograd.node import Edge, Gradients, Node, OpNode, edge_of
-from lucid.autograd.private import noted_edge
+from lucid.autograd.private import recorded_edge
 from lucid.autograd.pushforward import push_forward
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.ir import ops
@@ -195,7 +195,7 @@ def require_size(tensor: TensorCore, tangent: TensorCore) -> None:
 
 def _with_private_history(tensor: TensorCore) -> TensorCore:
     """The tensor with the history that only the forward that runs knows of, made its own."""
-    edge = noted_edge(tensor)
+    edge = recorded_edge(tensor)
     if isinstance(tensor, Batched):
         inner = _with_private_history(tensor._inner)
         if inner is not tensor._inner:

@@ -37,7 +37,7 @@ from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
 from lucid.ir.location import Spot, user_spot
 from lucid.ir.types import TensorType
-from lucid.tensor import claims
+from lucid.tensor import write_locks
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
@@ -315,9 +315,9 @@ def accumulate(variable: TensorCore, gradient: Gradient) -> None:
     """Add to `variable.grad`, in place when there is one; a first one has memory of its own."""
     from lucid.tensor.writing import write_, write_array
 
-    with claims.lock:
-        if claims.held and context.recorder is None:
-            claims.wait_for(frozenset((id(variable),)))
+    with write_locks.lock:
+        if write_locks.held and context.recorder is None:
+            write_locks.wait_for(frozenset((id(variable),)))
         present, run = variable.grad, context.backward_run
         if present is not None and context.forward is None:
             x, y = _data_of(present), _data_of(gradient)

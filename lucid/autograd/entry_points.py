@@ -12,7 +12,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
-from lucid.tensor.promises import WithGradient
+from lucid.tensor.lazy_grads import WithGradient
 from lucid.tensor.size import Size
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from lucid.autograd.function import (
 )
 from lucid.autograd.function_levels import call_below, call_in_levels, is_differentiated, is_needed
 from lucid.autograd.node import Edge
-from lucid.autograd.private import custom_forward, noted_edge
+from lucid.autograd.private import custom_forward, recorded_edge
 from lucid.autograd.returned import checked_gradients
 from lucid.autograd.saved import SavedTensor
 from lucid.ir import ops
@@ -231,7 +231,7 @@ class _Call:
                 for tensor in tensors:
                     outer.keep_private_history(tensor)
             self.private_edges = tuple(
-                noted_edge(x) if isinstance(x, TensorCore) else None for x in user.to_save
+                recorded_edge(x) if isinstance(x, TensorCore) else None for x in user.to_save
             )
             ctx.to_save = tuple(map(level.inner, user.to_save))
         if user.saved_for_forward is not None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
 from lucid.autograd.host_reading import Evaluated, Plan, Reader
-from lucid.autograd.host_replay import Differs, Made, note, replayed
+from lucid.autograd.host_replay import HostCallMismatch, MadeHostCall, note, replayed
 from lucid.autograd.host_world import (
     NOWHERE,
     Captured,
@@ -100,13 +100,13 @@ class HostForward:
         self.read(found)
         difference = self._difference(found)
         if difference is not None or self.is_followed:
-            calls = note(frame, Made(self, again(found, ())))
+            calls = note(frame, MadeHostCall(self, again(found, ())))
             if difference is not None:
                 raise self._differs(difference, calls)
         self.keep(frame, found)
         return found.arrays
 
-    def fits(self, made: Made) -> bool:
+    def fits(self, made: MadeHostCall) -> bool:
         """Whether this call is traced for what a call of another program did."""
         if made.host.code != self.code:
             return False
@@ -181,9 +181,11 @@ class HostForward:
                     return f"{label}: {before} -> {now}"
         return _difference(plan, expected)
 
-    def _differs(self, difference: str, made: Sequence[Made]) -> Differs:
+    def _differs(self, difference: str, made: Sequence[MadeHostCall]) -> HostCallMismatch:
         what = f"{self.name} did something else than when the step was traced: {difference}"
-        return Differs(f"{what}{place_text(self.line)}", f"{self.name}: {difference}", made)
+        return HostCallMismatch(
+            f"{what}{place_text(self.line)}", f"{self.name}: {difference}", made
+        )
 
 
 def _difference(plan: Plan, expected: Plan) -> str:
@@ -243,10 +245,10 @@ class HostBackward:
             parts = made.found
         self._require_same(parts)
         if self.is_followed:
-            note(frame, Made(self, parts))
+            note(frame, MadeHostCall(self, parts))
         return self.arrays(parts)
 
-    def fits(self, made: Made) -> bool:
+    def fits(self, made: MadeHostCall) -> bool:
         """Whether this call is traced for what a call of another program did."""
         is_same = made.host.code == self.code
         return is_same and tuple(part is not None for part in made.found) == self.present

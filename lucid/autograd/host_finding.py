@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.generators import state_of
-from lucid.autograd.host_replay import Differs, Made, note, replayed
+from lucid.autograd.host_replay import HostCallMismatch, MadeHostCall, note, replayed
 from lucid.autograd.host_world import place_text
 from lucid.ir.errors import LucidError, completed
 from lucid.ir.hosts import Frame
@@ -47,7 +47,7 @@ class Finding:
         made = replayed(self.code)
         if made is None:
             undo = state_of(self.generator) if self.is_followed else None
-            made = Made(self, self.evaluate(operands), undo)
+            made = MadeHostCall(self, self.evaluate(operands), undo)
         arrays: Sequence[np.ndarray] = made.found
         found = tuple(map(type_of_array, arrays))
         if self.is_followed or found != self.types:
@@ -64,12 +64,16 @@ class Finding:
             place = None if self.line is None else Location(*self.line)
             raise at_line(completed(error), place) from None
 
-    def fits(self, made: Made) -> bool:
+    def fits(self, made: MadeHostCall) -> bool:
         """Whether this call is traced for what a call of another program found."""
         return made.host.code == self.code and tuple(map(type_of_array, made.found)) == self.types
 
-    def _differs(self, found: Sequence[TensorType], made: Sequence[Made]) -> Differs:
+    def _differs(
+        self, found: Sequence[TensorType], made: Sequence[MadeHostCall]
+    ) -> HostCallMismatch:
         pairs = zip(self.types, found, strict=True)
         before, now = next(pair for pair in pairs if pair[0] != pair[1])
         reason = f"{self.name}: {before} -> {now}"
-        return Differs(f"{reason}, found by the step's call{place_text(self.line)}", reason, made)
+        return HostCallMismatch(
+            f"{reason}, found by the step's call{place_text(self.line)}", reason, made
+        )

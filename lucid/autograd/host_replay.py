@@ -26,7 +26,7 @@ _MADE = "what the host calls of this run did"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeHostCall:
     """A host call that was made, and what it found: `evaluate` of it would give the same.
 
     Attributes:
@@ -38,7 +38,7 @@ class Made:
     state: Any = None
 
 
-class Differs(LucidError):  # noqa: N818 - a finding, not an error
+class HostCallMismatch(LucidError):  # noqa: N818 - a finding, not an error
     """A host call did something else than while tracing; another program goes on from there.
 
     Attributes:
@@ -46,27 +46,27 @@ class Differs(LucidError):  # noqa: N818 - a finding, not an error
         reason: how it differs: old -> new.
     """
 
-    def __init__(self, message: str, reason: str, made: Sequence[Made]) -> None:
+    def __init__(self, message: str, reason: str, made: Sequence[MadeHostCall]) -> None:
         super().__init__(message)
         self.reason = reason
         self.made = made
 
 
-def made_in(frame: Frame) -> Sequence[Made]:
+def made_in(frame: Frame) -> Sequence[MadeHostCall]:
     """The calls of a run, as far as they were noted."""
-    calls: list[Made] = frame.get(_MADE, [])
+    calls: list[MadeHostCall] = frame.get(_MADE, [])
     return calls
 
 
-def note(frame: Frame, made: Made) -> Sequence[Made]:
+def note(frame: Frame, made: MadeHostCall) -> Sequence[MadeHostCall]:
     """Enter a call into those of its run; return all."""
-    calls: list[Made] = frame.setdefault(_MADE, [])
+    calls: list[MadeHostCall] = frame.setdefault(_MADE, [])
     calls.append(made)
     return calls
 
 
 @contextmanager
-def replaying(calls: Sequence[Made], path: tuple[int, ...] = ()) -> Iterator[None]:
+def replaying(calls: Sequence[MadeHostCall], path: tuple[int, ...] = ()) -> Iterator[None]:
     """Let a trace or a program that runs in the block take over what a run has found so far.
 
     path: the outcomes of its exits.
@@ -79,14 +79,14 @@ def replaying(calls: Sequence[Made], path: tuple[int, ...] = ()) -> Iterator[Non
         context.replay, context.told = before
 
 
-def undo_draws(calls: Sequence[Made]) -> None:
+def undo_draws(calls: Sequence[MadeHostCall]) -> None:
     """Let random generators draw again what they drew in a run that nothing goes on from."""
     for made in reversed(calls):
         if made.state is not None:
             put_state(made.host.generator, made.state)  # type: ignore[union-attr]
 
 
-def replayed(code: object) -> Made | None:
+def replayed(code: object) -> MadeHostCall | None:
     """The call that comes next, if it was made before; it must be of the same code."""
     calls = context.replay
     if calls:

@@ -40,7 +40,7 @@ class CustomForward:
         self.touched: list[TensorCore] = []
 
 
-class Note(NamedTuple):
+class PrivateRecord(NamedTuple):
     """A tensor's history inside of a forward.
 
     Attributes:
@@ -50,7 +50,7 @@ class Note(NamedTuple):
 
     forward: CustomForward
     edge: Edge | None
-    base: Note | None
+    base: PrivateRecord | None
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def custom_forward(is_differentiable: bool) -> Iterator[CustomForward | None]:
         forward.touched.clear()
 
 
-def _active_note(tensor: TensorCore) -> Note | None:
+def _active_note(tensor: TensorCore) -> PrivateRecord | None:
     note = tensor._private
     return note if note is not None and note.forward.is_active else None
 
@@ -85,7 +85,7 @@ def note(tensor: TensorCore, edge: Edge | None, forward: CustomForward | None = 
     forward = context.forward if forward is None else forward
     assert forward is not None
     base = None if tensor._base is None else _active_note(tensor._base)
-    tensor._private = Note(forward, edge, base)
+    tensor._private = PrivateRecord(forward, edge, base)
     forward.touched.append(tensor)
 
 
@@ -113,7 +113,7 @@ def _derived_edge(base: TensorCore, chain: ViewChain) -> Edge | None:
         context.grad_enabled = before
 
 
-def noted_edge(tensor: TensorCore) -> Edge | None:
+def recorded_edge(tensor: TensorCore) -> Edge | None:
     """The history that only forwards which still run know of; None when there is none."""
     if context.forward is None:
         return None
@@ -121,7 +121,7 @@ def noted_edge(tensor: TensorCore) -> Edge | None:
     return edge if _active_note(tensor) is not None else None
 
 
-def note_op(
+def record_op(
     op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
 ) -> None:
     """Note that a forward computed `result`."""
@@ -131,10 +131,10 @@ def note_op(
         forward = context.forward
         assert forward is not None
         base = None if result._base is None else _active_note(result._base)
-        result._private = Note(forward, (node, 0), base)
+        result._private = PrivateRecord(forward, (node, 0), base)
 
 
-def note_write(target: TensorCore, value: TensorCore) -> None:
+def record_write(target: TensorCore, value: TensorCore) -> None:
     """Note that a forward wrote `value` into `target`: its base changes, if it is a view."""
     note_written(target, private_edge(value))
 

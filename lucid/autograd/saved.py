@@ -86,10 +86,10 @@ class SavedTensor:
             self._note_private(tensor, state["forward"], is_private)
 
     def _note_private(self, tensor: TensorCore, forward: CustomForward, is_private: bool) -> None:
-        from lucid.autograd.private import noted_edge
+        from lucid.autograd.private import recorded_edge
 
         if self.output_nr < 0:
-            self.private_edge = noted_edge(tensor)
+            self.private_edge = recorded_edge(tensor)
         if context.saved_hooks and not is_private and self.private_edge is not None:
             take = context.saved_hooks[-1].take_private
             if take is not None:

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from lucid.autograd.host_replay import Differs, replaying, undo_draws
+from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
-from lucid.compiler.guards.events import Before
+from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
@@ -55,23 +55,23 @@ from lucid.ir.passes.pipeline import Pass, optimizing
 from lucid.ir.passes.regions import outline_repeated
 from lucid.ir.selecting import select
 from lucid.ir.whose_code import is_followed
-from lucid.runtime.entry.layout import LONG_WAY
+from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
-from lucid.tensor.claims import TRACING, Claim
 from lucid.tensor.context import context, epoch
+from lucid.tensor.write_locks import TRACING, WriteLock
 
 if TYPE_CHECKING:
     import networkx
 
-    from lucid.compiler.guards.places import Identity, Place
+    from lucid.compiler.guards.mutable_sources import Identity, MutableSource
     from lucid.compiler.programs.program import Departure, Program
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.explaining import Explanation
     from lucid.compiler.reports.page import Report
     from lucid.compiler.reports.profiling import Profile
-    from lucid.compiler.results.outcomes import Run
+    from lucid.compiler.results.output_specs import Run
     from lucid.ir.graph import Graph
     from lucid.runtime.open_programs import Families
     from lucid.runtime.stages import Stages
@@ -91,7 +91,10 @@ MOST_PATHS = 32  # through the user's code, by branches on values, that are comp
 MOST_REASONS = 4096  # that `stats` keeps
 LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
-DEPARTS = (Differs, LeavesPath)  # what a run raises that has found another thing than its trace
+DEPARTS = (
+    HostCallMismatch,
+    LeavesPath,
+)  # what a run raises that has found another thing than its trace
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
 
@@ -127,7 +130,7 @@ def collector_paused() -> Iterator[None]:
 
 _OWN = frozenset(
     {
-        *("_options", "_optimize", "_families", "_programs", "_places", "_ints", "_latest"),
+        *("_options", "_optimize", "_families", "_programs", "_sources", "_ints", "_latest"),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
         *("_took_over", "_resized", "_shapes", "_eager_seconds", "_counts", "stats"),
@@ -197,7 +200,7 @@ class Compiled:
         self._optimize = optimizing(options.passes, last=last)
         self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
-        self._places: dict[Identity, Place] = {}  # that it binds, or that move
+        self._sources: dict[Identity, MutableSource] = {}  # that it binds, or that move
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._asked: set[str] = set()  # attributes that it looks for in tensors
         self._latest: Program | None = None
@@ -228,13 +231,13 @@ class Compiled:
                 if enter is not None:
                     try:
                         result = enter(*args)
-                        if result is LONG_WAY and latest.rearm():
+                        if result is SLOW_PATH and latest.rearm():
                             result = enter(*args)
                     except DEPARTS as found:
                         result, differs = self._follow(self._left(latest, found), args)
                     except NotFinite:  # nothing has happened; the long way says where it is made
-                        result = LONG_WAY
-                    if result is not LONG_WAY:
+                        result = SLOW_PATH
+                    if result is not SLOW_PATH:
                         return result
             if not self._is_eager():
                 try:
@@ -284,7 +287,7 @@ class Compiled:
     def _follow(self, differs: Departure, args: tuple[Any, ...]) -> tuple[Any, Departure]:
         """Go on with the programs that took over before, as long as native code can enter them.
 
-        Returns what the call gives, or `LONG_WAY` and what was found by then.
+        Returns what the call gives, or `SLOW_PATH` and what was found by then.
         """
         while not differs.made:
             link = differs.program.links.get(differs.path)
@@ -300,12 +303,12 @@ class Compiled:
                 continue
             except NotFinite:
                 break
-            if result is not LONG_WAY:
+            if result is not SLOW_PATH:
                 self._prefer(program)
             return result, differs
-        return LONG_WAY, differs
+        return SLOW_PATH, differs
 
-    def _left(self, program: Program, error: Differs | LeavesPath) -> Departure:
+    def _left(self, program: Program, error: HostCallMismatch | LeavesPath) -> Departure:
         """What a run of a program has found that is another thing than in its trace."""
         self.stats.exits += isinstance(error, LeavesPath)
         program.used = self.stats.calls
@@ -351,7 +354,7 @@ class Compiled:
             if self._latest is not None and self._audits.is_due():
                 self._call_audit(args, kwargs)
             result, differs = self._run_latest(args, kwargs)
-            if result is not LONG_WAY:
+            if result is not SLOW_PATH:
                 return result
         if self._distrust is not None:
             raise EagerOnlyError(self._distrust)
@@ -365,30 +368,30 @@ class Compiled:
         if latest is not None and latest.enter is not None:
             try:
                 result = latest.enter(*args)
-                if result is LONG_WAY and latest.rearm():
+                if result is SLOW_PATH and latest.rearm():
                     result = latest.enter(*args)
             except NotFinite:
-                result = LONG_WAY
-            if result is not LONG_WAY:
+                result = SLOW_PATH
+            if result is not SLOW_PATH:
                 return result
         result, differs = self._run_latest(args, {})
-        return result if result is not LONG_WAY else self._call_natively(args, {}, differs)
+        return result if result is not SLOW_PATH else self._call_natively(args, {}, differs)
 
     def _run_latest(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Departure | None]:
-        """The result of the program used last, or `LONG_WAY` if a look shows that it may not fit.
+        """The result of the program used last, or `SLOW_PATH` if a look shows that it may not fit.
 
         And what it has found that doesn't fit; it isn't asked again.
         """
         latest = self._latest
         if latest is None or kwargs:
-            return LONG_WAY, None
+            return SLOW_PATH, None
         try:
             result = latest.call_plain(args)
         except DEPARTS as found:
-            return LONG_WAY, self._left(latest, found)
-        if result is not LONG_WAY:
+            return SLOW_PATH, self._left(latest, found)
+        if result is not SLOW_PATH:
             self.stats.add_call()
         return result, None
 
@@ -405,7 +408,7 @@ class Compiled:
 
     def _call_audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Trace a call again; no more programs are run if the trace isn't what it was."""
-        start, calls, before = time.perf_counter(), self.stats.calls, Before()
+        start, calls, before = time.perf_counter(), self.stats.calls, ListenerSnapshot()
         try:
             found = self._audit(args, kwargs)
         except BaseException:
@@ -429,15 +432,15 @@ class Compiled:
         program, _ = self._fitting(self._signature(args, kwargs), None)
         if program is None or program.hosts or not program.foresees():
             return None
-        known = Known(set(self._asked), set(self._ints), dict(program.places))
+        known = Known(set(self._asked), set(self._ints), dict(program.sources))
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
             marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
-            with Claim(frozenset((id(self), TRACING))):
+            with WriteLock(frozenset((id(self), TRACING))):
                 try:
                     with replaying((), program.path):
-                        recorded = trace(self.__wrapped__, call, *marked, known, program.places)
+                        recorded = trace(self.__wrapped__, call, *marked, known, program.sources)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
                     restart.enter(known)
@@ -500,9 +503,9 @@ class Compiled:
                     program.undo()
                     self._forget_unused(call)
                 raise
-            if differs is not None and result is not LONG_WAY:
+            if differs is not None and result is not SLOW_PATH:
                 differs.program.links[differs.path] = weakref.ref(program)
-            if result is not LONG_WAY:  # as it is when another thread changed what guards look at
+            if result is not SLOW_PATH:  # as it is when another thread changed what guards look at
                 self.stats.add_call()
                 if differs is None or self._latest is None or not differs.path:
                     latest = self._number_of_latest
@@ -583,7 +586,7 @@ class Compiled:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None = None
     ) -> tuple[Call, Program]:
         """The call's signature and a program for it, traced if there is none."""
-        known = Known(self._asked, self._ints, self._places)
+        known = Known(self._asked, self._ints, self._sources)
         known.functions = [] if self._is_unverified else None
         restarts = 0
         while restarts < MOST_RESTARTS:
@@ -663,11 +666,11 @@ class Compiled:
         program, _ = self._fitting(call, differs)
         if program is not None:
             return program
-        before = Before()
+        before = ListenerSnapshot()
         try:
             with (
                 Progress(_name_of(self.__wrapped__)),
-                Claim(frozenset((id(self), TRACING))) as claim,
+                WriteLock(frozenset((id(self), TRACING))) as claim,
             ):
                 program, reason = self._fitting(call, differs)
                 if program is None:  # nor has another thread traced it meanwhile
@@ -685,7 +688,7 @@ class Compiled:
         known: Known,
         differs: Departure | None,
         reason: str | None,
-        claim: Claim,
+        claim: WriteLock,
     ) -> Program:
         """A new program, which is one of those that serve calls from now on."""
         if differs is not None and differs.path:
@@ -749,7 +752,7 @@ class Compiled:
         kwargs: dict[str, Any],
         known: Known,
         reason: str | None,
-        claim: Claim,
+        claim: WriteLock,
         kind: str,
     ) -> Program:
         """A new program; `kind`: "path" or "host" for one that goes on where another was left."""
@@ -902,19 +905,19 @@ class Compiled:
 
         Where it raises an error with stand-ins for those, eager mode says whether it is one.
         """
-        from lucid.compiler.guards.places import live_places
+        from lucid.compiler.guards.mutable_sources import live_sources
         from lucid.compiler.recording.trace import trace
 
         guards = [program.guards.guards for program in self._programs.get(call.key, ())]
-        found = {place.identity: place for place in live_places(guards)}
-        places = found | self._places
+        found = {place.identity: place for place in live_sources(guards)}
+        sources = found | self._sources
         try:
             context.interprets = self._options.mode == "interpret"
-            recorded = trace(self.__wrapped__, call, args, kwargs, known, places)
+            recorded = trace(self.__wrapped__, call, args, kwargs, known, sources)
         except EagerOnlyError:
             raise
         except Exception as error:
-            if not self._ints and found.keys() <= self._places.keys():
+            if not self._ints and found.keys() <= self._sources.keys():
                 raise
             if _is_raised_by_user(error):
                 raise  # by a statement, whatever the numbers are
@@ -922,7 +925,7 @@ class Compiled:
                 "with numbers that it would read at each call its trace fails: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        self._places.update(places)
+        self._sources.update(sources)
         recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
         return recorded
 

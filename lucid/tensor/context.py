@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.hooks import SavedTensorHooks
-    from lucid.autograd.host_replay import Made
+    from lucid.autograd.host_replay import MadeHostCall
     from lucid.autograd.private import CustomForward
     from lucid.autograd.saved import MutationGuard
     from lucid.tensor.core import TensorCore
@@ -76,7 +76,7 @@ class _Context(threading.local):
         self.anomaly: bool | None = None
         self.lent: Lending | None = None
         self.contexts: dict[Any, Any] | None = None
-        self.replay: list[Made] | None = None
+        self.replay: list[MadeHostCall] | None = None
         self.told: tuple[int, ...] = ()
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lucid.autograd.node import Node, OpNode, end_of
-from lucid.autograd.private import Note, note_op
+from lucid.autograd.private import PrivateRecord, record_op
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
 from lucid.ir.inference import (
     MOST_ELEMENTS,
@@ -41,8 +41,8 @@ from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import DType, TensorType, type_of_array
 from lucid.tensor.arrays import shareable
 from lucid.tensor.context import context, epoch
+from lucid.tensor.lazy_grads import WithGradient
 from lucid.tensor.levels import acting_level
-from lucid.tensor.promises import WithGradient
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard, element_strides
 
@@ -101,7 +101,7 @@ class TensorCore(Placed, WithGradient):
     _requires_grad: bool
     _grad_fn: Node | None
     _output_nr: int
-    _private: Note | None  # the history it has for the custom forward that runs
+    _private: PrivateRecord | None  # the history it has for the custom forward that runs
     _hooks: dict[int, Callable[..., Any]] | None
     _retains_grad: bool
     _accumulator: Any
@@ -742,7 +742,7 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         if state["grad_enabled"]:
             _record_history(op, tensors, attributes, result, known)
         elif state["forward"] is not None:
-            note_op(op, tensors, attributes, result)
+            record_op(op, tensors, attributes, result)
     if made is MISSED and known is not None:
         _enter(known, tensors)
     return result
@@ -853,7 +853,7 @@ def keep_history(
         if context.grad_enabled:
             _record_history(op, operands, attributes, result, None)
         elif context.forward is not None:
-            note_op(op, operands, attributes, result)
+            record_op(op, operands, attributes, result)
 
 
 def _record_history(

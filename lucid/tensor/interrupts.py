@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from threading import get_ident
 
-from lucid.tensor.claims import end_claim, held, lock
 from lucid.tensor.context import context
+from lucid.tensor.write_locks import end_claim, held, lock
 
 
-class Before:
+class ThreadSnapshot:
     """The modes of the running thread, its claims, and whether it has the lock."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from lucid.runtime.entry.layout import (
 from lucid.runtime.entry.words import Layout
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore, _new
-from lucid.tensor.promises import Batch
+from lucid.tensor.lazy_grads import GradBuffers
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 
@@ -49,7 +49,7 @@ class Offsets:
 
     def __init__(self) -> None:
         tensor, storage = object.__new__(Tensor), object.__new__(Storage)
-        counter, batch = VersionCounter(), object.__new__(Batch)
+        counter, batch = VersionCounter(), object.__new__(GradBuffers)
         node, saved = object.__new__(OpNode), object.__new__(SavedTensor)
         self.epoch = slot_offset(type(epoch)(), "count")
         slots = {type(x): _slots(x) for x in (tensor, storage, counter, node, saved)}
@@ -63,7 +63,7 @@ class Offsets:
             "counter_now": slots[VersionCounter]["now"],
             **{
                 f"batch_{name}": slot_offset(batch, name)
-                for name in Batch.__slots__
+                for name in GradBuffers.__slots__
                 if name != "outputs"
             },
         }

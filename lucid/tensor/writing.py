@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lucid.autograd.node import CopySlices, OverwriteBackward, edge_of, move_retained
-from lucid.autograd.private import note_write
+from lucid.autograd.private import record_write
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError, completed
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.strides import Strides, overlaps_itself, view_strides
 from lucid.ir.types import TensorType
-from lucid.tensor import claims
+from lucid.tensor import write_locks
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, ViewChain
 from lucid.tensor.levels import acting_level
@@ -121,8 +121,8 @@ def _store(target: TensorCore, array: np.ndarray) -> None:
         raise LucidError(READ_ONLY)
     if context.lent is not None:
         context.lent.before_write(target._storage, target._counter)
-    if claims.held:
-        claims.note_write(memory)
+    if write_locks.held:
+        write_locks.note_write(memory)
     np.copyto(memory, array)
 
 
@@ -132,7 +132,7 @@ def keep_written(target: TensorCore, value: TensorCore) -> None:
         if value.requires_grad or target.requires_grad:
             rebase_history(target, value)
     elif context.forward is not None:
-        note_write(target, value)
+        record_write(target, value)
 
 
 def refusal_of_writes(view: TensorCore) -> str | None:

@@ -18,8 +18,8 @@ import lucid
 from lucid import nn
 from lucid.compiler.guards import events
 from lucid.runtime import cache
-from lucid.tensor.claims import held, lock
 from lucid.tensor.context import context
+from lucid.tensor.write_locks import held, lock
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer's signal")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.tensor.promises import Promise
+from lucid.tensor.lazy_grads import LazyGrad
 
 pytestmark = pytest.mark.usefixtures("entry")
 
@@ -55,7 +55,7 @@ def number(value: float) -> lucid.Tensor:
 def memory_of(leaf: lucid.Tensor) -> int:
     """The address of a gradient that nobody has read, without reading it."""
     promise = leaf._gradient
-    assert isinstance(promise, Promise)
+    assert isinstance(promise, LazyGrad)
     return int(promise.array.__array_interface__["data"][0])
 
 

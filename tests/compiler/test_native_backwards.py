@@ -77,11 +77,11 @@ def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         noted.append(2)
         return general(self, node, backward, gradients)
 
-    from lucid.compiler.programs.backward import Record
+    from lucid.compiler.programs.backward import CallRecord
 
-    general = Record.gradients
+    general = CallRecord.gradients
     monkeypatch.setattr(Backward, "leaving", watched)
-    monkeypatch.setattr(Record, "gradients", calls)
+    monkeypatch.setattr(CallRecord, "gradients", calls)
     return noted
 
 

@@ -19,10 +19,10 @@ import lucid
 from lucid import nn
 from lucid.compiler.programs import native
 from lucid.runtime.entry import layout as runtime_entry
-from lucid.runtime.entry.layout import LONG_WAY, UnknownLayoutError, general_layout, layout_of
-from lucid.tensor.claims import Claim, held, lock
+from lucid.runtime.entry.layout import SLOW_PATH, UnknownLayoutError, general_layout, layout_of
 from lucid.tensor.context import context
 from lucid.tensor.objects import measured
+from lucid.tensor.write_locks import WriteLock, held, lock
 
 pytestmark = [
     pytest.mark.skipif(native._measured() is None, reason="objects look different here"),
@@ -36,7 +36,7 @@ def enter(step: Any, *args: Any) -> Any:
 
 
 def is_taken(step: Any, *args: Any) -> bool:
-    return enter(step, *args) is not LONG_WAY
+    return enter(step, *args) is not SLOW_PATH
 
 
 def warm(step: Any, *args: Any) -> Any:
@@ -351,7 +351,7 @@ def test_no_reference_is_lost_or_kept() -> None:
     pair = tensor(2, 3), tensor(2, 3)
     index = warm(lucid.compile(lambda x, i: x[i]), tensor(3), lucid.tensor([1]))
     far = tensor(3), lucid.tensor([3])
-    watched = [*args, *pair, *far, None, False, True, (), 0, LONG_WAY, lucid.Tensor, np.ndarray]
+    watched = [*args, *pair, *far, None, False, True, (), 0, SLOW_PATH, lucid.Tensor, np.ndarray]
     watched += [np.dtype(np.float32), lucid.tensor, step, step._latest, *step.model.parameters()]
     watched += [
         args[0]._array,
@@ -491,7 +491,7 @@ def test_a_long_step_that_writes_lets_others_run_and_fails_like_a_short_one() ->
 def test_a_claim_of_another_thread_goes_the_long_way() -> None:
     args = tensor(5, 3), tensor(5, 2)
     step = warm(training(), *args)
-    with Claim(frozenset((1,))):
+    with WriteLock(frozenset((1,))):
         assert not is_taken(step, *args)
     assert is_taken(step, *args)
     done = threading.Event()

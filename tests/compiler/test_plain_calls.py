@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.runtime.entry.layout import LONG_WAY
+from lucid.runtime.entry.layout import SLOW_PATH
 
 pytestmark = pytest.mark.usefixtures("entry", "unaudited")
 
@@ -25,7 +25,7 @@ def tensor(*shape: int, start: float = 0.0) -> lucid.Tensor:
 def takes_the_short_way(step: Any, args: Args) -> bool:
     """Whether a call would; this makes one if so."""
     latest = step._latest_program()
-    return (latest.enter or (lambda *args: latest.call_plain(args)))(*args) is not LONG_WAY
+    return (latest.enter or (lambda *args: latest.call_plain(args)))(*args) is not SLOW_PATH
 
 
 def difference(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:

@@ -14,7 +14,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.programs import native
-from lucid.runtime.entry.layout import LONG_WAY
+from lucid.runtime.entry.layout import SLOW_PATH
 
 pytestmark = pytest.mark.usefixtures("entry", "unaudited")
 
@@ -25,10 +25,10 @@ COUNT, TOTAL = 0, lucid.zeros(3)
 def takes_the_short_way(step: Any, *args: Any) -> bool:
     """Whether a call would; this makes one if so."""
     latest = step._latest_program()
-    if native._measured() is not None and latest._rebinding is not None and latest._types:
+    if native._measured() is not None and latest._side_effects is not None and latest._types:
         assert latest.enter is not None
-        return latest.enter(*args) is not LONG_WAY
-    return latest.call_plain(args) is not LONG_WAY
+        return latest.enter(*args) is not SLOW_PATH
+    return latest.call_plain(args) is not SLOW_PATH
 
 
 def attribute():

@@ -17,7 +17,7 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
-from lucid.tensor import claims
+from lucid.tensor import write_locks
 
 SHORT, LONG = 3, 200_000  # elements: a step that keeps the interpreter's lock, and one that doesn't
 
@@ -31,7 +31,7 @@ def switching() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-    assert not claims.held
+    assert not write_locks.held
 
 
 def in_threads(*jobs: Callable[[], object]) -> None:
@@ -317,10 +317,10 @@ def test_who_waits_in_a_circle_gets_an_error() -> None:
     outcomes: list[str] = []
 
     def take(mine: frozenset[int], others: frozenset[int]) -> None:
-        with claims.Claim(mine):
+        with write_locks.WriteLock(mine):
             both.wait(20)
             try:
-                with claims.Claim(others):
+                with write_locks.WriteLock(others):
                     outcomes.append("waited")
             except lucid.LucidError as error:
                 outcomes.append(str(error))

@@ -40,13 +40,13 @@ from lucid.compiler.guards.guard import (
     is_same,
     item_at,
 )
-from lucid.compiler.guards.places import (
-    Appended,
+from lucid.compiler.guards.mutable_sources import (
+    AppendEffect,
     Identity,
-    OfTensor,
-    Place,
+    MutableSource,
+    TensorProperty,
     identity_of,
-    place_of,
+    source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_live, key_of
@@ -520,7 +520,7 @@ class Collector:
         """The user's expression for an object; empty when unknown."""
         return self._paths.get(id(thing), "")
 
-    def line_of(self, place: Place) -> str:
+    def line_of(self, place: MutableSource) -> str:
         """The user's line that first wrote a place, on a line of its own."""
         found = None
         for key in (place.identity, (id(place.owner), CONTENTS)):
@@ -588,12 +588,12 @@ class Collector:
             and not (type(guard) is ArrayGuard and id(owner_of(guard.owner)) in live)
         ]
 
-    def changes(self) -> list[tuple[Place, Any]]:
+    def changes(self) -> list[tuple[MutableSource, Any]]:
         """The places that hold something else now, with what they held.
 
         Gives the trace up for other changes of Python state.
         """
-        found: dict[Identity, tuple[Place, Any]] = {}
+        found: dict[Identity, tuple[MutableSource, Any]] = {}
         for guard in self.guards.values():
             if isinstance(guard, ContentsGuard):
                 for place, before in self._changed_contents(guard):
@@ -603,7 +603,7 @@ class Collector:
             if isinstance(guard, EntryGuard) and not isinstance(guard, FieldGuard):
                 is_other = not guard.holds() or self._is_only_written(guard)
                 if id(guard.owner) not in moved and is_other:
-                    place = place_of(guard)
+                    place = source_of(guard)
                     found.setdefault(place.identity, (place, guard.expected))
             elif isinstance(guard, ArrayGuard) and not guard.holds_whole():
                 if self._may_have_written(guard.owner):
@@ -626,13 +626,13 @@ class Collector:
         is_librarys = isinstance(guard.key, str) and guard.key.startswith(LIBRARYS_ATTRIBUTES)
         return not is_librarys and identity_of(guard.owner, guard.key) in self._lines
 
-    def _changed_contents(self, guard: ContentsGuard) -> Iterator[tuple[Place, Any]]:
+    def _changed_contents(self, guard: ContentsGuard) -> Iterator[tuple[MutableSource, Any]]:
         """What of a container is something else now, or might be elsewhere."""
         owner, path = guard.owner, guard.path
         self._settle(owner)
         done = self._appended.get(id(owner))
         if done is not None and not guard.was_read:
-            yield Appended(path, owner, done), guard.expected
+            yield AppendEffect(path, owner, done), guard.expected
         elif guard.holds_whole():
             return
         elif self._has_kept_its_order(guard):
@@ -645,10 +645,10 @@ class Collector:
                     line = self._lines.get(identity_of(owner, CONTENTS))
                     self._op_by_op(f"it changes {path}, whose keys are weak references", line=line)
                 if not (isinstance(key, str) and key.startswith(LIBRARYS_ATTRIBUTES)):
-                    yield Place(name, owner, key, guard.gated), before
+                    yield MutableSource(name, owner, key, guard.gated), before
         else:
             guard.was_read = True  # what the step leaves has the rest of it
-            yield Place(path, owner, CONTENTS), guard.expected
+            yield MutableSource(path, owner, CONTENTS), guard.expected
 
     def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
         """Whether entries were set, at most; of a dict, also removed or added at its end."""
@@ -661,9 +661,9 @@ class Collector:
             return [*now] == [*kept, *(key for key in now if key not in expected)]
         return len(owner) == len(guard.expected) and id(owner) not in self._rewritten
 
-    def was_read(self, place: Place) -> bool:
+    def was_read(self, place: MutableSource) -> bool:
         """Whether the step depends on what a place held before."""
-        if isinstance(place, OfTensor):
+        if isinstance(place, TensorProperty):
             return True
         guards = [self.guards.get(place.identity), self.guards.get((id(place.owner), CONTENTS))]
         if place.key is CONTENTS:

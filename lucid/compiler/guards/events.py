@@ -556,7 +556,7 @@ def _monitored(listener: Listener) -> Iterator[None]:
             del _listeners.monitored[depth:]
 
 
-class Before(interrupts.Before):
+class ListenerSnapshot(interrupts.ThreadSnapshot):
     """What a thread was doing, and who was told of it: no `finally` above is sure to be taken."""
 
     def __init__(self) -> None:

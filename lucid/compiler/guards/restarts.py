@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lucid.autograd.function import Function
-    from lucid.compiler.guards.places import Identity, Place
+    from lucid.compiler.guards.mutable_sources import Identity, MutableSource
     from lucid.ir.location import Location
     from lucid.tensor.storage import Storage
 
@@ -47,7 +47,7 @@ class Known:
 
     attributes: set[str]
     counts: set[str]
-    places: dict[Identity, Place]
+    sources: dict[Identity, MutableSource]
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
     unrolled: set[Location | None] = field(default_factory=set)

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from lucid.compiler.inputs.cells import FormulaGuard
-from lucid.compiler.inputs.scalars import Formula, LiveScalar, LiveSource, Number
+from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, SymSource
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
 from lucid.ir.types import DType, TensorType
 
 
-class LiveNumbers:
+class SymNumbers:
     """Live scalars of a trace, the inputs of the graph that they are, and what was asked of them.
 
     Attributes:
@@ -25,8 +25,8 @@ class LiveNumbers:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.live: dict[str, LiveScalar] = {}
-        self.live_inputs: dict[tuple[str, DType], tuple[Value, LiveSource]] = {}
+        self.live: dict[str, SymScalar] = {}
+        self.live_inputs: dict[tuple[str, DType], tuple[Value, SymSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
 
     def annotated(self, location: Location | None = None) -> AbstractContextManager[None]:
@@ -39,22 +39,22 @@ class LiveNumbers:
         """Specialize the step on a Python value that it looked at."""
         raise NotImplementedError
 
-    def written(self, number: LiveScalar, write: Callable[..., str], *how: str) -> str:
+    def written(self, number: SymScalar, write: Callable[..., str], *how: str) -> str:
         """The text of a number."""
         raise NotImplementedError
 
     def live_scalar(
         self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None
-    ) -> LiveScalar:
+    ) -> SymScalar:
         """The live scalar of a source; the same one for the same text."""
         found = self.live.get(text)
         if found is None:
-            found = self.live[text] = LiveScalar(now, formula, text, self, read)
+            found = self.live[text] = SymScalar(now, formula, text, self, read)
             if type(now) is float:
                 _ = found.value  # inputs are in the order of the arguments
         return found
 
-    def live_input(self, source: LiveSource, dtype: DType) -> Value:
+    def live_input(self, source: SymSource, dtype: DType) -> Value:
         """The input of the graph for a source; the same one for the same text."""
         found = self.live_inputs.get((source.text, dtype))
         if found is None:
@@ -70,7 +70,7 @@ class LiveNumbers:
             text = f"{path}#{count}"
         return text
 
-    def live_value(self, number: LiveScalar, dtype: DType) -> Value:
+    def live_value(self, number: SymScalar, dtype: DType) -> Value:
         """An f64; for integers an i64, since Python's ints are exact. Raises what NumPy raises."""
         if dtype.kind != "int":
             return number.value

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 import numpy as np
 
 from lucid.compiler.inputs.cells import Cell
-from lucid.compiler.inputs.scalars import LiveSource
+from lucid.compiler.inputs.scalars import SymSource
 from lucid.ir.graph import Node, Value
 from lucid.ir.interpret import evaluated
 from lucid.ir.types import DType
@@ -49,7 +49,7 @@ class PresentValues:
     def __init__(
         self,
         cells: Mapping[Storage, Cell],
-        live_inputs: Mapping[tuple[str, DType], tuple[Value, LiveSource]],
+        live_inputs: Mapping[tuple[str, DType], tuple[Value, SymSource]],
     ) -> None:
         self._cells, self._live_inputs = cells, live_inputs
         self.refuse_unknown: Callable[[], object] = lambda: None

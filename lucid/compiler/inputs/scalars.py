@@ -16,7 +16,7 @@ from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
 
 if TYPE_CHECKING:
-    from lucid.compiler.inputs.live_numbers import LiveNumbers
+    from lucid.compiler.inputs.live_numbers import SymNumbers
 
 Number = int | float
 _Binary = Callable[[Any, Any], Any]
@@ -81,7 +81,7 @@ def _comparison(symbol: str, meaning: Callable[..., Any]) -> _Binary:
     return lambda number, other: number._compare(symbol, meaning, other)
 
 
-class LiveScalar:
+class SymScalar:
     """A number whose value is read at each call; arithmetic on floats is recorded in f64.
 
     It passes for a float or an int in `isinstance`. It is a formula, in Python, of what the call
@@ -102,7 +102,7 @@ class LiveScalar:
         now: Number,
         formula: Formula,
         text: str,
-        recorder: LiveNumbers,
+        recorder: SymNumbers,
         read: Callable[[], Any] | None = None,
     ) -> None:
         self._value: Value | None = None
@@ -137,13 +137,13 @@ class LiveScalar:
         return self._whole
 
     def _input(self, dtype: DType, formula: Formula, read: Callable[[], Any] | None) -> Value:
-        return self.recorder.live_input(LiveSource(self.text, self.now, formula, read), dtype)
+        return self.recorder.live_input(SymSource(self.text, self.now, formula, read), dtype)
 
-    def truncated(self) -> LiveScalar:
+    def truncated(self) -> SymScalar:
         """The number as an int. Raises what `int` raises."""
         if isinstance(self.now, int):
             return self
-        whole: LiveScalar = self.apply("int", int)
+        whole: SymScalar = self.apply("int", int)
         return whole
 
     def fits(self, dtype: DType) -> bool:
@@ -190,7 +190,7 @@ class LiveScalar:
         if type(now) not in (int, float) and not isinstance(now, np.floating):
             self.recorder.guard_formula(text, formula, now)
             return now
-        result = LiveScalar(now, formula, text, self.recorder)
+        result = SymScalar(now, formula, text, self.recorder)
         result._value = self._computed(meaning, args, now)
         return result
 
@@ -243,7 +243,7 @@ class LiveScalar:
     def __rdivmod__(self, other: Any) -> Any:
         return _divided(other, self)
 
-    def __pos__(self) -> LiveScalar:
+    def __pos__(self) -> SymScalar:
         return self
 
     def __round__(self, digits: int | None = None) -> Any:
@@ -313,16 +313,16 @@ class LiveScalar:
             raise AttributeError(name)
         return getattr(self._look(), name)
 
-    def __copy__(self) -> LiveScalar:
+    def __copy__(self) -> SymScalar:
         return self
 
-    def __deepcopy__(self, memo: object) -> LiveScalar:
+    def __deepcopy__(self, memo: object) -> SymScalar:
         return self
 
 
 def is_live(value: object) -> bool:
     """Whether `value` is a live scalar; `isinstance` can't tell, for it passes for a number."""
-    return issubclass(type(value), LiveScalar)
+    return issubclass(type(value), SymScalar)
 
 
 def live_math(
@@ -338,7 +338,7 @@ def live_math(
     return lambda *args: special.apply(f"math.{function.__name__}", function, args)
 
 
-def _is_of_kind(value: object, number: LiveScalar) -> bool:
+def _is_of_kind(value: object, number: SymScalar) -> bool:
     """Whether it is a more special kind of live scalar, whose own operators know what to do."""
     return type(value) is not type(number) and issubclass(type(value), type(number))
 
@@ -412,7 +412,7 @@ def _kind(meaning: Callable[..., Any], args: Sequence[Any]) -> type:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveSource:
+class SymSource:
     """Where a live number comes from.
 
     Attributes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lucid.compiler.guards.guard import SCALARS
-from lucid.compiler.results.outcomes import Same
+from lucid.compiler.results.output_specs import Constant
 from lucid.ir.graph import Graph
 from lucid.ir.text import print_graph
 from lucid.ir.whose_code import is_users
@@ -81,12 +81,12 @@ def outline_of(trace: Trace) -> list[str]:
     """What a step leaves besides what its graph computes, as far as it's the same for all calls."""
     constants = [
         repr(leaf.value)
-        for leaf in trace.left.leaves
-        if isinstance(leaf, Same) and isinstance(leaf.value, SCALARS)
+        for leaf in trace.epilogue.leaves
+        if isinstance(leaf, Constant) and isinstance(leaf.value, SCALARS)
     ]
     effects = [f"effect {effect.what}" for effect in trace.effects]
-    effects += [f"call of {_name_of(said.function)}" for said in trace.left.said]
-    kinds = [type(leaf).__name__ for leaf in trace.left.leaves]
+    effects += [f"call of {_name_of(deferred.function)}" for deferred in trace.epilogue.deferred]
+    kinds = [type(leaf).__name__ for leaf in trace.epilogue.leaves]
     modes = [str(flag) for _, flag in trace.training]
     return [*constants, *effects, *kinds, *modes]
 

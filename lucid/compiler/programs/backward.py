@@ -1,9 +1,9 @@
 """How a call outside of a trace gets its gradients.
 
-Each call of a differentiable program makes a `Record`: what the program has kept for its backward,
+Each call of a differentiable program makes a `CallRecord`: what the program has kept for its backward,
 and the version counters of what it read. Behind the results stands a `CompiledBackward` per layer.
 When a walk comes to it, a compiled function of the gradients and of what was kept walks through the
-nodes that the trace has left (`tape.py`); there is one for each `Kind` of backward. Its own results
+nodes that the trace has left (`tape.py`); there is one for each `BackwardKind` of backward. Its own results
 may have a history of the same kind, so derivatives of any order come without a further rule.
 """
 
@@ -44,7 +44,7 @@ from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
 from lucid.ir.location import user_spot
 from lucid.ir.types import TensorType
-from lucid.runtime.entry.layout import LONG_WAY
+from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.tensor.batched import Batched, BatchLevel
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
 
 
-class Kind(NamedTuple):
+class BackwardKind(NamedTuple):
     """What a backward computes.
 
     Attributes:
@@ -127,7 +127,7 @@ class Walk:
     """
 
     def __init__(
-        self, kind: Kind, layer: Layer, tape: Tape, users: Callable[..., Any] | None
+        self, kind: BackwardKind, layer: Layer, tape: Tape, users: Callable[..., Any] | None
     ) -> None:
         self.__name__ = "backward"
         if users is not None:  # what code of theirs reads is watched
@@ -188,7 +188,7 @@ class _Running(threading.local):
         numbers: the Python numbers that it has kept.
     """
 
-    record: Record | None = None
+    record: CallRecord | None = None
     edges: Sequence[Edge | None] = ()
     contexts: dict[Any, Any] = {}  # noqa: RUF012 - never written
     numbers: Sequence[float] = ()
@@ -219,7 +219,7 @@ class Differentiable:
     def __init__(self, history: History, compiled: CompileWalk) -> None:
         self.layers, self.tape, self.counters, self._users = history
         self._compiled = compiled
-        self._kinds: dict[Kind, Backward] = {}
+        self._kinds: dict[BackwardKind, Backward] = {}
         self.whole: dict[int, Backward] = {}
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
 
@@ -248,7 +248,7 @@ class Differentiable:
         known = [x for kind in self._kinds.values() for x in kind._compiled._programs.values()]
         return [program for programs in known for program in programs]
 
-    def backward(self, kind: Kind) -> Backward:
+    def backward(self, kind: BackwardKind) -> Backward:
         """The function that computes the gradients."""
         found = self._kinds.get(kind)
         if found is None:
@@ -266,7 +266,7 @@ def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
     return running.edges[leaf.number] if isinstance(leaf, EndOf) else leaf_edge(arguments[leaf])
 
 
-class Record:
+class CallRecord:
     """What one call keeps for the backward of its results.
 
     Attributes:
@@ -302,7 +302,7 @@ class Record:
         self.behind = running.record if rule.tape.goes_on else None
         self.freed: set[Node] = set() if self.behind is None else self.behind.freed
         self.contexts: dict[Any, Any] = {} if self.behind is None else {**self.behind.contexts}
-        self._passed: frozenset[Kind] = frozenset()
+        self._passed: frozenset[BackwardKind] = frozenset()
         self._edges = rule.edges(arguments)
         self._counters = [*map(_counter, arguments)]
         formulas = rule.tape.formulas
@@ -395,7 +395,7 @@ class Record:
     def free(self, nodes: Sequence[Node]) -> None:
         """Note what a backward has released, and drop everything if nothing can run any more."""
         self.freed.update(nodes)
-        record: Record | None = self
+        record: CallRecord | None = self
         while record is not None:
             saving = record.rule.tape.kept.keys()
             if saving and saving <= self.freed and all(map(is_read, record.rule.tape.custom)):
@@ -416,7 +416,7 @@ class Record:
             return False
         kept = self._kept[: len(tape.sources)]
         try:
-            return form.function(*gradients, *kept) is not LONG_WAY
+            return form.function(*gradients, *kept) is not SLOW_PATH
         except NotFinite:  # the long way says where it is made
             return False
 
@@ -495,7 +495,7 @@ class CompiledBackward(CustomNode):
 
     def __init__(
         self,
-        record: Record,
+        record: CallRecord,
         number: int,
         edges: tuple[Edge | None, ...],
         results: Sequence[TensorCore],
@@ -551,7 +551,7 @@ class CompiledBackward(CustomNode):
         if context.levels:
             return self._apply_in_levels(gradients, wanted, is_open)
         sent = tuple([gradient is not None for gradient in gradients])
-        backward = self._record.rule.backward(Kind(self._number, sent, wanted, is_open))
+        backward = self._record.rule.backward(BackwardKind(self._number, sent, wanted, is_open))
         given = [gradient for gradient in gradients if gradient is not None]
         found = self._record.gradients(self, backward, given)
         self._walked = backward.walked

@@ -36,8 +36,8 @@ class Guards:
         self.state: set[Storage] = {c.storage for c, _ in trace.cells if c.kind == "state"}
         self.epoch = epoch.count
         self._keys = trace.keys
-        self._rebinding = trace.rebinding
-        self._is_own = trace.rebinding is not None and trace.rebinding.keeps_guards
+        self._side_effects = trace.side_effects
+        self._is_own = trace.side_effects is not None and trace.side_effects.keeps_guards
 
     @property
     def guards(self) -> list[Guard]:
@@ -66,10 +66,10 @@ class Guards:
         return next((guard.place() for guard in self.guards if not guard.holds()), None)
 
     def _failure_of_places(self, call: Call) -> str | None:
-        if self._rebinding is not None:
-            call.take(self._rebinding.values())
+        if self._side_effects is not None:
+            call.take(self._side_effects.values())
             for place, value, key, expected in zip(
-                self._rebinding.read, call.values, call.keys, self._keys, strict=True
+                self._side_effects.read, call.values, call.keys, self._keys, strict=True
             ):
                 if key != expected:
                     return f"{place.path}: another kind of value, {brief(value)}"

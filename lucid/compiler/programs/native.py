@@ -17,19 +17,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lucid.compiler.guards.guard import ABSENT, CONTENTS
-from lucid.compiler.guards.places import Appended, Flag, Memory, Place
+from lucid.compiler.guards.mutable_sources import (
+    AppendEffect,
+    MutableSource,
+    RequiresGrad,
+    TensorData,
+)
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.signature import PlainType
 from lucid.compiler.recording.hooks import item_of
-from lucid.compiler.results.outcomes import Same
-from lucid.compiler.results.rebinding import Rebinding
+from lucid.compiler.results.output_specs import Constant
+from lucid.compiler.results.side_effects import SideEffects
 from lucid.dtypes import default_dtype_place
 from lucid.ir.memory import address_of
 from lucid.runtime import stance
 from lucid.runtime.context import Context
 from lucid.runtime.entry.layout import (
-    LONG_WAY,
+    SLOW_PATH,
     Entry,
     entry_for,
     field_offset,
@@ -48,17 +53,17 @@ from lucid.runtime.entry.words import (
     Word,
 )
 from lucid.runtime.threads import pool
-from lucid.tensor.claims import Keys, exchange_lock, held, lock, take_back
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.write_locks import Keys, exchange_lock, held, lock, take_back
 
 if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
 
 logger = logging.getLogger("lucid.native")
-_SIMPLE = (Place, Memory, Flag)
+_SIMPLE = (MutableSource, TensorData, RequiresGrad)
 Kind = type | None  # of a number; None: a tensor
 
 
@@ -70,19 +75,19 @@ class Read(NamedTuple):
         kinds: what each of them is, or what is there.
     """
 
-    place: Place
+    place: MutableSource
     size: int
     kinds: list[Kind]
 
 
-def plain_reads(rebinding: Rebinding, values: Sequence[Any]) -> list[Read] | None:
+def plain_reads(side_effects: SideEffects, values: Sequence[Any]) -> list[Read] | None:
     """How the places are read; None where native code can't, or one holds more than these."""
-    for place in (*rebinding.read, *rebinding.bound):
-        is_added_to = type(place) is Appended
+    for place in (*side_effects.read, *side_effects.bound):
+        is_added_to = type(place) is AppendEffect
         if not is_added_to and (type(place) not in _SIMPLE or place.key is CONTENTS):
             return None
     reads: list[Read] = []
-    for place, value in zip(rebinding.read, values, strict=True):
+    for place, value in zip(side_effects.read, values, strict=True):
         size = len(value) if type(value) is tuple else -1
         kinds = [_kind(leaf) for leaf in (value if size >= 0 else (value,))]
         if any(kind is object for kind in kinds):
@@ -110,9 +115,9 @@ def numbers_in(reads: Iterable[Read]) -> list[Number]:
     return numbers
 
 
-def _word_of(place: Place) -> int | None:
+def _word_of(place: MutableSource) -> int | None:
     """How native code finds what is in a place; None: it doesn't."""
-    if type(place) is not Place:
+    if type(place) is not MutableSource:
         return None
     if type(place.owner) is types.CellType:
         return IN_CELL
@@ -162,7 +167,7 @@ class NativeCalls(Tables):
         tensor_count: the arguments after these are arrays.
 
     Attributes:
-        function: what to call with the arguments; it answers with `LONG_WAY` where it isn't sure:
+        function: what to call with the arguments; it answers with `SLOW_PATH` where it isn't sure:
             then nothing has happened yet.
         epoch: the count for which its guards hold.
     """
@@ -235,7 +240,7 @@ class NativeCalls(Tables):
 
     def _enter_constants(self, program: Program) -> None:
         plan = self._plan
-        plan[Word.LONG_WAY] = self._keep(LONG_WAY)
+        plan[Word.SLOW_PATH] = self._keep(SLOW_PATH)
         plan[Word.TENSOR] = self._keep(Tensor)
         plan[Word.ARRAY] = self._keep(np.ndarray)
         plan[Word.FLOAT] = self._keep(float)
@@ -398,7 +403,7 @@ class NativeCalls(Tables):
         made: list[tuple[Any, int]] = []
         if leaves:
             left = zip(program.tensors, leaves, strict=True)
-            made = [(outcome, self._keep(leaf) + place) for outcome, leaf in left]
+            made = [(spec, self._keep(leaf) + place) for spec, leaf in left]
         elif program.made_natively is not None:
             made = [(program.made_natively, 0)]
         self._table(
@@ -414,7 +419,7 @@ class NativeCalls(Tables):
         )
         if leaves:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
-        elif type(result) is Same and program.is_simple:
+        elif type(result) is Constant and program.is_simple:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
         elif made and program.differentiable is None:
             plan[Word.RESULT] = FIRST

@@ -13,27 +13,33 @@ import numpy as np
 
 from lucid.autograd.host_calls import HostForward
 from lucid.autograd.host_finding import Finding
-from lucid.autograd.host_replay import Differs, Made, made_in, replaying, undo_draws
+from lucid.autograd.host_replay import (
+    HostCallMismatch,
+    MadeHostCall,
+    made_in,
+    replaying,
+    undo_draws,
+)
 from lucid.codegen.lower.legalize import legalize
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
-from lucid.compiler.guards.places import Appended
+from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.inputs.cells import Cell
-from lucid.compiler.inputs.scalars import Formula, LiveSource, Number
+from lucid.compiler.inputs.scalars import Formula, Number, SymSource
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
 from lucid.compiler.programs.audits import outline_of
-from lucid.compiler.programs.backward import CompileWalk, Differentiable, Record
+from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
 from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
-from lucid.compiler.results.outcomes import (
-    FromLate,
-    FromNumbers,
-    FromProgram,
-    GivenContainer,
+from lucid.compiler.results.output_specs import (
+    GraphOutput,
+    InputContainer,
+    InputNumber,
+    LateOutput,
     Run,
     counter_of,
     is_early,
@@ -50,18 +56,18 @@ from lucid.ir.passes.finite import check_finite, check_finite_exactly, drop_fini
 from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
 from lucid.ir.stepping import step_through
-from lucid.runtime.entry.layout import LONG_WAY
+from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.entry.words import MOST_ARGUMENTS
 from lucid.runtime.executable import Executable, Results, compile_graph
 from lucid.runtime.open_programs import Families
 from lucid.runtime.progress import at
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
-from lucid.tensor.claims import Keys, held, lock, unlocked, wait_for
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore
-from lucid.tensor.promises import Batch
+from lucid.tensor.lazy_grads import GradBuffers
 from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 MOST_OUT_OF_BOUNDS = 8  # calls that are run twice for that
@@ -79,7 +85,7 @@ class Departure:
     """
 
     path: tuple[int, ...]
-    made: Sequence[Made]
+    made: Sequence[MadeHostCall]
     reason: str
     program: Program
 
@@ -151,7 +157,7 @@ class Program:
         self._replaced: tuple[Executable, NativeCalls | None] | None = None
         self.lap: Lap | None = None  # told, while calls are measured, which part of one is over
         self.executable = self._compile(trace)
-        self.places, self.outline = trace.places, outline_of(trace)
+        self.sources, self.outline = trace.sources, outline_of(trace)
         self.undo = trace.undo
         stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
         later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
@@ -162,14 +168,14 @@ class Program:
         self._quick: list[PlainType] | None = None
         self._types: list[PlainType] | None = None
         self.reads: Sequence[Read] = ()
-        self.made_natively: FromProgram | None = None
+        self.made_natively: GraphOutput | None = None
         self._begun: Run | None = None
         self.in_grad_mode = context.grad_enabled
         self.default_dtype = get_default_dtype()
         self.guards = Guards(trace)
-        self._rebinding = trace.rebinding
+        self._side_effects = trace.side_effects
         self._take_inputs(trace)
-        self._take_outcomes(trace, compiled)
+        self._take_epilogue(trace, compiled)
         self._take_claims(trace)
         copies = [x.expected for x in self.guards.guards if isinstance(x, LargeGuard)]
         guards = 300 * len(self.guards.guards) + sum(map(sys.getsizeof, copies))
@@ -184,7 +190,7 @@ class Program:
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
         self._strides = strides
         graph = trace.graph
-        if trace.left.history is not None:  # whose backwards repeat some of it
+        if trace.epilogue.history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         require_known_names()
         found, log = None, PassLog()
@@ -208,7 +214,7 @@ class Program:
         after = cache(partial(texts_of, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
         texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
-        self.cut = cut = None if trace.left.history is None else trace.left.history.tape.cut
+        self.cut = cut = None if trace.epilogue.history is None else trace.epilogue.history.tape.cut
         if cut is not None:
             texts["residuals"] = lambda: str(cut)
         texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
@@ -258,9 +264,9 @@ class Program:
             return False
         return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
 
-    def departure(self, error: Differs | LeavesPath) -> Departure:
+    def departure(self, error: HostCallMismatch | LeavesPath) -> Departure:
         """What a run has found that is another thing than in its trace."""
-        if isinstance(error, Differs):
+        if isinstance(error, HostCallMismatch):
             passed = self._passed[len(error.made) - 1]
             return Departure(self.path[:passed], error.made, error.reason, self)
         question, before = self.questions[error.number], self.path[error.number]
@@ -285,11 +291,11 @@ class Program:
                 self._add_cell(number, cells[entry.value])
         written, read = {cell for cell, _ in trace.graph.writes}, {*trace.graph.results()}
         read.update(value for node in trace.graph.nodes for value in node.operands)
-        if trace.left.history is not None:  # a backward reads what its calls were given
+        if trace.epilogue.history is not None:  # a backward reads what its calls were given
             read.update(entry.value for entry in trace.graph.inputs)
         self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)
 
-    def _add_live(self, number: int, source: LiveSource) -> None:
+    def _add_live(self, number: int, source: SymSource) -> None:
         if source.read is None:
             self.numbers.append((number, source.formula))
         else:
@@ -311,8 +317,8 @@ class Program:
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
         self.claims: Keys = frozenset(map(id, (*owners, *leaves)))
-        if trace.rebinding is not None:
-            self.claims |= trace.rebinding.claims
+        if trace.side_effects is not None:
+            self.claims |= trace.side_effects.claims
         self._written = cells
         self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
         self._claimed_leaves = [use.position for use in uses if use.leaf is None]
@@ -325,25 +331,25 @@ class Program:
         leaves = [tensors[position] for position in self._claimed_leaves]
         return self.claims.union(map(id, (*owners, *leaves)))
 
-    def _take_outcomes(self, trace: Trace, compiled: CompileWalk) -> None:
-        left = trace.left
-        self.counters = left.counters
-        self.grads = left.grads
+    def _take_epilogue(self, trace: Trace, compiled: CompileWalk) -> None:
+        epilogue = trace.epilogue
+        self.counters = epilogue.counters
+        self.grads = epilogue.grads
         self._effects = trace.effects
         self._training = trace.training
-        history = left.history
+        history = epilogue.history
         self.differentiable = None if history is None else Differentiable(history, compiled)
-        self._said = left.said
+        self._deferred = epilogue.deferred
         self._has_effects = bool(trace.effects or trace.training)
-        self.result, self._finals, self.tensors = left.result, left.finals, left.tensors
+        self.result, self._finals, self.tensors = epilogue.result, epilogue.finals, epilogue.tensors
         self.output_count = len(trace.graph.outputs)
-        self.early = [leaf for leaf in left.leaves if is_early(leaf)]
-        for late in left.leaves:
-            if isinstance(late, FromLate):
+        self.early = [leaf for leaf in epilogue.leaves if is_early(leaf)]
+        for late in epilogue.leaves:
+            if isinstance(late, LateOutput):
                 self.early += late.early.values()
-        self._has_given = any(isinstance(leaf, GivenContainer) for leaf in left.leaves)
-        outcomes = (*left.leaves, *(outcome for _, outcome in self.grads if outcome is not None))
-        self.gradients = Gradients(self.executable, left.grads, outcomes)
+        self._has_given = any(isinstance(leaf, InputContainer) for leaf in epilogue.leaves)
+        specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
+        self.gradients = Gradients(self.executable, epilogue.grads, specs)
 
     # ------------------------------------------------------------------ guards
 
@@ -358,17 +364,19 @@ class Program:
         self._quick, self.counted = plain[: len(args)], counted
         if any(flag for _, _, flag in plain) or not self._is_plain(len(plain)):
             return
-        reads = plain_reads(self._rebinding, call.values) if self._rebinding is not None else ()
+        reads = (
+            plain_reads(self._side_effects, call.values) if self._side_effects is not None else ()
+        )
         if reads is not None:
             self._types, self.reads = plain, reads
             self._with_numbers = [read for read in reads if any(read.kinds)]
             self.is_simple = not (self.gradients.others or self._finals or self.early)
-            if self.is_simple and type(self.result) is FromProgram:
+            if self.is_simple and type(self.result) is GraphOutput:
                 self.made_natively = self.result
 
     def _is_plain(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but leave and record gradients."""
-        in_places = self._rebinding is not None  # all numbers are
+        in_places = self._side_effects is not None  # all numbers are
         arguments = {number for number, _ in self.arguments}
         rule = self.differentiable
         rare = (
@@ -377,11 +385,11 @@ class Program:
             self.guards.pinned,
             self._found,
             self.guards.grads_read,
-            not all(in_places and type(early) is FromNumbers for early in self.early),
+            not all(in_places and type(early) is InputNumber for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
             self._has_effects,
-            self._said,
+            self._deferred,
             self.sharing.writes_arguments,
             rule is not None and not rule.is_plain(arguments),
         )
@@ -394,16 +402,16 @@ class Program:
     @property
     def is_begun(self) -> bool:
         """Whether a call on the short way is more than what it finds after the native step."""
-        bound = () if self._rebinding is None else self._rebinding.bound
-        return bool(self.early) or any(isinstance(place, Appended) for place in bound)
+        bound = () if self._side_effects is None else self._side_effects.bound
+        return bool(self.early) or any(isinstance(place, AppendEffect) for place in bound)
 
     def begin(self) -> None:
         """Take what is to be taken before the step runs on the short way."""
         call = Call.of_tensors(())
         call.floats = self.numbers_in_places()
         run = Run(call, self.output_count, ())
-        for outcome in self.early:
-            outcome.of(run)
+        for spec in self.early:
+            spec.of(run)
         self._begun = run
 
     def finish(self, outputs: list[Any], args: Sequence[TensorCore]) -> Any:
@@ -416,7 +424,7 @@ class Program:
         rule, record = self.differentiable, None
         inputs: dict[int, Any] = {}
         if rule is not None:
-            record = Record(rule, args, ())
+            record = CallRecord(rule, args, ())
             for number, position in self.arguments:
                 inputs[number] = args[position]._array
             if self.made_natively is not None:
@@ -431,7 +439,7 @@ class Program:
             run.call.tensors, run.outputs = args, outputs
         run.inputs = inputs
         found = self._deliver(run, None, record)
-        if self._rebinding is not None:
+        if self._side_effects is not None:
             if self.native is not None and self.guards.epoch == epoch.count:
                 self.native.rearm()
             self._begun = None  # last of all: without it, done again, lists would grow again
@@ -439,7 +447,7 @@ class Program:
 
     def may_leave(self, leaves: Sequence[TensorCore]) -> bool:
         """Whether its results, in memory of their own, may be left as gradients of the leaves."""
-        own = [x for x in self.tensors if type(x) is FromProgram and x.past is None]
+        own = [x for x in self.tensors if type(x) is GraphOutput and x.past is None]
         if not len(leaves) == len(self.tensors) == len({x.slot for x in own}):
             return False
         are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
@@ -456,15 +464,15 @@ class Program:
         return True
 
     def call_plain(self, args: tuple[Any, ...]) -> Any:
-        """The result of a call with plain tensors of the types that were traced, or `LONG_WAY`.
+        """The result of a call with plain tensors of the types that were traced, or `SLOW_PATH`.
 
         From then on native code serves such calls, where it can.
         """
         if not self._accepts(args):
-            return LONG_WAY
-        call = Call.of_tensors(args) if self._rebinding is None else Call(args, {})
+            return SLOW_PATH
+        call = Call.of_tensors(args) if self._side_effects is None else Call(args, {})
         result = self.run(call)
-        if self._types is not None and self.native is None and result is not LONG_WAY:
+        if self._types is not None and self.native is None and result is not SLOW_PATH:
             self._prepare_native(self._types)
         return result
 
@@ -496,7 +504,7 @@ class Program:
     # ------------------------------------------------------------------ calling
 
     def run(self, call: Call, *, is_fit: bool = False) -> Any:
-        """The result of a call, or `LONG_WAY` if a guard fails: then nothing has happened yet.
+        """The result of a call, or `SLOW_PATH` if a guard fails: then nothing has happened yet.
 
         Steps of several threads that write the same state run one after another.
 
@@ -505,12 +513,12 @@ class Program:
         if not self.is_claiming:
             if is_fit or self.failure(call) is None:
                 return self._run(Run(call, self.output_count, Results()))
-            return LONG_WAY
+            return SLOW_PATH
         with lock:
             if held:
                 wait_for(self._claims_of(call))
             if self.failure(call) is not None:
-                return LONG_WAY
+                return SLOW_PATH
             return self._run(Run(call, self.output_count, Results()))
 
     def failure(self, call: Call) -> str | None:
@@ -528,7 +536,7 @@ class Program:
         Nothing has changed before the step has run; then all of it does, whoever interrupts that.
         """
         rule, gradients = self.differentiable, self.gradients
-        record = None if rule is None else Record(rule, run.call.tensors, run.call.floats)
+        record = None if rule is None else CallRecord(rule, run.call.tensors, run.call.floats)
         batch = gradients.begin() if gradients.are_promised else None
         before, lap = context.contexts, self.lap
         try:
@@ -549,10 +557,10 @@ class Program:
             elif batch is not None:
                 gradients.retire(batch)
             raise
-        for said in self._said:
-            kwargs = {name: outcome.of(run) for name, outcome in said.kwargs.items()}
-            said.function(*[outcome.of(run) for outcome in said.args], **kwargs)
-        if lap is not None and self._said:
+        for deferred in self._deferred:
+            kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}
+            deferred.function(*[spec.of(run) for spec in deferred.args], **kwargs)
+        if lap is not None and self._deferred:
             lap("effects")
         return result
 
@@ -585,7 +593,7 @@ class Program:
         except NotFinite as found:
             self._run_again(run, memory, made_in(found.frame))
 
-    def _run_again(self, run: Run, memory: Reusable | None, made: Sequence[Made]) -> None:
+    def _run_again(self, run: Run, memory: Reusable | None, made: Sequence[MadeHostCall]) -> None:
         """Run a step that has ended since something isn't finite, or out of the bounds for that.
 
         made: its host calls, which are not made again.
@@ -624,7 +632,7 @@ class Program:
         texts = Stages({"optimize": partial(optimized, "optimize")})
         self.stages = self.stages.then(texts).then(executable.stages)
 
-    def _refuse_non_finite(self, run: Run, made: Sequence[Made]) -> None:
+    def _refuse_non_finite(self, run: Run, made: Sequence[MadeHostCall]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
 
         Nothing has changed yet, so NumPy can do the same again, and look at each op.
@@ -670,7 +678,7 @@ class Program:
             np.copyto(run.inputs[numbers[cell]], array)
         run.outputs.codes.append(0)
 
-    def _deliver(self, run: Run, batch: Batch | None, record: Record | None) -> Any:
+    def _deliver(self, run: Run, batch: GradBuffers | None, record: CallRecord | None) -> Any:
         """Put everything in its place, and give what the step returns.
 
         All of it can be done again from the start when somebody has interrupted it.
@@ -680,9 +688,9 @@ class Program:
             counter.now = version
         if batch is not None:
             gradients.leave(batch)
-        for use, outcome in gradients.others:
+        for use, spec in gradients.others:
             leaf = leaf_of(use, call.tensors)
-            leaf._grad = None if outcome is None else outcome.of(run)
+            leaf._grad = None if spec is None else spec.of(run)
         if lap is not None:
             lap("gradients")
         result = self.result.of(run)
@@ -694,13 +702,13 @@ class Program:
             if lap is not None:
                 lap("effects")
         if record is not None:
-            results = [outcome.of(run) for outcome in self.tensors]
+            results = [spec.of(run) for spec in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
             if lap is not None:
                 lap("history")
-        if self._rebinding is not None:
+        if self._side_effects is not None:
             moved = epoch.count
-            self._rebinding.deliver(finals, call, run.appended)
+            self._side_effects.deliver(finals, call, run.appended)
             self.guards.follow_epoch(moved)
             if lap is not None:
                 lap("bound places")

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import take_hooks
-from lucid.compiler.guards.argument_places import changed_entries
+from lucid.compiler.guards.argument_sources import changed_entries
 from lucid.compiler.guards.guard import CONTENTS
-from lucid.compiler.guards.places import Place
+from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
 from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.results.histories import HistoryOutside
+from lucid.compiler.results.histories import ExternalGradFn
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new, attributes_of
 from lucid.tensor.storage import Storage, ViewGuard
@@ -47,7 +47,7 @@ class StandIns:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         state: set[Storage],
-        places: Sequence[str],
+        sources: Sequence[str],
     ) -> None:
         self._recorder = recorder
         self._is_place = False
@@ -66,10 +66,10 @@ class StandIns:
         self.args = tuple(self._given(a, name) for a, name in zip(args, names, strict=True))
         self.kwargs = {name: self._given(kwargs[name], name) for name in sorted(kwargs)}
         self._is_place = True
-        read = zip(call.values, places, strict=True)
+        read = zip(call.values, sources, strict=True)
         self.values = [self._given(value, path) for value, path in read]
         self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
-        self._named += zip(places, self.values, strict=True)
+        self._named += zip(sources, self.values, strict=True)
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
         self._owners = call.owners()  # while objects have what they were given with
 
@@ -122,12 +122,12 @@ class StandIns:
                 handle._grad_fn = None
                 attributes_of(handle).clear()
 
-    def changes(self) -> list[tuple[Place, Any]]:
+    def changes(self) -> list[tuple[MutableSource, Any]]:
         """What the function changed in containers and objects that it was given, and to what.
 
         Raises: `RestartTrace` where that is to be known from the start.
         """
-        found: list[tuple[Place, Any]] = []
+        found: list[tuple[MutableSource, Any]] = []
         counts: set[str] = set()
         changed: list[int] = []
         has_grown = False
@@ -135,11 +135,11 @@ class StandIns:
             entries = list(changed_entries(path, owner, before, number))
             if entries:
                 changed.append(number)
-            for place, was, now in entries:
+            for source, was, now in entries:
                 if type(was) is int and isinstance(now, int) and type(now) is not bool:
-                    counts.add(place.path)
-                has_grown = has_grown or (place.key == CONTENTS and not isinstance(owner, dict))
-                found.append((place, now))
+                    counts.add(source.path)
+                has_grown = has_grown or (source.key == CONTENTS and not isinstance(owner, dict))
+                found.append((source, now))
         if self._filled and (counts or has_grown):
             know_by_identity(type(value) for value, _ in self._filled)
             raise RestartTrace("changes an object that it is given")
@@ -199,7 +199,7 @@ class StandIns:
         handle._counter.now = tensor._counter.now
         handle._requires_grad = tensor.requires_grad
         if tensor._requires_grad and tensor._grad_fn is not None:
-            handle._grad_fn = HistoryOutside(handle, tensor)
+            handle._grad_fn = ExternalGradFn(handle, tensor)
             refusal = refusal_of_writes(tensor)
             handle._guard = None if refusal is None else ViewGuard(refusal, None, 0)
         handle._grad = tensor._grad

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import is_number, is_same
-from lucid.compiler.inputs.scalars import LiveScalar, Number, is_live
-from lucid.compiler.results.effects import Effect, Forecast
+from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
+from lucid.compiler.results.replayed_effects import Forecast, ReplayedEffect
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Entry = tuple[dict[str, Any], str]
 
 
-class ForeseenScalar(LiveScalar):
+class ForeseenScalar(SymScalar):
     """A number that an effect leaves; what it is now is found out when somebody looks."""
 
     __slots__ = ("_foreseen", "_found")
@@ -58,9 +58,9 @@ class Foreseen:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._standing: list[tuple[Entry, Any, Any]] = []  # what stands there, and what did before
-        self._effects: list[Effect] = []
+        self._effects: list[ReplayedEffect] = []
 
-    def add(self, effect: Effect, entries: Iterable[Entry]) -> None:
+    def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
         """Let what an effect, after those before it, leaves in some entries stand there."""
         self.put_back()
         self._effects.append(effect)
@@ -106,7 +106,7 @@ class Foreseen:
                 dict.__setitem__(owner, key, before)
         self._standing.clear()
 
-    def _read(self, owner: dict[str, Any], key: str, effect: Effect) -> str | None:
+    def _read(self, owner: dict[str, Any], key: str, effect: ReplayedEffect) -> str | None:
         """Let the step depend on what an effect leaves that isn't a number; or why it can't."""
         read, before = partial(effect.forecast.value, owner, key), dict.__getitem__(owner, key)
         with self.as_found():

@@ -16,7 +16,7 @@ from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
-    from lucid.compiler.results.effects import Effect
+    from lucid.compiler.results.replayed_effects import ReplayedEffect
     from lucid.tensor.core import TensorCore
 
 
@@ -194,7 +194,7 @@ def meet(module: object, path: str) -> None:
 
 
 @unheard
-def after_call(effect: Effect, changes: Sequence[tuple[dict[str, Any], str]]) -> None:
+def after_call(effect: ReplayedEffect, changes: Sequence[tuple[dict[str, Any], str]]) -> None:
     """Repeat a Python effect after each call of the step that is being traced.
 
     changes: entries that it sets, from those of now. The step can't bind them before this; what it

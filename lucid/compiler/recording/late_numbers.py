@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lucid.compiler.inputs.scalars import Formula, LiveScalar, Number, is_live
+from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, is_live
 from lucid.ir import ops
 from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
 
 if TYPE_CHECKING:
-    from lucid.compiler.inputs.live_numbers import LiveNumbers
+    from lucid.compiler.inputs.live_numbers import SymNumbers
     from lucid.compiler.recording.exits import Exits
     from lucid.ir.graph import Value
 
@@ -54,7 +54,7 @@ _TO_INT = (int, math.trunc, math.floor, math.ceil, round)
 Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
 
 
-class LateScalar(LiveScalar):
+class LateScalar(SymScalar):
     """A number whose value a call has when its native step has run.
 
     Arithmetic on it goes on: in the graph, for tensors and comparisons, and as a formula in Python,
@@ -75,7 +75,7 @@ class LateScalar(LiveScalar):
         formula: Formula,
         text: str,
         exits: Exits,
-        recorder: LiveNumbers,
+        recorder: SymNumbers,
         bases: Bases,
         value: Value | None,
     ) -> None:
@@ -247,16 +247,16 @@ class LateScalar(LiveScalar):
         return hash(self._look())
 
 
-def _own_value(number: LiveScalar) -> Value:
+def _own_value(number: SymScalar) -> Value:
     return number.whole if isinstance(number.now, int) else number.value
 
 
-def _read_live(number: LiveScalar) -> Callable[[np.ndarray], Any]:
+def _read_live(number: SymScalar) -> Callable[[np.ndarray], Any]:
     kind = type(number.now)
     return lambda array: kind(array[()])
 
 
-def _side(arg: Any, dtype: DType, recorder: LiveNumbers) -> Value:
+def _side(arg: Any, dtype: DType, recorder: SymNumbers) -> Value:
     """An operand of an op."""
     if not is_live(arg):
         return recorder.graph.constant(float(arg) if dtype is f64 else int(arg), dtype)

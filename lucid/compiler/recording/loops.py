@@ -186,8 +186,8 @@ class Frame:
     def _what_was_told(self) -> tuple[int, ...]:
         """How much there is that each call does in Python."""
         recorder = self._recorder
-        said = 0 if recorder.outside is None else len(recorder.outside.said)
-        return len(recorder.exits.path), said, len(recorder.effects)
+        deferred = 0 if recorder.outside is None else len(recorder.outside.deferred)
+        return len(recorder.exits.path), deferred, len(recorder.effects)
 
     def run(self, step: Round, tensors: Sequence[TensorCore]) -> tuple[list[Any], list[Any]]:
         """Call the function of the round, and see what it does besides computing."""

@@ -11,7 +11,7 @@ from typing import Any
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.results.outcomes import FromProgram, Outcome
+from lucid.compiler.results.output_specs import GraphOutput, OutputSpec
 from lucid.ir.graph import Graph, Node
 from lucid.ir.location import Location
 from lucid.tensor.core import TensorCore
@@ -41,10 +41,10 @@ def name_inputs(recorder: Recorder, collector: GuardCollector) -> None:
         entry.value.name = identifier(entry.source)
 
 
-def name_gradients(graph: Graph, grads: Iterable[tuple[GradUse, Outcome | None]]) -> None:
+def name_gradients(graph: Graph, grads: Iterable[tuple[GradUse, OutputSpec | None]]) -> None:
     """Name the gradients that the step leaves by their leaves: `layer_weight.grad`."""
     for use, outcome in grads:
-        if use.name and isinstance(outcome, FromProgram):
+        if use.name and isinstance(outcome, GraphOutput):
             value = graph.outputs[outcome.slot]
             if value.producer is not None and not value.name:
                 value.name = f"{identifier(use.name)}.grad"

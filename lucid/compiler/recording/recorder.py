@@ -17,13 +17,13 @@ from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.present import evaluate
-from lucid.compiler.inputs.scalars import LiveScalar, is_live, seen
+from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.late_arrays import LateArray, LateData
 from lucid.compiler.recording.loops import Loops
-from lucid.compiler.results.histories import HistoryOutside
+from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, TraceError
@@ -41,13 +41,13 @@ from lucid.tensor.tree import map_tree
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.function import BackwardCFunction
-    from lucid.compiler.recording.outside import Outside
-    from lucid.compiler.results.effects import Effect
+    from lucid.compiler.recording.deferred_calls import DeferredCalls
+    from lucid.compiler.results.replayed_effects import ReplayedEffect
 
 
 # Files of the library that write texts for the user's code.
 _WRITERS = (
-    os.path.join(LIBRARY, "compiler", "recording", "outside.py"),
+    os.path.join(LIBRARY, "compiler", "recording", "deferred_calls.py"),
     os.path.join(LIBRARY, "functions", "protocols.py"),
 )
 
@@ -79,8 +79,8 @@ class Recorder(TracedMemory):
         self.exits = Exits(self)
         self.loops = Loops(self)
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
-        self.outside: Outside | None = None
-        self.effects: list[Effect] = []
+        self.outside: DeferredCalls | None = None
+        self.effects: list[ReplayedEffect] = []
         self.foreseen = Foreseen(self)
         self.own_counters: set[VersionCounter] = set()
         self.bound: set[tuple[int, object]] = set()
@@ -281,7 +281,7 @@ class Recorder(TracedMemory):
         self.hosts.leave()
         return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
-    def written(self, number: LiveScalar | LateData, write: Callable[..., str], *how: str) -> str:
+    def written(self, number: SymScalar | LateData, write: Callable[..., str], *how: str) -> str:
         """The text of a number, or an array, that each call has for itself.
 
         The library's own texts aren't followed: a number in one of these is looked at.
@@ -349,7 +349,7 @@ class Recorder(TracedMemory):
 
     def refuse_paths_outside(self, run: BackwardRun) -> None:
         """Give up when gradients are asked for that may go through the history of an argument."""
-        found = [x for x in nodes.iterate_graph(run.roots) if isinstance(x, HistoryOutside)]
+        found = [x for x in nodes.iterate_graph(run.roots) if isinstance(x, ExternalGradFn)]
         if found and any(self._is_out(x) for x, _ in run.wanted or () if x not in found):
             self.run_op_by_op(
                 "it asks for the gradient with respect to a tensor that an argument may be "

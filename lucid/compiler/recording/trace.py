@@ -20,7 +20,7 @@ from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
 from lucid.compiler.guards.guard import Guard
-from lucid.compiler.guards.places import Identity, Place
+from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.hosts.recording import LeavesTrace
@@ -30,18 +30,18 @@ from lucid.compiler.inputs.cells import (
     GradUse,
 )
 from lucid.compiler.inputs.objects import visit_leaves
-from lucid.compiler.inputs.scalars import LiveSource
+from lucid.compiler.inputs.scalars import SymSource
 from lucid.compiler.inputs.signature import Call, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
-from lucid.compiler.recording.finishing import Finisher, Left
+from lucid.compiler.recording.deferred_calls import DeferredCalls
+from lucid.compiler.recording.epilogue import Epilogue, EpilogueBuilder
 from lucid.compiler.recording.names import name_gradients, name_inputs
-from lucid.compiler.recording.outside import Outside
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
-from lucid.compiler.results.effects import Effect
 from lucid.compiler.results.gradients import shared_gradients
-from lucid.compiler.results.rebinding import Rebinding
+from lucid.compiler.results.replayed_effects import ReplayedEffect
+from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, TraceError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
@@ -69,19 +69,19 @@ class Trace:
 
     graph: Graph
     guard: GuardTable
-    live: list[tuple[Value, LiveSource]]
+    live: list[tuple[Value, SymSource]]
     formulas: list[FormulaGuard]
     cells: list[tuple[Cell, Strides | None]]
     pinned: dict[int, TensorCore]
     grads_read: list[GradUse]
     grads_shared: list[int]
-    left: Left
-    effects: list[Effect]
+    epilogue: Epilogue
+    effects: list[ReplayedEffect]
     training: list[tuple[Any, bool]]
-    rebinding: Rebinding | None
+    side_effects: SideEffects | None
     keys: list[tuple[Any, ...]]
     undo: Callable[[], None] | None
-    places: dict[Identity, Place] = field(default_factory=dict)
+    sources: dict[Identity, MutableSource] = field(default_factory=dict)
     path: tuple[int, ...] = ()
     questions: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -93,7 +93,7 @@ def trace(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     known: Known,
-    places: dict[Identity, Place],
+    sources: dict[Identity, MutableSource],
 ) -> Trace:
     """Run `function` once on traced stand-ins for its arguments, and record what it does.
 
@@ -109,20 +109,20 @@ def trace(
             "the instructions of this interpreter can't be followed, "
             f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
         )
-    rebinding, hosts = Rebinding(function, places.values()), frozenset(known.hosts)
+    side_effects, hosts = SideEffects(function, sources.values()), frozenset(known.hosts)
     recorder = Recorder(_name_of(function), hosts, known.undo)
     recorder.loops.unrolled = known.unrolled
     if known.functions is not None:
         known.functions.clear()
         recorder.functions = known.functions
     try:
-        found = _record(recorder, rebinding, call, args, kwargs, known.state, hosts)
+        found = _record(recorder, side_effects, call, args, kwargs, known.state, hosts)
     except LeavesTrace as error:
         traceback.clear_frames(error.__traceback__)
         raise RestartTrace("leaves lucid in a custom Function", "hosts", error.codes) from None
     except UnsupportedError as error:
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
-    found.places = dict(places)
+    found.sources = dict(sources)
     found.seconds = time.perf_counter() - start
     return found
 
@@ -135,7 +135,7 @@ class _Ran:
         handles: what stood for the arguments; nobody should hold it any more.
     """
 
-    left: Left
+    epilogue: Epilogue
     handles: list[weakref.ref[TensorCore]]
     pinned: dict[int, TensorCore]
     training: list[tuple[Any, bool]]
@@ -148,34 +148,34 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 def _record(
     recorder: Recorder,
-    rebinding: Rebinding,
+    side_effects: SideEffects,
     call: Call,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: set[Storage],
     leaving: frozenset[object],
 ) -> Trace:
-    function = rebinding.function
+    function = side_effects.function
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
-    collector = recorder.collector = GuardCollector(rebinding.unguarded, leaving)
+    collector = recorder.collector = GuardCollector(side_effects.unguarded, leaving)
     try:
         try:
             collector.begin()
             collector.refused = recorder.note_refusal
             collector.substitutes = StandInFunctions(recorder)
-            recorder.outside = Outside(recorder.exits, collector)
+            recorder.outside = DeferredCalls(recorder.exits, collector)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, args, kwargs)
-            call.take(rebinding.values())
-            ran = _run(recorder, collector, rebinding, call, args, kwargs, state)
+            call.take(side_effects.values())
+            ran = _run(recorder, collector, side_effects, call, args, kwargs, state)
             try:
-                rebinding.forget()
+                side_effects.forget()
                 _refuse_escaped(recorder, ran.handles)
                 name_inputs(recorder, collector)
-                name_gradients(recorder.graph, ran.left.grads)
-                return _trace_of(recorder, collector, ran, rebinding, call)
+                name_gradients(recorder.graph, ran.epilogue.grads)
+                return _trace_of(recorder, collector, ran, side_effects, call)
             except BaseException:
                 collector.put_back()
                 raise
@@ -210,7 +210,7 @@ def _name_arguments(
 
 
 def _trace_of(
-    recorder: Recorder, collector: GuardCollector, ran: _Ran, rebinding: Rebinding, call: Call
+    recorder: Recorder, collector: GuardCollector, ran: _Ran, side_effects: SideEffects, call: Call
 ) -> Trace:
     grads_read = [use for use in recorder.grads.values() if use.was_read]
     return Trace(
@@ -222,10 +222,10 @@ def _trace_of(
         ran.pinned,
         grads_read,
         shared_gradients(grads_read, call),
-        ran.left,
+        ran.epilogue,
         recorder.effects,
         ran.training,
-        None if rebinding.is_empty else rebinding,
+        None if side_effects.is_empty else side_effects,
         call.keys,
         functools.partial(undo_all, recorder.undo) if recorder.undo else None,
         path=tuple(recorder.exits.path),
@@ -236,19 +236,19 @@ def _trace_of(
 def _run(
     recorder: Recorder,
     collector: GuardCollector,
-    rebinding: Rebinding,
+    side_effects: SideEffects,
     call: Call,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: set[Storage],
 ) -> _Ran:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards."""
-    function, places = rebinding.function, [place.path for place in rebinding.read]
-    stand_ins = StandIns(recorder, call, function, args, kwargs, state, places)
+    function, sources = side_effects.function, [source.path for source in side_effects.read]
+    stand_ins = StandIns(recorder, call, function, args, kwargs, state, sources)
     grad_enabled = context.grad_enabled
-    settle = functools.partial(_settle, recorder, collector, rebinding, stand_ins)
+    settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
-        rebinding.enter(stand_ins.values, recorder)
+        side_effects.enter(stand_ins.values, recorder)
         stand_ins.fill()
         collector.accept_arguments(recorder.containers)
         collector.call(function, (), {})
@@ -269,12 +269,14 @@ def _run(
         training = collector.settle_training()
         with recording(recorder):
             of_arguments = stand_ins.changes()
-            finals = rebinding.leave(collector, recorder, of_arguments)
+            finals = side_effects.leave(collector, recorder, of_arguments)
         guards = collector.depended_on(recorder.array_owners)
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):
-            made = Finisher(recorder, stand_ins.handles, call).finish(result, finals, rebinding)
+            made = EpilogueBuilder(recorder, stand_ins.handles, call).finish(
+                result, finals, side_effects
+            )
         settle(failed=False)
     except BaseException as error:
         try:
@@ -294,7 +296,7 @@ def _run(
 def _settle(
     recorder: Recorder,
     collector: GuardCollector,
-    rebinding: Rebinding,
+    side_effects: SideEffects,
     stand_ins: StandIns,
     *,
     failed: bool,
@@ -307,7 +309,7 @@ def _settle(
     if failed:
         recorder.hosts.put_back(failed=True)
         stand_ins.put_back()
-        rebinding.put_back()
+        side_effects.put_back()
         collector.clear_caches()
         if not collector.is_put_back:  # what is put back means something else after `end`
             collector.put_back()

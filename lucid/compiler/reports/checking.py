@@ -14,7 +14,7 @@ from lucid.codegen.program.program import Program as Lowered
 from lucid.compiler.programs.program import Program, texts_of
 from lucid.compiler.reports.derivatives import wrong_derivative
 from lucid.compiler.reports.function_gradients import CalledFunctions
-from lucid.compiler.results.outcomes import Run as Call
+from lucid.compiler.results.output_specs import Run as Call
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, rewritten
 from lucid.ir.errors import LucidError, VerifyError

@@ -13,7 +13,7 @@ from lucid.compiler.programs.program import Program
 from lucid.compiler.reports.kernels import Described, describe
 from lucid.compiler.reports.statistics import Stats
 from lucid.compiler.reports.tables import cut, micro, size, table
-from lucid.compiler.results.outcomes import Outcome
+from lucid.compiler.results.output_specs import OutputSpec
 from lucid.ir.passes.residuals import described
 
 MOST = 10  # of each kind of thing, in a short text
@@ -367,13 +367,13 @@ def _memory(lowered: Lowered) -> MemoryNote:
 def _gradients(program: Program) -> Iterator[GradientNote]:
     left = dict(program.grads)
     found = {use: None for use in program.guards.grads_read if use.was_set}  # None, as before
-    for use, outcome in (found | left).items():
+    for use, spec in (found | left).items():
         leaf = use.name or ("a tensor" if use.position < 0 else f"argument {use.position}")
-        yield GradientNote(leaf, outcome is not None, _why(outcome, use.was_read))
+        yield GradientNote(leaf, spec is not None, _why(spec, use.was_read))
 
 
-def _why(outcome: Outcome | None, was_read: bool) -> str:
-    if outcome is None:
+def _why(spec: OutputSpec | None, was_read: bool) -> str:
+    if spec is None:
         return ".grad is None after the step: it is a value within it, fused where it is used"
     if was_read:
         return ".grad is there after the step, and what was there before is read"

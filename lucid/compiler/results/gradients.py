@@ -9,20 +9,20 @@ import numpy as np
 
 from lucid.compiler.inputs.cells import GradUse, look_of
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.results.outcomes import (
-    FromProgram,
-    Outcome,
-    PartOfProgram,
-    View,
+from lucid.compiler.results.output_specs import (
+    GraphOutput,
+    GraphOutputView,
+    InputView,
+    OutputSpec,
     leaf_of,
 )
 from lucid.runtime.executable import Executable
-from lucid.tensor.claims import lock
 from lucid.tensor.core import TensorCore
-from lucid.tensor.promises import Batch, Promise
+from lucid.tensor.lazy_grads import GradBuffers, LazyGrad
 from lucid.tensor.storage import Storage
+from lucid.tensor.write_locks import lock
 
-UseGrad = tuple[GradUse, Outcome | None]
+UseGrad = tuple[GradUse, OutputSpec | None]
 KEPT_BYTES = 1 << 22  # more than this isn't kept for a later call: others can have the memory
 
 
@@ -41,26 +41,26 @@ class Gradients:
     """
 
     def __init__(
-        self, executable: Executable, grads: Sequence[UseGrad], outcomes: Iterable[Outcome]
+        self, executable: Executable, grads: Sequence[UseGrad], specs: Iterable[OutputSpec]
     ) -> None:
-        used = Counter(slot for outcome in outcomes for slot in _slots(outcome))
-        self._promised: list[tuple[TensorCore, FromProgram]] = []
+        used = Counter(slot for spec in specs for slot in _slots(spec))
+        self._promised: list[tuple[TensorCore, GraphOutput]] = []
         self.others: list[UseGrad] = []
-        for use, outcome in grads:
+        for use, spec in grads:
             leaf = use.leaf if use.leaf is None or use.leaf._grad_fn is None else None
-            own = outcome if isinstance(outcome, FromProgram) and _is_own(outcome) else None
+            own = spec if isinstance(spec, GraphOutput) and _is_own(spec) else None
             if leaf is not None and own is not None and used[own.slot] == 1:
                 self._promised.append((leaf, own))
             else:
-                self.others.append((use, outcome))
+                self.others.append((use, spec))
         self.are_promised = bool(self._promised)
         self._executable = executable
-        self._slots = {outcome.slot for _, outcome in self._promised}
-        size = sum(outcome.type.nbytes for _, outcome in self._promised)
+        self._slots = {spec.slot for _, spec in self._promised}
+        size = sum(spec.type.nbytes for _, spec in self._promised)
         self._is_kept = size <= KEPT_BYTES
         self._place: int | None = None
-        self.spares: list[Batch] = []
-        self.latest: list[Batch | None] = [None]
+        self.spares: list[GradBuffers] = []
+        self.latest: list[GradBuffers | None] = [None]
 
     def __del__(self) -> None:
         """Don't let leaves, their promises and the batches of these keep one another alive."""
@@ -71,7 +71,7 @@ class Gradients:
     @property
     def nbytes(self) -> int:
         """Of the memory that is kept for later calls."""
-        size = sum(outcome.type.nbytes for _, outcome in self._promised)
+        size = sum(spec.type.nbytes for _, spec in self._promised)
         return size * (len(self.spares) + (self.latest[0] is not None))
 
     def kept_results(self, count: int) -> list[int]:
@@ -85,32 +85,32 @@ class Gradients:
             if batch is not None and self._is_kept:
                 batch.words = self._words(batch)
 
-    def begin(self) -> Batch:
+    def begin(self) -> GradBuffers:
         """Memory for the gradients of a call."""
         try:
             return self.spares.pop()
         except IndexError:
             pass
         outputs = self._executable.reusable(self._slots)
-        batch = Batch(outputs)
-        for leaf, outcome in self._promised:
-            array = outputs.arrays[outcome.slot]
+        batch = GradBuffers(outputs)
+        for leaf, spec in self._promised:
+            array = outputs.arrays[spec.slot]
             assert array is not None
-            batch.promises.append((leaf, Promise(batch, array, outcome.on)))
+            batch.promises.append((leaf, LazyGrad(batch, array, spec.on)))
         if self._is_kept and self._place is not None:
             batch.words = self._words(batch)
         return batch
 
-    def _words(self, batch: Batch) -> np.ndarray:
+    def _words(self, batch: GradBuffers) -> np.ndarray:
         assert self._place is not None
         addresses = dict(batch.outputs.addresses)
         words = [len(self._promised)]
-        for (leaf, promise), (_, outcome) in zip(batch.promises, self._promised, strict=True):
-            slot = outcome.slot
+        for (leaf, promise), (_, spec) in zip(batch.promises, self._promised, strict=True):
+            slot = spec.slot
             words += (slot, addresses[slot], id(leaf) + self._place, id(promise))
         return np.array(words, np.int64)
 
-    def leave(self, batch: Batch) -> None:
+    def leave(self, batch: GradBuffers) -> None:
         """Promise the gradients to the leaves; the memory of those before is spare now."""
         with lock:
             for leaf, promise in batch.promises:
@@ -122,7 +122,7 @@ class Gradients:
                 if ended is not None:
                     self.retire(ended)
 
-    def retire(self, batch: Batch) -> None:
+    def retire(self, batch: GradBuffers) -> None:
         """Keep memory that no leaf needs any more, or that a failed call wrote; or let it go."""
         if self._is_kept and not batch.was_seen and not self.spares:
             self.spares.append(batch)
@@ -130,20 +130,20 @@ class Gradients:
             batch.promises.clear()  # they refer to the batch: memory must not wait for gc
 
 
-def _is_own(outcome: FromProgram) -> bool:
+def _is_own(spec: GraphOutput) -> bool:
     """Whether a result has memory of its own, and no history that is special."""
-    return type(outcome) is FromProgram and outcome.past is None
+    return type(spec) is GraphOutput and spec.past is None
 
 
-def _slots(outcome: Outcome | None) -> Iterator[int]:
+def _slots(spec: OutputSpec | None) -> Iterator[int]:
     """The program's outputs that an outcome is made of."""
-    if isinstance(outcome, PartOfProgram):
-        yield from _slots(outcome.owner)
-        yield outcome.slot
-    elif isinstance(outcome, View):
-        yield from _slots(outcome.base)
-    elif outcome is not None and hasattr(outcome, "slot"):
-        yield outcome.slot
+    if isinstance(spec, GraphOutputView):
+        yield from _slots(spec.owner)
+        yield spec.slot
+    elif isinstance(spec, InputView):
+        yield from _slots(spec.base)
+    elif spec is not None and hasattr(spec, "slot"):
+        yield spec.slot
 
 
 def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | None:

@@ -67,7 +67,7 @@ def lost_backward(result: TensorCore) -> LostBackward | None:
     return None if message is None else LostBackward(result, message)
 
 
-class HistoryOutside(AccumulateGrad):
+class ExternalGradFn(AccumulateGrad):
     """The history that an argument has outside, as far as a trace knows it."""
 
     __slots__ = ("_called",)

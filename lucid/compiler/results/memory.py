@@ -13,7 +13,7 @@ from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import AnswerGuard, Guard
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
-from lucid.compiler.inputs.live_numbers import LiveNumbers
+from lucid.compiler.inputs.live_numbers import SymNumbers
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Value
@@ -26,7 +26,7 @@ from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, take_memory
 
 
-class TracedMemory(LiveNumbers):
+class TracedMemory(SymNumbers):
     """Tensors as a trace sees them: their values by now, and whose they are.
 
     Attributes:

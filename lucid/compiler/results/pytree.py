@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.results.outcomes import Outcome, Run
+from lucid.compiler.results.output_specs import OutputSpec, Run
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.whose_code import is_librarys, is_users
 from lucid.tensor.core import TensorCore
@@ -28,7 +28,7 @@ _OF_LIBRARY = "lucid.distributions."  # whose objects are plain data
 Rebuild = Callable[[list[Any]], Any]
 
 
-class Made(Outcome):
+class BuiltContainer(OutputSpec):
     """A container or an object that each call makes anew.
 
     Attributes:
@@ -40,7 +40,7 @@ class Made(Outcome):
 
     def __init__(self, rebuild: Rebuild) -> None:
         self.is_shared = False
-        self.children: Sequence[Outcome] = ()
+        self.children: Sequence[OutputSpec] = ()
         self._rebuild = rebuild
 
     def of(self, run: Run) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid.autograd.modes import no_grad
 from lucid.compiler.recording import hooks
-from lucid.compiler.results.effects import Effect
+from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.ir.errors import ArgumentError, MissingRuleError
 from lucid.ir.location import warn
 from lucid.ir.whose_code import is_librarys
@@ -146,7 +146,7 @@ class LRScheduler:
             owners = [*own, *groups]
             anew = ("_last_lr", *self._sets)
             call = partial(self._advance, epoch)
-            effect = Effect(call, f"{name}.step()", owners, anew, is_foreseen)
+            effect = ReplayedEffect(call, f"{name}.step()", owners, anew, is_foreseen)
             hooks.after_call(effect, changes)
         else:
             self._advance(epoch)

@@ -27,7 +27,7 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
         "hint: use the ordinary build, such as python3.13 in place of python3.13t"
     )
 
-LONG_WAY = object()  # the answer to a call that is left to more general code: nothing has happened
+SLOW_PATH = object()  # the answer to a call that is left to more general code: nothing has happened
 _WORD = 8
 _HAS_MANAGED_DICT, _MANAGED_DICT = 1 << 4, -3 * _WORD  # as CPython has it since 3.11
 _METH_FASTCALL = 0x80

@@ -2,7 +2,7 @@
 
 One function serves all steps. What it looks at stands in a step's *plan*, a table of words (`Word`)
 that refers to further tables; addresses of Python objects are in there, never in the code.
-Whatever the function isn't sure of it leaves to Python: it returns the plan's `LONG_WAY` then, and
+Whatever the function isn't sure of it leaves to Python: it returns the plan's `SLOW_PATH` then, and
 nothing has happened yet. Python objects are seen by fields at measured offsets (`Layout`), else by
 CPython's stable functions. It runs with the interpreter's lock, except for a step that takes long.
 """
@@ -222,7 +222,7 @@ def _define_enter(module: Module, layout: Layout) -> None:
         is_other = b.ne(count, b.word(plan, Word.GIVEN_COUNT))
         calls = b.word(plan, Word.CALLS_AT)
         is_looked_at = b.compare("sge", b.word(calls), b.word(calls, 1))
-        long_way = b.word(plan, Word.LONG_WAY)
+        long_way = b.word(plan, Word.SLOW_PATH)
         with b.if_(b.or_(is_looked_at, b.or_(is_busy, is_other))):
             b.own(long_way)
             b.answer(long_way)
@@ -302,7 +302,7 @@ def _define_with_places(module: Module) -> None:
 
 
 def _define_locked(module: Module, layout: Layout) -> None:
-    """A call's result, or `LONG_WAY`, or null with an exception."""
+    """A call's result, or `SLOW_PATH`, or null with an exception."""
     _define_take(module)
     _define_fits(module, layout)
     with entry_function(module, "locked", "plan", "args") as b:
@@ -382,7 +382,7 @@ def _define_fits(module: Module, layout: Layout) -> None:
 
 def _go_long_way_unless(b: EntryBuilder, plan: Val, condition: Val) -> None:
     with b.if_(b.not_(condition)):
-        long_way = b.word(plan, Word.LONG_WAY)
+        long_way = b.word(plan, Word.SLOW_PATH)
         b.own(long_way)
         b.answer(long_way)
 

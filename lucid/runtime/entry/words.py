@@ -116,7 +116,7 @@ class Word(IntEnum):
 
     IS_BUSY = 0  # a call runs: another one, of another thread or inside of it, goes the long way
     CALLS_AT = 1  # counts the calls that came through here; then: which one Python looks at
-    LONG_WAY = 2
+    SLOW_PATH = 2
     ARGUMENT_COUNT = 3
     # axes, dtype, shape at, strides at, table place or 0, first and last byte, class
     ARGUMENTS_AT = 4

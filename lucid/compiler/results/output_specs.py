@@ -11,7 +11,7 @@ from lucid.autograd.node import Node
 from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.results.effects import Entries
+from lucid.compiler.results.replayed_effects import Entries
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, _new
@@ -41,7 +41,7 @@ class Run:
         self.outputs = outputs
         self.inputs: Any = ()
         self.roots: list[Tensor | None] = [None] * count
-        self.done: dict[Outcome | VersionCounter, Any] = {}
+        self.done: dict[OutputSpec | VersionCounter, Any] = {}
         self.versions: dict[VersionCounter, int] = {}
         self.changed: Sequence[Entries] = ()
         self.appended: list[None] = []
@@ -53,7 +53,7 @@ class Run:
         return counter
 
 
-class Outcome:
+class OutputSpec:
     """Makes one value after each call."""
 
     __slots__ = ()
@@ -70,7 +70,7 @@ class Outcome:
         return made
 
 
-class Same(Outcome):
+class Constant(OutputSpec):
     """What doesn't depend on the call."""
 
     __slots__ = ("value",)
@@ -82,7 +82,7 @@ class Same(Outcome):
         return self.value
 
 
-class Copied(Outcome):
+class ArrayCopy(OutputSpec):
     """A NumPy array that the step made; two calls don't share it."""
 
     __slots__ = ("value",)
@@ -94,7 +94,7 @@ class Copied(Outcome):
         return self.value.copy()
 
 
-class Past(NamedTuple):
+class GradMetadata(NamedTuple):
     """What is special about the history of a result.
 
     Attributes:
@@ -113,12 +113,14 @@ class Past(NamedTuple):
             result._guard = self.guard._replace(version=result._counter.value)
 
 
-class FromProgram(Outcome):
+class GraphOutput(OutputSpec):
     """One of the program's outputs, as the tensor that owns it."""
 
     __slots__ = ("past", "slot", "type", "version")
 
-    def __init__(self, slot: int, type: TensorType, version: int, past: Past | None) -> None:
+    def __init__(
+        self, slot: int, type: TensorType, version: int, past: GradMetadata | None
+    ) -> None:
         self.slot = slot
         self.type = type
         self.version = version
@@ -152,7 +154,7 @@ class FromProgram(Outcome):
         return root
 
 
-class PartOfProgram(FromProgram):
+class GraphOutputView(GraphOutput):
     """An alias or a view of one of the program's outputs.
 
     Attributes:
@@ -163,9 +165,9 @@ class PartOfProgram(FromProgram):
 
     def __init__(
         self,
-        owner: FromProgram,
+        owner: GraphOutput,
         chain: ViewChain,
-        past: Past | None,
+        past: GradMetadata | None,
         own: tuple[VersionCounter, int] | None,
     ) -> None:
         super().__init__(owner.slot, owner.type, owner.version, past)
@@ -174,7 +176,7 @@ class PartOfProgram(FromProgram):
         self.own = own
 
     def of(self, run: Run) -> Tensor:
-        return cast(Tensor, Outcome.of(self, run))
+        return cast(Tensor, OutputSpec.of(self, run))
 
     def make(self, run: Run) -> Tensor:
         root = self.owner.of(run)
@@ -184,7 +186,7 @@ class PartOfProgram(FromProgram):
         return self.with_history(result)
 
 
-class FromNumbers(Outcome):
+class InputNumber(OutputSpec):
     """A Python number that follows from those that the call finds; taken before the step runs."""
 
     __slots__ = ("formula",)
@@ -196,7 +198,7 @@ class FromNumbers(Outcome):
         return self.formula(run.call.floats)
 
 
-class FromLate(Outcome):
+class LateOutput(OutputSpec):
     """A Python number or text that follows from outputs of the step and from what a call finds.
 
     Attributes:
@@ -206,18 +208,20 @@ class FromLate(Outcome):
 
     __slots__ = ("early", "formula", "slots")
 
-    def __init__(self, formula: Formula, slots: dict[Any, int], early: dict[Any, Outcome]) -> None:
+    def __init__(
+        self, formula: Formula, slots: dict[Any, int], early: dict[Any, OutputSpec]
+    ) -> None:
         self.formula = formula
         self.slots = slots
         self.early = early
 
     def make(self, run: Run) -> Any:
         known: Any = {key: run.outputs[slot] for key, slot in self.slots.items()}
-        known |= {key: outcome.of(run) for key, outcome in self.early.items()}
+        known |= {key: spec.of(run) for key, spec in self.early.items()}
         return self.formula(known)
 
 
-class FromArgument(Outcome):
+class InputAlias(OutputSpec):
     """An argument itself."""
 
     __slots__ = ("position",)
@@ -229,7 +233,7 @@ class FromArgument(Outcome):
         return run.call.tensors[self.position]
 
 
-class GivenArray(FromArgument):
+class InputArray(InputAlias):
     """An argument that is an array."""
 
     __slots__ = ()
@@ -238,7 +242,7 @@ class GivenArray(FromArgument):
         return run.call.tensors[self.position]._array
 
 
-class GivenContainer(Outcome):
+class InputContainer(OutputSpec):
     """A container or an object in an argument or a place: the one of this call."""
 
     __slots__ = ("number",)
@@ -250,7 +254,7 @@ class GivenContainer(Outcome):
         return run.call.owners()[self.number]
 
 
-class GradBefore(Outcome):
+class FoundGrad(OutputSpec):
     """The gradient that the call found; it is taken before the step sets a new one."""
 
     __slots__ = ("use",)
@@ -262,12 +266,12 @@ class GradBefore(Outcome):
         return leaf_of(self.use, run.call.tensors)._grad
 
 
-class View(Outcome):
+class InputView(OutputSpec):
     """A view of a tensor from outside; a history it gets as results of the program do."""
 
     __slots__ = ("base", "chain")
 
-    def __init__(self, base: Outcome, chain: ViewChain) -> None:
+    def __init__(self, base: OutputSpec, chain: ViewChain) -> None:
         self.base = base
         self.chain = chain
 
@@ -276,7 +280,7 @@ class View(Outcome):
         return result
 
 
-class Alias(Outcome):
+class MemoryAlias(OutputSpec):
     """A tensor without history on the memory of an argument, of state or of a gradient.
 
     Attributes:
@@ -312,13 +316,13 @@ class Alias(Outcome):
         return replayed(base, self.chain) if self.chain else base
 
 
-def is_early(outcome: Outcome) -> bool:
+def is_early(spec: OutputSpec) -> bool:
     """Whether a result is of what the call finds: a number, a gradient, or a view of one."""
-    if isinstance(outcome, View):
-        return is_early(outcome.base)
-    if isinstance(outcome, Alias):
-        return outcome.cell.kind == "grad"
-    return isinstance(outcome, (GradBefore, FromNumbers))
+    if isinstance(spec, InputView):
+        return is_early(spec.base)
+    if isinstance(spec, MemoryAlias):
+        return spec.cell.kind == "grad"
+    return isinstance(spec, (FoundGrad, InputNumber))
 
 
 def leaf_of(use: GradUse, arguments: Sequence[TensorCore]) -> TensorCore:

@@ -13,7 +13,7 @@ from lucid.tensor.storage import VersionCounter
 
 
 @dataclass(slots=True)
-class Effect:
+class ReplayedEffect:
     """What is repeated after each call.
 
     Attributes:
@@ -72,7 +72,7 @@ class Entries:
             counter.now = version
 
 
-def changed_by(effects: Iterable[Effect]) -> list[Entries]:
+def changed_by(effects: Iterable[ReplayedEffect]) -> list[Entries]:
     """What is in the dicts that effects change after these, one after the other.
 
     Afterwards they are as before: what an effect raises comes before the call has changed anything,
@@ -103,7 +103,7 @@ class Forecast:
 
     __slots__ = ("_after", "_before", "_effects")
 
-    def __init__(self, effects: Iterable[Effect]) -> None:
+    def __init__(self, effects: Iterable[ReplayedEffect]) -> None:
         self._effects = (*effects,)
         self._before: list[Entries] = []
         self._after: list[Entries] = []

@@ -11,14 +11,14 @@ from contextlib import suppress
 from typing import Any
 
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, put_at
-from lucid.compiler.guards.places import Place
+from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.objects import entries_of
 from lucid.compiler.inputs.scalars import key_of
 from lucid.compiler.inputs.signature import Call
 from lucid.tensor.tree import path_of
 
 
-class OfArgument(Place):
+class ArgumentSource(MutableSource):
     """An entry of a container that is an argument, an attribute of an object; or all entries.
 
     Attributes:
@@ -47,17 +47,17 @@ def _bind(owner: Any, key: Any, value: Any) -> None:
 
 def changed_entries(
     path: str, owner: Any, before: Mapping[Any, Any], number: int
-) -> Iterator[tuple[OfArgument, Any, Any]]:
+) -> Iterator[tuple[ArgumentSource, Any, Any]]:
     """What of a container or an object is something else now: place, what was there, what is."""
     now = entries_of(owner)
     kept = [key for key in before if key in now]
     has_moved = isinstance(owner, (list, deque)) and len(now) != len(before)
     if has_moved or (isinstance(owner, dict) and [*now][: len(kept)] != kept):
-        yield OfArgument(path, CONTENTS, number), None, owner.copy()
+        yield ArgumentSource(path, CONTENTS, number), None, owner.copy()
         return
     for key in [key for key in before if key not in now]:
-        yield OfArgument(path_of(path, owner, key), key, number), before[key], ABSENT
+        yield ArgumentSource(path_of(path, owner, key), key, number), before[key], ABSENT
     for key, value in now.items():
         was = before.get(key, ABSENT)
         if value is not was:
-            yield OfArgument(path_of(path, owner, key), key_of(key), number), was, value
+            yield ArgumentSource(path_of(path, owner, key), key_of(key), number), was, value

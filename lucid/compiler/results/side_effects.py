@@ -12,35 +12,35 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from lucid.compiler.guards.argument_places import OfArgument
+from lucid.compiler.guards.argument_sources import ArgumentSource
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.guard import is_number
-from lucid.compiler.guards.places import (
-    Appended,
-    Flag,
+from lucid.compiler.guards.mutable_sources import (
+    AppendEffect,
+    DynamicNumber,
     Identity,
-    Memory,
-    MovingNumber,
-    OfTensor,
-    Place,
+    MutableSource,
+    RequiresGrad,
+    TensorData,
+    TensorProperty,
     bound,
-    place_of,
+    source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.memory import TracedMemory
-from lucid.tensor.claims import TRACING, Keys
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
+from lucid.tensor.write_locks import TRACING, Keys
 
 
-def rebinds(places: Sequence[Place]) -> RestartTrace:
+def restart_to_bind(sources: Sequence[MutableSource]) -> RestartTrace:
     """The step binds places that hold its state: they are arguments of the next trace."""
-    found = {place.identity: place for place in places}
+    found = {source.identity: source for source in sources}
     bound.update(found)
-    text = ", ".join(place.path for place in places)
-    return RestartTrace(f"binds {text}", "places", found)
+    text = ", ".join(source.path for source in sources)
+    return RestartTrace(f"binds {text}", "sources", found)
 
 
 def holds_state(value: Any) -> bool:
@@ -51,7 +51,7 @@ def holds_state(value: Any) -> bool:
     )
 
 
-class Rebinding:
+class SideEffects:
     """A function with the places that it binds as further arguments and results.
 
     Attributes:
@@ -61,25 +61,25 @@ class Rebinding:
         found: identities of objects that it found and returns or keeps.
     """
 
-    def __init__(self, function: Callable[..., Any], known: Iterable[Place]) -> None:
+    def __init__(self, function: Callable[..., Any], known: Iterable[MutableSource]) -> None:
         self.function = function
-        self.read: list[Place] = []
-        self.bound: list[Place] = []
-        self.numbers: list[MovingNumber] = []
+        self.read: list[MutableSource] = []
+        self.bound: list[MutableSource] = []
+        self.numbers: list[DynamicNumber] = []
         self.found: frozenset[int] = frozenset()
         self._is_in_arguments = False
         self._known: set[Identity] = set()
         self._before: list[Any] = []
         self._given: Sequence[Any] = ()
-        for place in known:
-            if isinstance(place, MovingNumber):
-                if is_number(place.found()):
-                    self.numbers.append(place)
+        for source in known:
+            if isinstance(source, DynamicNumber):
+                if is_number(source.found()):
+                    self.numbers.append(source)
                 continue
-            self._known.add(place.identity)
-            value = place.found()
+            self._known.add(source.identity)
+            value = source.found()
             if holds_state(value):
-                self.read.append(place)
+                self.read.append(source)
                 self._before.append(value)
 
     @property
@@ -89,13 +89,14 @@ class Rebinding:
     @property
     def unguarded(self) -> frozenset[Identity]:
         """What the step reads at each call."""
-        return frozenset(place.identity for place in (*self.read, *self.numbers))
+        return frozenset(source.identity for source in (*self.read, *self.numbers))
 
     @property
     def keeps_guards(self) -> bool:
         """Whether binding the places leaves what is guarded as it is."""
         return all(
-            place.identity in self.unguarded or isinstance(place, Appended) for place in self.bound
+            source.identity in self.unguarded or isinstance(source, AppendEffect)
+            for source in self.bound
         )
 
     @property
@@ -104,13 +105,13 @@ class Rebinding:
 
         A trace has stand-ins in its places.
         """
-        places = (*self.read, *self.bound)
-        owners = {place.identity[0] for place in places if not _is_given(place)}
+        sources = (*self.read, *self.bound)
+        owners = {source.identity[0] for source in sources if not _is_given(source)}
         return frozenset({TRACING, *owners})
 
     def values(self) -> list[Any]:
         """What the places hold now."""
-        return [place.found() for place in self.read]
+        return [source.found() for source in self.read]
 
     # ------------------------------------------------------------------ while tracing
 
@@ -119,14 +120,14 @@ class Rebinding:
         for number in self.numbers:
             number.enter(recorder)
         self._given = values  # before the first is put: an interrupt has them put back
-        for place, value in zip(self.read, values, strict=True):
-            place.put(value)
+        for source, value in zip(self.read, values, strict=True):
+            source.put(value)
 
     def leave(
         self,
         collector: GuardCollector,
         recorder: TracedMemory,
-        of_arguments: Sequence[tuple[Place, Any]],
+        of_arguments: Sequence[tuple[MutableSource, Any]],
     ) -> list[Any]:
         """Find what was bound and to what; then put everything back.
 
@@ -136,54 +137,54 @@ class Rebinding:
         """
         bound_numbers = [number for number in self.numbers if not number.leave()]
         given = zip(self.read, self._given, strict=True)
-        self.bound = [place for place, value in given if not place.holds(value)]
-        known = {place.identity for place in self.read}
+        self.bound = [source for source, value in given if not source.holds(value)]
+        known = {source.identity for source in self.read}
         of_tensors = [pair for pair in _set_properties(recorder) if pair[0].identity not in known]
         changed = [*collector.changes(), *of_tensors]
-        self.bound += [place for place, _ in changed]
-        finals = [place.found() for place in self.bound]
+        self.bound += [source for source, _ in changed]
+        finals = [source.found() for source in self.bound]
         recorder.restore_properties()
         self.put_back()
         collector.put_back()
         if bound_numbers:  # they are state of the step after all
-            raise rebinds([place_of(number) for number in bound_numbers])
+            raise restart_to_bind([source_of(number) for number in bound_numbers])
         self._take_up(changed, collector)
         self._is_in_arguments = bool(of_arguments)
-        self.bound += [place for place, _ in of_arguments]
+        self.bound += [source for source, _ in of_arguments]
         finals += [value for _, value in of_arguments]
         return finals
 
-    def _take_up(self, changed: list[tuple[Place, Any]], collector: GuardCollector) -> None:
+    def _take_up(self, changed: list[tuple[MutableSource, Any]], collector: GuardCollector) -> None:
         """Raise `RestartTrace` where there are places that the trace must know from its start."""
         new = [
-            place
-            for place, before in changed
-            if place.identity not in self._known
+            source
+            for source, before in changed
+            if source.identity not in self._known
             and holds_state(before)
-            and not isinstance(place, Appended)
-            and not _is_given(place)
-            and collector.was_read(place)
+            and not isinstance(source, AppendEffect)
+            and not _is_given(source)
+            and collector.was_read(source)
         ]
         if new:
-            raise rebinds(new)
+            raise restart_to_bind(new)
 
     def put_back(self) -> None:
         """Take what stood for the arguments out of the places again."""
         for number in self.numbers:
             number.leave()
         if self._given:
-            for place, value in zip(self.read, self._before, strict=True):
-                place.put(value)
+            for source, value in zip(self.read, self._before, strict=True):
+                source.put(value)
         self._given = ()
 
     def forget(self) -> None:
         """Let go of what the places held while the step was traced."""
         self._before = []
-        for place in self.bound:
-            if _is_given(place):
-                place.owner = None
-            elif isinstance(place, Appended):
-                place.done = []
+        for source in self.bound:
+            if _is_given(source):
+                source.owner = None
+            elif isinstance(source, AppendEffect):
+                source.done = []
 
     # ------------------------------------------------------------------ calling
 
@@ -196,32 +197,34 @@ class Rebinding:
         if self._is_in_arguments:
             call.owners()  # before any of them changes
         additions: list[partial[None]] = []
-        for place, value in zip(self.bound, finals, strict=True):
-            if isinstance(place, Appended):
-                additions += place.additions(value)
+        for source, value in zip(self.bound, finals, strict=True):
+            if isinstance(source, AppendEffect):
+                additions += source.additions(value)
             else:
-                place.bind(value, call)
+                source.bind(value, call)
         appended.extend(map(partial.__call__, additions[len(appended) :]))
 
 
-def _is_given(place: Place) -> bool:
+def _is_given(source: MutableSource) -> bool:
     """Whether it is in an argument, or a property of one: each call has another."""
-    return isinstance(place, OfArgument) or (isinstance(place, OfTensor) and place.position >= 0)
+    return isinstance(source, ArgumentSource) or (
+        isinstance(source, TensorProperty) and source.position >= 0
+    )
 
 
-def _set_properties(recorder: TracedMemory) -> list[tuple[Place, Any]]:
+def _set_properties(recorder: TracedMemory) -> list[tuple[MutableSource, Any]]:
     """The flags and the memory of tensors that the step set, with what they were."""
     collector = recorder.collector
     assert collector is not None
     names = {id(tensor): path for path, tensor in collector.tensors()}
-    found: list[tuple[Place, Any]] = []
+    found: list[tuple[MutableSource, Any]] = []
     for tensor, flag in recorder.flags.values():
         name, position = names.get(id(tensor), "a tensor"), recorder.positions.get(id(tensor), -1)
         if tensor._requires_grad != flag:
-            found.append((Flag(f"{name}.requires_grad", tensor, position), flag))
+            found.append((RequiresGrad(f"{name}.requires_grad", tensor, position), flag))
     for tensor, before in recorder.memories.values():
         name, position = names.get(id(tensor), "a tensor"), recorder.positions.get(id(tensor), -1)
-        place = Memory(f"{name}.data", tensor, position)
-        if not place.holds(before):
-            found.append((place, before))
+        source = TensorData(f"{name}.data", tensor, position)
+        if not source.holds(before):
+            found.append((source, before))
     return found

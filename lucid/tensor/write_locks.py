@@ -29,7 +29,7 @@ lock = threading.RLock()
 _changed = threading.Condition(lock)
 
 
-class Claim:
+class WriteLock:
     """What one thread has to itself, until the end of the block; it waits for it at the start.
 
     Attributes:
@@ -43,7 +43,7 @@ class Claim:
         self.thread = get_ident()
         self.others: set[int] = set()
 
-    def __enter__(self) -> Claim:
+    def __enter__(self) -> WriteLock:
         with lock:
             if held:
                 wait_for(self.keys)
@@ -67,19 +67,19 @@ class Claim:
             _changed.notify_all()
 
 
-def end_claim(claim: Claim) -> None:
+def end_claim(claim: WriteLock) -> None:
     """Let others have what it is about; the lock is held. Not for the first time is fine."""
     if claim in held:
         held.remove(claim)
     _changed.notify_all()
 
 
-def exchange_lock(keys: Keys) -> Claim:
+def exchange_lock(keys: Keys) -> WriteLock:
     """Let a claim take the place of the lock, which the thread holds.
 
     Nobody else may have claimed the same.
     """
-    claim = Claim(keys)
+    claim = WriteLock(keys)
     try:
         held.append(claim)
         lock.release()
@@ -89,7 +89,7 @@ def exchange_lock(keys: Keys) -> Claim:
     return claim
 
 
-def take_back(claim: Claim) -> None:
+def take_back(claim: WriteLock) -> None:
     """Take the lock in place of a claim. Who is interrupted calls it again: it goes on then."""
     while not lock._is_owned():  # type: ignore[attr-defined]
         lock.acquire()
@@ -108,7 +108,7 @@ def unlocked(keys: Keys, run: Callable[[], Made]) -> Made:
     return made
 
 
-held: list[Claim] = []
+held: list[WriteLock] = []
 _waiting: dict[int, Keys] = {}  # by thread
 
 

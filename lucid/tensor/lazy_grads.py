@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lucid.ir.op import Operand
-from lucid.tensor.claims import lock
 from lucid.tensor.context import context
+from lucid.tensor.write_locks import lock
 
 if TYPE_CHECKING:
     from lucid.runtime.reuse import Reusable
     from lucid.tensor.core import TensorCore
 
 
-class Batch:
+class GradBuffers:
     """The gradients that one call of a step leaves.
 
     Attributes:
@@ -35,18 +35,18 @@ class Batch:
 
     def __init__(self, outputs: Reusable) -> None:
         self.outputs = outputs
-        self.promises: list[tuple[WithGradient, Promise]] = []
+        self.promises: list[tuple[WithGradient, LazyGrad]] = []
         self.was_seen = False
         self.words: np.ndarray | None = None
 
 
-class Promise:
+class LazyGrad:
     """What stands for a leaf's gradient until it is read."""
 
     __slots__ = ("array", "batch", "make")
 
     def __init__(
-        self, batch: Batch, array: np.ndarray, make: Callable[[np.ndarray], TensorCore]
+        self, batch: GradBuffers, array: np.ndarray, make: Callable[[np.ndarray], TensorCore]
     ) -> None:
         self.batch = batch
         self.array = array
@@ -61,7 +61,7 @@ class WithGradient(Operand):
 
     __slots__ = ("_gradient",)
 
-    _gradient: TensorCore | Promise | None
+    _gradient: TensorCore | LazyGrad | None
 
     @property
     def _grad(self) -> TensorCore | None:
@@ -69,7 +69,7 @@ class WithGradient(Operand):
         if recorder is not None and (use := recorder.grads.get(id(self))) is not None:
             return use.now
         found = self._gradient
-        return self._redeemed() if isinstance(found, Promise) else found
+        return self._redeemed() if isinstance(found, LazyGrad) else found
 
     @_grad.setter
     def _grad(self, value: TensorCore | None) -> None:
@@ -85,7 +85,7 @@ class WithGradient(Operand):
         with lock:
             while True:
                 found = self._gradient
-                if not isinstance(found, Promise):
+                if not isinstance(found, LazyGrad):
                     return found
                 found.batch.was_seen = True
                 made = found.make(found.array)

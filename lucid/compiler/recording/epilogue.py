@@ -13,35 +13,35 @@ import numpy as np
 from lucid.autograd.node import OpNode, edge_of, iterate_graph
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import SCALARS, brief
-from lucid.compiler.guards.places import Place
+from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.branches import CondNode
+from lucid.compiler.recording.deferred_calls import DeferredCall
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import LoopNode
-from lucid.compiler.recording.outside import Said
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import is_late
 from lucid.compiler.results.histories import Histories, History, lost_backward
-from lucid.compiler.results.outcomes import (
-    Alias,
-    Copied,
-    FromArgument,
-    FromLate,
-    FromNumbers,
-    FromProgram,
-    GivenArray,
-    GivenContainer,
-    GradBefore,
-    Outcome,
-    PartOfProgram,
-    Past,
-    Same,
-    View,
+from lucid.compiler.results.output_specs import (
+    ArrayCopy,
+    Constant,
+    FoundGrad,
+    GradMetadata,
+    GraphOutput,
+    GraphOutputView,
+    InputAlias,
+    InputArray,
+    InputContainer,
+    InputNumber,
+    InputView,
+    LateOutput,
+    MemoryAlias,
+    OutputSpec,
 )
-from lucid.compiler.results.pytree import Made, flatten, is_node
-from lucid.compiler.results.rebinding import Rebinding
+from lucid.compiler.results.pytree import BuiltContainer, flatten, is_node
+from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.graph import Value
 from lucid.ir.types import DType
@@ -58,7 +58,7 @@ _SHARED = (
 
 
 @dataclass(slots=True, eq=False)
-class Left:
+class Epilogue:
     """What a step leaves, as each call makes it again.
 
     Attributes:
@@ -71,17 +71,17 @@ class Left:
         said: what is called after each call, with outcomes for its arguments.
     """
 
-    result: Outcome
-    finals: list[Outcome]
-    leaves: list[Outcome]
-    tensors: list[Outcome]
-    grads: list[tuple[GradUse, Outcome | None]]
+    result: OutputSpec
+    finals: list[OutputSpec]
+    leaves: list[OutputSpec]
+    tensors: list[OutputSpec]
+    grads: list[tuple[GradUse, OutputSpec | None]]
     counters: list[tuple[int | GradUse | VersionCounter, int]]
     history: History | None
-    said: list[Said]
+    deferred: list[DeferredCall]
 
 
-class Finisher:
+class EpilogueBuilder:
     """Turns results, gradients and written state into outcomes."""
 
     def __init__(self, recorder: Recorder, handles: list[TensorCore], call: Call) -> None:
@@ -90,8 +90,8 @@ class Finisher:
         self._arguments = call.tensors
         self._refuse_hooks()
         self._slots: dict[Any, int] = {}
-        self._outcomes: dict[int, Outcome] = {}
-        self._owners: dict[Storage, tuple[FromProgram, VersionCounter]] = {}
+        self._outcomes: dict[int, OutputSpec] = {}
+        self._owners: dict[Storage, tuple[GraphOutput, VersionCounter]] = {}
         self._originals = {
             id(use.original): use for use in recorder.grads.values() if use.original is not None
         }
@@ -101,75 +101,75 @@ class Finisher:
             if use.original is not None
         }
         self._found_counters |= {x._counter: i for i, x in reversed([*enumerate(handles)])}
-        self._made: dict[int, Made] = {}
-        self._open: list[Made] = []
+        self._made: dict[int, BuiltContainer] = {}
+        self._open: list[BuiltContainer] = []
         self._found: set[int] = set()
-        self._leaves: list[tuple[Any, Outcome]] = []
-        self._place: Place | None = None
+        self._leaves: list[tuple[Any, OutputSpec]] = []
+        self._source: MutableSource | None = None
 
-    def finish(self, result: Any, finals: Sequence[Any], rebinding: Rebinding) -> Left:
+    def finish(self, result: Any, finals: Sequence[Any], side_effects: SideEffects) -> Epilogue:
         """Take down everything; the graph gets its outputs and writes.
 
-        finals: what the places of `rebinding` are bound to.
+        finals: what the places of `side_effects` are bound to.
         """
         recorder = self._recorder
         recorder.refuse_outer()
-        made = self._tree(result), [*map(self._final, rebinding.bound, finals)]
-        said = self._said()
-        rebinding.found = frozenset(self._found)
+        made = self._tree(result), [*map(self._final, side_effects.bound, finals)]
+        deferred = self._deferred()
+        side_effects.found = frozenset(self._found)
         grads = self._gradients()
         kinds = (TensorCore, np.ndarray)
-        tensors: list[tuple[Any, Outcome]] = [
+        tensors: list[tuple[Any, OutputSpec]] = [
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
         self._refuse_loops(tensors)
-        history = self._history(tensors, rebinding.function)
+        history = self._history(tensors, side_effects.function)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
                 assert storage.value is not None
                 recorder.graph.writes.append((cell.value, storage.value))
         recorder.loops.finish()
         self._note_shared_gradients()
-        leaves = [outcome for _, outcome in self._leaves]
-        numbered = [outcome for _, outcome in tensors]
+        leaves = [spec for _, spec in self._leaves]
+        numbered = [spec for _, spec in tensors]
         counters = self._moved_counters()
-        return Left(*made, leaves, numbered, grads, counters, history, said)
+        return Epilogue(*made, leaves, numbered, grads, counters, history, deferred)
 
-    def _refuse_loops(self, tensors: Sequence[tuple[Any, Outcome]]) -> None:
+    def _refuse_loops(self, tensors: Sequence[tuple[Any, OutputSpec]]) -> None:
         """Begin again without loops where results are differentiated outside, through them."""
-        found = [x for x, outcome in tensors if _is_open(x, outcome)]
+        found = [x for x, spec in tensors if _is_open(x, spec)]
         roots = [edge[0] for x in found if (edge := edge_of(x)) is not None]
         if any(isinstance(node, (LoopNode, CondNode)) for node in iterate_graph(roots)):
             self._recorder.loops.unroll_all("is differentiated outside")
 
-    def _said(self) -> list[Said]:
+    def _deferred(self) -> list[DeferredCall]:
         """What the step tells the world."""
         outside = self._recorder.outside
         assert outside is not None
-        told, outside.said = outside.said, []
+        told, outside.deferred = outside.deferred, []
         return [
-            Said(
-                said.function,
-                [*map(self._told, said.args)],
-                {name: self._told(value) for name, value in said.kwargs.items()},
+            DeferredCall(
+                deferred.function,
+                [*map(self._told, deferred.args)],
+                {name: self._told(value) for name, value in deferred.kwargs.items()},
             )
-            for said in told
+            for deferred in told
         ]
 
-    def _told(self, value: Any) -> Outcome:
+    def _told(self, value: Any) -> OutputSpec:
         """What a call after the step gets: objects, such as files, as they are."""
         is_made = is_live(value) or is_late(value)
         is_made = is_made or isinstance(value, (TensorCore, *PLAIN, tuple))
-        return self._tree(value) if is_made else Same(value)
+        return self._tree(value) if is_made else Constant(value)
 
-    def _final(self, place: Place, value: Any) -> Outcome:
+    def _final(self, source: MutableSource, value: Any) -> OutputSpec:
         """How to make what is bound to a place."""
-        self._place = place
+        self._source = source
         made = self._tree(value)
-        self._place = None
+        self._source = None
         return made
 
-    def _tree(self, value: Any) -> Outcome:
+    def _tree(self, value: Any) -> OutputSpec:
         """How to make a result: one that is there twice is made once."""
         known = self._made.get(id(value))
         if known in self._open:
@@ -180,11 +180,11 @@ class Finisher:
             known.is_shared = True
             return known
         if not is_node(value) or self._is_found(value):
-            outcome = self._outcome(value)
-            self._leaves.append((value, outcome))
-            return outcome
+            spec = self._outcome(value)
+            self._leaves.append((value, spec))
+            return spec
         children, rebuild = flatten(value)
-        made = self._made[id(value)] = Made(rebuild)
+        made = self._made[id(value)] = BuiltContainer(rebuild)
         self._open.append(made)
         made.children = [*map(self._tree, children)]
         self._open.pop()
@@ -209,64 +209,64 @@ class Finisher:
             self._recorder.graph.outputs.append(value)
         return self._slots[key]
 
-    def _outcome(self, leaf: Any) -> Outcome:
+    def _outcome(self, leaf: Any) -> OutputSpec:
         known = self._outcomes.get(id(leaf))
         if known is None:
             known = self._outcomes[id(leaf)] = self._new_outcome(leaf)
         return known
 
-    def _new_outcome(self, leaf: Any) -> Outcome:
+    def _new_outcome(self, leaf: Any) -> OutputSpec:
         if is_late(leaf):
             if type(leaf) is LateArray:
                 position = self._recorder.positions.get(id(leaf.tensor), -1)
                 if position >= 0 and not leaf.is_part:
-                    return GivenArray(position)
+                    return InputArray(position)
                 leaf.settle()
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
             early = {key: self._outcome(x) for key, x in leaf.bases.items() if is_live(x)}
-            return FromLate(leaf.formula, slots, early)
+            return LateOutput(leaf.formula, slots, early)
         if is_live(leaf):
-            return FromNumbers(leaf.formula)
+            return InputNumber(leaf.formula)
         if isinstance(leaf, TensorCore):
             return self._outside(leaf) or self._inside(leaf)
         if id(leaf) in self._recorder.containers:
-            return GivenContainer(self._recorder.containers[id(leaf)])
+            return InputContainer(self._recorder.containers[id(leaf)])
         collector = self._recorder.collector
         assert collector is not None
         if collector.was_there(leaf):
-            return Same(leaf)
+            return Constant(leaf)
         if isinstance(leaf, np.ndarray):
-            return Copied(leaf)
+            return ArrayCopy(leaf)
         if isinstance(leaf, _SHARED) or _is_value(leaf):
-            return Same(leaf)
-        place, what = self._place, f"an object of {type(leaf).__name__} that it made"
-        how = "returns" if place is None else f"keeps in {place.path}"
-        line = "" if place is None else collector.line_of(place)
+            return Constant(leaf)
+        source, what = self._source, f"an object of {type(leaf).__name__} that it made"
+        how = "returns" if source is None else f"keeps in {source.path}"
+        line = "" if source is None else collector.line_of(source)
         raise EagerOnlyError(f"it {how} {what}, {brief(leaf)}, which no call can make again{line}")
 
-    def _outside(self, leaf: TensorCore) -> Outcome | None:
+    def _outside(self, leaf: TensorCore) -> OutputSpec | None:
         """How to get at a tensor that is from outside, or shows memory from there."""
         recorder, storage = self._recorder, leaf._storage
         if id(leaf) in recorder.positions:
-            return FromArgument(recorder.positions[id(leaf)])
+            return InputAlias(recorder.positions[id(leaf)])
         if id(leaf) in self._originals:
-            return GradBefore(self._originals[id(leaf)])
+            return FoundGrad(self._originals[id(leaf)])
         if id(leaf) in recorder.aliases:
             recorder.value_of(leaf)  # it is new at each call, though no op has read its memory
         cell = recorder.cells.get(storage)
         if cell is None:
             met = storage.recorder is recorder or leaf._array is None
-            return None if met else Same(leaf)
+            return None if met else Constant(leaf)
         if cell.is_inside or (leaf.requires_grad and leaf._lost_history()):
             return None
         if leaf._array is not None and id(leaf) not in recorder.aliases:
-            return Same(leaf)
+            return Constant(leaf)
         base = leaf._base
         if base is not None and base._storage is storage:
             is_derived = type(leaf.grad_fn) is OpNode and self._has_history_outside(base)
             if is_derived or not leaf.requires_grad:
                 self._refuse_keeping(leaf)
-                return View(self._outcome(base), leaf._view_chain)
+                return InputView(self._outcome(base), leaf._view_chain)
         if leaf.requires_grad or _is_leaf(leaf):
             recorder.run_op_by_op(
                 "it returns or keeps a tensor that requires grad on memory of an argument or of a "
@@ -274,14 +274,14 @@ class Finisher:
             )
         counter = leaf._counter
         version = counter.value if counter in recorder.own_counters else None
-        return Alias(cell, leaf._chain, self._found_counters.get(counter, counter), version)
+        return MemoryAlias(cell, leaf._chain, self._found_counters.get(counter, counter), version)
 
     def _has_history_outside(self, base: TensorCore) -> bool:
         """Whether what is derived from the history of `base` can be derived after the call."""
         is_given = id(base) in self._recorder.positions or self._recorder.is_outside(base)
         return base.is_leaf or is_given
 
-    def _inside(self, leaf: TensorCore) -> Outcome:
+    def _inside(self, leaf: TensorCore) -> OutputSpec:
         """How to make a tensor of the step's own."""
         self._refuse_keeping(leaf)
         return self._computed(leaf)
@@ -294,7 +294,7 @@ class Finisher:
                 f"it returns or keeps a tensor that {how}\n  tensor: {leaf._describe()}"
             )
 
-    def _computed(self, leaf: TensorCore) -> FromProgram:
+    def _computed(self, leaf: TensorCore) -> GraphOutput:
         """An output of the program: the tensor that owns it, or one that shares its memory."""
         self._recorder.value_of(leaf)
         storage = leaf._storage
@@ -304,29 +304,29 @@ class Finisher:
         if storage not in self._owners:
             slot = self._slot(storage, storage.value)
             of_owner = None if leaf._chain else past
-            made = FromProgram(slot, storage.value.type, version, of_owner)
+            made = GraphOutput(slot, storage.value.type, version, of_owner)
             self._owners[storage] = made, leaf._counter
             if not leaf._chain:
                 return made
         owner, counter = self._owners[storage]
         own = None if leaf._counter is counter else (leaf._counter, version)
-        return PartOfProgram(owner, leaf._chain, past, own)
+        return GraphOutputView(owner, leaf._chain, past, own)
 
-    def _gradients(self) -> list[tuple[GradUse, Outcome | None]]:
+    def _gradients(self) -> list[tuple[GradUse, OutputSpec | None]]:
         """Those that were set. Gives up where one can be differentiated outside."""
-        found: list[tuple[GradUse, Outcome | None]] = []
+        found: list[tuple[GradUse, OutputSpec | None]] = []
         for use in self._recorder.grads.values():
             assert use.leaf is not None
             grad = use.now
             is_known = use.was_read and grad is use.original
             if use.was_set and not is_known:
-                outcome = None if grad is None else self._outcome(grad)
-                if grad is not None and outcome is not None and _is_open(grad, outcome):
+                spec = None if grad is None else self._outcome(grad)
+                if grad is not None and spec is not None and _is_open(grad, spec):
                     self._recorder.run_op_by_op(
                         "it leaves a gradient with a history in a .grad, by "
                         f"backward(create_graph=True)\n  tensor: {use.leaf._describe()}"
                     )
-                found.append((use, outcome))
+                found.append((use, spec))
         return found
 
     def _refuse_hooks(self) -> None:
@@ -336,11 +336,11 @@ class Finisher:
                 self._recorder.run_op_by_op("it registers a hook on a tensor that it is given")
 
     def _history(
-        self, tensors: Sequence[tuple[Any, Outcome]], function: Callable[..., Any]
+        self, tensors: Sequence[tuple[Any, OutputSpec]], function: Callable[..., Any]
     ) -> History | None:
         """Which results can be differentiated outside, and with respect to what; None: none."""
         outputs = [
-            (i, tensor) for i, (tensor, outcome) in enumerate(tensors) if _is_open(tensor, outcome)
+            (i, tensor) for i, (tensor, spec) in enumerate(tensors) if _is_open(tensor, spec)
         ]
         if not outputs:
             return None
@@ -372,25 +372,25 @@ def _is_leaf(made: TensorCore) -> bool:
     return made._grad_fn is None and is_reached
 
 
-def _is_constant(made: Made, value: Any) -> bool:
+def _is_constant(made: BuiltContainer, value: Any) -> bool:
     """Whether it is a tuple of numbers, names and such tuples: all calls may share it."""
     return type(value) in _CONSTANT_TUPLES and all(
-        type(part) is Same and (isinstance(item, SCALARS) or type(item) in _CONSTANT_TUPLES)
+        type(part) is Constant and (isinstance(item, SCALARS) or type(item) in _CONSTANT_TUPLES)
         for part, item in zip(made.children, value, strict=True)
     )
 
 
-def _past(result: TensorCore) -> Past | None:
+def _past(result: TensorCore) -> GradMetadata | None:
     lost = lost_backward(result)
     guard = result._guard if result.requires_grad else None
-    return None if lost is None and guard is None else Past(lost, guard)
+    return None if lost is None and guard is None else GradMetadata(lost, guard)
 
 
-def _is_open(tensor: Any, outcome: Outcome) -> bool:
+def _is_open(tensor: Any, spec: OutputSpec) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
-    if isinstance(outcome, FromProgram) and outcome.is_lost:
+    if isinstance(spec, GraphOutput) and spec.is_lost:
         return False
-    return isinstance(outcome, (FromProgram, View)) and tensor.grad_fn is not None
+    return isinstance(spec, (GraphOutput, InputView)) and tensor.grad_fn is not None
 
 
 def _hooks_on(tensor: TensorCore) -> set[int]:

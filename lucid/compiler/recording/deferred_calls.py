@@ -80,7 +80,7 @@ _LAZY = (types.GeneratorType, map, filter, zip)
 
 
 @dataclass(slots=True)
-class Said:
+class DeferredCall:
     """A call that is made after each call of the step: its function and its arguments."""
 
     function: Callable[..., Any]
@@ -88,7 +88,7 @@ class Said:
     kwargs: Any
 
 
-class Outside:
+class DeferredCalls:
     """What one trace tells the world.
 
     Attributes:
@@ -98,22 +98,22 @@ class Outside:
     def __init__(self, exits: Exits, collector: GuardCollector) -> None:
         self._exits = exits
         self._collector = collector
-        self.said: list[Said] = []
+        self.deferred: list[DeferredCall] = []
 
     @property
     def writes_files(self) -> bool:
         """Whether any call that has been taken down may write a file, or a folder."""
-        for said in self.said:
-            owner = said.kwargs.get("file") or getattr(said.function, "__self__", None)
+        for deferred in self.deferred:
+            owner = deferred.kwargs.get("file") or getattr(deferred.function, "__self__", None)
             is_file = isinstance(owner, (io.IOBase, pathlib.PurePath))
-            if said.function in _WRITE or (is_file and owner not in (sys.stdout, sys.stderr)):
+            if deferred.function in _WRITE or (is_file and owner not in (sys.stdout, sys.stderr)):
                 return True
         return False
 
     def say(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Let each call of the step call a function at its end."""
         given = {name: _as_of_now(value) for name, value in kwargs.items()}
-        self.said.append(Said(function, [*map(_as_of_now, args)], given))
+        self.deferred.append(DeferredCall(function, [*map(_as_of_now, args)], given))
 
     def instead_of(self, function: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """What takes down a call that does something outside; None: it does nothing there."""

@@ -22,8 +22,8 @@ from lucid.compiler.guards.guard import (
     item_at,
     put_at,
 )
-from lucid.compiler.inputs.live_numbers import LiveNumbers
-from lucid.compiler.inputs.scalars import LiveScalar
+from lucid.compiler.inputs.live_numbers import SymNumbers
+from lucid.compiler.inputs.scalars import SymScalar
 from lucid.compiler.inputs.signature import Call
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
@@ -35,7 +35,7 @@ Identity = tuple[int, object]
 bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
 
 
-class Place:
+class MutableSource:
     """An entry of a container, an attribute, a variable, or all entries.
 
     Attributes:
@@ -84,7 +84,7 @@ class Place:
         return len(now) == len(value) and all(map(operator.is_, now, value))
 
 
-class Appended(Place):
+class AppendEffect(MutableSource):
     """What the step adds to a list, deque or set at which it doesn't look: each call adds the same.
 
     Attributes:
@@ -108,7 +108,7 @@ class Appended(Place):
         return [functools.partial(getattr(kind, name), self.owner, *args) for name, args in value]
 
 
-class OfTensor(Place):
+class TensorProperty(MutableSource):
     """A property of a tensor.
 
     Attributes:
@@ -133,7 +133,7 @@ class OfTensor(Place):
         raise NotImplementedError
 
 
-class Memory(OfTensor):
+class TensorData(TensorProperty):
     """The memory of a tensor, which `tensor.data = value` assigns."""
 
     __slots__ = ()
@@ -149,7 +149,7 @@ class Memory(OfTensor):
         return tensor._storage is value._storage and bool(tensor._chain == value._chain)
 
 
-class Flag(OfTensor):
+class RequiresGrad(TensorProperty):
     """Whether a leaf requires grad."""
 
     __slots__ = ()
@@ -161,21 +161,21 @@ class Flag(OfTensor):
         tensor._requires_grad = value
 
 
-class MovingNumber(Place):
+class DynamicNumber(MutableSource):
     """A number that the step only reads, and that has changed between calls.
 
-    While the step is traced, a live scalar stands there. `place_of` gives the place as one that
+    While the step is traced, a live scalar stands there. `source_of` gives the place as one that
     the step binds.
     """
 
     __slots__ = ("_before", "_stand_in")
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place.path, place.owner, place.key, place.in_module)
+    def __init__(self, source: MutableSource) -> None:
+        super().__init__(source.path, source.owner, source.key, source.in_module)
         self._before: Any = ABSENT
-        self._stand_in: LiveScalar | None = None
+        self._stand_in: SymScalar | None = None
 
-    def enter(self, recorder: LiveNumbers) -> None:
+    def enter(self, recorder: SymNumbers) -> None:
         """Put the live scalar there."""
         before = self.found()
         kind = type(before)
@@ -201,13 +201,13 @@ class MovingNumber(Place):
         return is_there
 
 
-def place_of(seen: EntryGuard | MovingNumber) -> Place:
+def source_of(seen: EntryGuard | DynamicNumber) -> MutableSource:
     """The place that a guard looks at, or that holds a number."""
     in_module = seen.gated if isinstance(seen, EntryGuard) else seen.in_module
-    return Place(seen.path, seen.owner, seen.key, in_module)
+    return MutableSource(seen.path, seen.owner, seen.key, in_module)
 
 
-def live_places(guards: Sequence[Iterable[Guard]]) -> Iterator[Place]:
+def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
     """The places that programs of one function are specialized on, and that will change again.
 
     A tensor that was bound anew will be so again, and so will a number that some step binds, or
@@ -218,29 +218,29 @@ def live_places(guards: Sequence[Iterable[Guard]]) -> Iterator[Place]:
     before: defaultdict[Identity, set[str]] = defaultdict(set)
     for of_program in guards:
         for guard in of_program:
-            place = _moved(guard)
-            if place is None:
+            source = _moved(guard)
+            if source is None:
                 continue
             expected = guard.expected  # type: ignore[attr-defined]
-            if place.identity in bound or not is_number(expected):
-                yield place
+            if source.identity in bound or not is_number(expected):
+                yield source
                 continue
-            before[place.identity].add(repr(expected))
-            if len(before[place.identity]) > 1 or type(expected) is float:
-                yield MovingNumber(place)
+            before[source.identity].add(repr(expected))
+            if len(before[source.identity]) > 1 or type(expected) is float:
+                yield DynamicNumber(source)
 
 
-def _moved(guard: Guard) -> Place | None:
+def _moved(guard: Guard) -> MutableSource | None:
     """What a guard looks at, if it holds something else of the same kind by now."""
     if isinstance(guard, TensorGuard):
-        return Memory(f"{guard.path}.data", guard.tensor) if guard.has_other_memory() else None
+        return TensorData(f"{guard.path}.data", guard.tensor) if guard.has_other_memory() else None
     if not isinstance(guard, EntryGuard) or isinstance(guard, FieldGuard):
         return None
     if guard.holds() or not _is_data(guard.expected):
         return None
     if _kind(guard.expected) != _kind(guard.found()):
         return None
-    return place_of(guard)
+    return source_of(guard)
 
 
 def _is_data(value: Any) -> bool:
