@@ -91,10 +91,8 @@ MOST_PATHS = 32  # through the user's code, by branches on values, that are comp
 MOST_REASONS = 4096  # that `stats` keeps
 LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
-DEPARTS = (
-    HostCallMismatch,
-    LeavesPath,
-)  # what a run raises that has found another thing than its trace
+# What a run raises that has found another thing than its trace.
+DEPARTS = (HostCallMismatch, LeavesPath)
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
 

@@ -28,7 +28,7 @@ class GradBuffers:
         promises: with the leaf that each is for.
         was_seen: whether somebody has read one of them.
         words: the same for native code, if that leaves gradients too: their number, and for each
-            the number of the output, its address, the place of the promise on the leaf, and that.
+            the number of the output, its address, the place of the lazy one on the leaf, and that.
     """
 
     __slots__ = ("outputs", "promises", "was_seen", "words")
@@ -54,7 +54,7 @@ class LazyGrad:
 
 
 class WithGradient(Operand):
-    """The place of a tensor's gradient, which may hold a promise.
+    """The place of a tensor's gradient, which may hold a lazy one.
 
     A trace has its own idea of what is there, so that other threads see nothing of it.
     """
@@ -81,7 +81,7 @@ class WithGradient(Operand):
                 self._gradient = value
 
     def _redeemed(self) -> TensorCore | None:
-        """The gradient, made now if it was a promise; making it may run other Python code."""
+        """The gradient, made now if it was lazy; making it may run other Python code."""
         with lock:
             while True:
                 found = self._gradient

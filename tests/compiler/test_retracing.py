@@ -209,7 +209,7 @@ def test_a_number_that_moves_and_that_python_must_know_runs_op_by_op():
     assert step.stats.traces == 2
     assert step.stats.eager_reasons == [
         "with numbers that it would read at each call its trace fails: "
-        "TypeError: unsupported type for timedelta days component: LiveScalar"
+        "TypeError: unsupported type for timedelta days component: SymScalar"
     ]
 
 

@@ -36,7 +36,7 @@ bound: set[Identity] = set()  # by any step; where an owner is gone this says no
 
 
 class MutableSource:
-    """An entry of a container, an attribute, a variable, or all entries.
+    """An entry of a container, an attribute, a variable, or all entries: what Python can bind.
 
     Attributes:
         path: how the user gets at it.

@@ -37,7 +37,7 @@ class Known:
     Attributes:
         attributes: names that the function looks for in tensors that it is given.
         counts: ints among the arguments that are read at each call, by the user's expressions.
-        places: those that it binds, or that move.
+        sources: the mutable ones that it binds, or that move.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
         unrolled: lines of loops whose rounds aren't all the same.

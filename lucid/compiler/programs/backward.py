@@ -1,10 +1,10 @@
 """How a call outside of a trace gets its gradients.
 
-Each call of a differentiable program makes a `CallRecord`: what the program has kept for its backward,
-and the version counters of what it read. Behind the results stands a `CompiledBackward` per layer.
-When a walk comes to it, a compiled function of the gradients and of what was kept walks through the
-nodes that the trace has left (`tape.py`); there is one for each `BackwardKind` of backward. Its own results
-may have a history of the same kind, so derivatives of any order come without a further rule.
+Each call of a differentiable program makes a `CallRecord`: what it has kept for its backward, and
+the version counters of what it read. Behind the results stands a `CompiledBackward` per layer. When
+a walk comes to it, a compiled function of the gradients and of what was kept walks through the
+nodes that the trace has left (`tape.py`); there is one for each `BackwardKind`. Its own results may
+have a history of the same kind, so derivatives of any order come without a further rule.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ class Program:
         hosts: the host calls, in order.
         path: the outcomes of its exits; questions: what each asks, with the user's line.
         links: programs that took over, by what was found then.
-        places: those that its trace knew from its start; outline: what it leaves, besides what it
-            computes. Both are for audits.
+        sources: the mutable ones that its trace knew from its start; outline: what it leaves,
+            besides what it computes. Both are for audits.
         is_claiming: whether it writes something that threads may share.
         guards: what must hold for a call.
         inputs: arrays of state, by the number of the input; None for others.

@@ -92,7 +92,7 @@ class DeferredCalls:
     """What one trace tells the world.
 
     Attributes:
-        said: in the program's order.
+        deferred: in the program's order.
     """
 
     def __init__(self, exits: Exits, collector: GuardCollector) -> None:

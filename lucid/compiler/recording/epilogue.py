@@ -68,7 +68,7 @@ class Epilogue:
         grads: the gradients that were set; None: to nothing.
         counters: (argument number, use of a gradient or version counter, how far it moves).
         history: what results need that can be differentiated outside.
-        said: what is called after each call, with outcomes for its arguments.
+        deferred: what is called after each call, with specs of its arguments.
     """
 
     result: OutputSpec
@@ -82,7 +82,7 @@ class Epilogue:
 
 
 class EpilogueBuilder:
-    """Turns results, gradients and written state into outcomes."""
+    """Turns results, gradients and written state into output specs."""
 
     def __init__(self, recorder: Recorder, handles: list[TensorCore], call: Call) -> None:
         self._recorder = recorder
@@ -90,7 +90,7 @@ class EpilogueBuilder:
         self._arguments = call.tensors
         self._refuse_hooks()
         self._slots: dict[Any, int] = {}
-        self._outcomes: dict[int, OutputSpec] = {}
+        self._specs: dict[int, OutputSpec] = {}
         self._owners: dict[Storage, tuple[GraphOutput, VersionCounter]] = {}
         self._originals = {
             id(use.original): use for use in recorder.grads.values() if use.original is not None
@@ -180,7 +180,7 @@ class EpilogueBuilder:
             known.is_shared = True
             return known
         if not is_node(value) or self._is_found(value):
-            spec = self._outcome(value)
+            spec = self._spec_of(value)
             self._leaves.append((value, spec))
             return spec
         children, rebuild = flatten(value)
@@ -191,7 +191,7 @@ class EpilogueBuilder:
         if not _is_constant(made, value):
             return made
         del self._made[id(value)]
-        return self._outcome(value)
+        return self._spec_of(value)
 
     def _is_found(self, value: Any) -> bool:
         """Whether a container or an object was there before: it is itself a result then."""
@@ -209,13 +209,13 @@ class EpilogueBuilder:
             self._recorder.graph.outputs.append(value)
         return self._slots[key]
 
-    def _outcome(self, leaf: Any) -> OutputSpec:
-        known = self._outcomes.get(id(leaf))
+    def _spec_of(self, leaf: Any) -> OutputSpec:
+        known = self._specs.get(id(leaf))
         if known is None:
-            known = self._outcomes[id(leaf)] = self._new_outcome(leaf)
+            known = self._specs[id(leaf)] = self._new_spec(leaf)
         return known
 
-    def _new_outcome(self, leaf: Any) -> OutputSpec:
+    def _new_spec(self, leaf: Any) -> OutputSpec:
         if is_late(leaf):
             if type(leaf) is LateArray:
                 position = self._recorder.positions.get(id(leaf.tensor), -1)
@@ -223,7 +223,7 @@ class EpilogueBuilder:
                     return InputArray(position)
                 leaf.settle()
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
-            early = {key: self._outcome(x) for key, x in leaf.bases.items() if is_live(x)}
+            early = {key: self._spec_of(x) for key, x in leaf.bases.items() if is_live(x)}
             return LateOutput(leaf.formula, slots, early)
         if is_live(leaf):
             return InputNumber(leaf.formula)
@@ -266,7 +266,7 @@ class EpilogueBuilder:
             is_derived = type(leaf.grad_fn) is OpNode and self._has_history_outside(base)
             if is_derived or not leaf.requires_grad:
                 self._refuse_keeping(leaf)
-                return InputView(self._outcome(base), leaf._view_chain)
+                return InputView(self._spec_of(base), leaf._view_chain)
         if leaf.requires_grad or _is_leaf(leaf):
             recorder.run_op_by_op(
                 "it returns or keeps a tensor that requires grad on memory of an argument or of a "
@@ -320,7 +320,7 @@ class EpilogueBuilder:
             grad = use.now
             is_known = use.was_read and grad is use.original
             if use.was_set and not is_known:
-                spec = None if grad is None else self._outcome(grad)
+                spec = None if grad is None else self._spec_of(grad)
                 if grad is not None and spec is not None and _is_open(grad, spec):
                     self._recorder.run_op_by_op(
                         "it leaves a gradient with a history in a .grad, by "

@@ -43,9 +43,9 @@ def name_inputs(recorder: Recorder, collector: GuardCollector) -> None:
 
 def name_gradients(graph: Graph, grads: Iterable[tuple[GradUse, OutputSpec | None]]) -> None:
     """Name the gradients that the step leaves by their leaves: `layer_weight.grad`."""
-    for use, outcome in grads:
-        if use.name and isinstance(outcome, GraphOutput):
-            value = graph.outputs[outcome.slot]
+    for use, spec in grads:
+        if use.name and isinstance(spec, GraphOutput):
+            value = graph.outputs[spec.slot]
             if value.producer is not None and not value.name:
                 value.name = f"{identifier(use.name)}.grad"
 

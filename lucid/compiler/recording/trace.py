@@ -63,7 +63,7 @@ class Trace:
         keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
         undo: takes back the Python state that was created for the step.
-        places: those that the trace knew from its start.
+        sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
     """
 
@@ -101,7 +101,7 @@ def trace(
     step changed is in the trace. Only one thread may do this at a time. Raises what the function
     raises, `TraceError`, and `RestartTrace` where it needs something from its start.
 
-    places: what earlier traces have found that the function binds.
+    sources: what earlier traces have found that the function binds.
     """
     start = time.perf_counter()
     if not is_supported():

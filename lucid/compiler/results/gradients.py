@@ -136,7 +136,7 @@ def _is_own(spec: GraphOutput) -> bool:
 
 
 def _slots(spec: OutputSpec | None) -> Iterator[int]:
-    """The program's outputs that an outcome is made of."""
+    """The program's outputs that a result is made of."""
     if isinstance(spec, GraphOutputView):
         yield from _slots(spec.owner)
         yield spec.slot

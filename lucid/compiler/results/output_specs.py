@@ -1,4 +1,4 @@
-"""What a step leaves behind, as a program can make it again at each call: results and gradients."""
+"""How each call makes what a step leaves: results, gradients and what Python keeps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Run:
         outputs: what the native step returned; tells whether it has run.
         inputs: what it was given.
         roots: the tensors that own the outputs, once there are any.
-        done: outcomes that are made, by identity: what was one object while tracing stays one; so
+        done: results that are made, by identity: what was one object while tracing stays one; so
             do version counters.
         versions: what version counters are to be afterwards.
         changed: what dicts that effects change are to have in them afterwards.
@@ -54,7 +54,7 @@ class Run:
 
 
 class OutputSpec:
-    """Makes one value after each call."""
+    """How each call makes one value."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class ArrayCopy(OutputSpec):
 
 
 class GradMetadata(NamedTuple):
-    """What is special about the history of a result.
+    """What is special about the history of a result: if its graph is lost, or it is a guarded view.
 
     Attributes:
         lost: if its graph was freed or lost in the step: the node that says so.

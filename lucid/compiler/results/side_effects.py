@@ -52,7 +52,7 @@ def holds_state(value: Any) -> bool:
 
 
 class SideEffects:
-    """A function with the places that it binds as further arguments and results.
+    """A function with the mutable sources that it binds as further arguments and results.
 
     Attributes:
         read: the places whose state is an argument.
