@@ -22,21 +22,24 @@ Measured = dict[str, list[Worker]]
 
 
 def markdown(measured: Measured) -> str:
-    """A row per step: µs of each framework, and lucid's part of the best peer's time."""
+    """A row per step: µs of each framework, and lucid's part of its peers' times."""
     ran = {w.framework for workers in measured.values() for w in workers}
     names = [name for name in FRAMEWORKS if name in ran]
     rows = [
-        f"| µs per step | {' | '.join(names)} | lucid / best peer | first step of lucid, s |",
-        f"|---|{'--:|' * (len(names) + 2)}",
+        f"| µs per step | {' | '.join(names)} | lucid / best peer | lucid / torch, both eager "
+        "| first step of lucid, s |",
+        f"|---|{'--:|' * (len(names) + 3)}",
     ]
     for step, workers in measured.items():
         us = {w.framework: w.median for w in workers}
         first = {w.framework: w.built["first_step_s"] for w in workers}
         peers = [t for name, t in us.items() if "lucid" not in name]
         ratio = f"{us['lucid'] / min(peers):.2f}" if peers and "lucid" in us else "–"
+        pair = [us.get(f"{name} eager") for name in ("lucid", "torch")]
+        eager = f"{pair[0] / pair[1]:.2f}" if all(pair) else "–"
         cells = [figure(us[name]) if name in us else "–" for name in names]
         began = f"{first['lucid']:.2f}" if "lucid" in first else "–"
-        rows.append(f"| {step} | {' | '.join(cells)} | {ratio} | {began} |")
+        rows.append(f"| {step} | {' | '.join(cells)} | {ratio} | {eager} | {began} |")
     return "\n".join(rows)
 
 

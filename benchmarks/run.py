@@ -37,7 +37,7 @@ APART = {  # programs of their own, and what they are told
     ODE: ("loops", ["--workloads", "ode_loop", "ode_scan"]),
     ATTENTION: ("attention", []),
 }
-SLOW = ("torch.compile", "lucid eager")  # measured when asked for
+SLOW = ("torch.compile",)  # measured when asked for
 PROGRAMS = {
     "steps": (WORKLOADS, FRAMEWORKS),
     outside_backward.NAME: (outside_backward.MODELS, outside_backward.CONTESTANTS),

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
+
 from lucid.autograd.function import Function
 from lucid.autograd.modes import no_grad
 from lucid.compiler.recording.branches import record_cond
@@ -26,6 +28,7 @@ from lucid.ir.types import i64
 from lucid.random import get_rng_state, set_rng_state
 from lucid.tensor.batched import Batched, innermost
 from lucid.tensor.context import context
+from lucid.tensor.core import of_own_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, structure
 from lucid.utils.checkpoint import checkpoint
@@ -402,7 +405,9 @@ class _Unstack(Function):
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.row = x._type.shape[1:], x.dtype
-        return tuple(x[t].clone() for t in range(x._type.shape[0]))
+        if context.recorder is not None or x._array is None:
+            return tuple(x[t].clone() for t in range(x._type.shape[0]))
+        return tuple([of_own_array(np.array(row, order="C"), ctx._spot) for row in x._array])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Tensor:

@@ -59,6 +59,7 @@ class Notes(Level):
         self.graph = Graph(name)
         self.constants: list[np.ndarray] = []
         self._known: dict[int, Value] = {}
+        self._of_arrays: dict[int, Value] = {}  # an alias shows the array of another tensor
         self._kept: list[TensorCore] = []  # so that no other tensor gets the identity of one
         for tensor in tensors:
             self._note(tensor, self.graph.add_input(tensor._type))
@@ -67,11 +68,12 @@ class Notes(Level):
 
     def _note(self, tensor: TensorCore, value: Value) -> None:
         self._known[id(tensor)] = value
+        self._of_arrays.setdefault(id(tensor._array), value)
         self._kept.append(tensor)
 
     def value_of(self, tensor: TensorCore) -> Value:
         """The value that a tensor of the call is, or a constant."""
-        value = self._known.get(id(tensor))
+        value = self._known.get(id(tensor)) or self._of_arrays.get(id(tensor._array))
         if value is None:
             array = tensor._array
             if array is None or any(self._shares(array, other) for other in self._kept):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -178,7 +179,10 @@ def sizes_of(sizes: tuple[Any, ...], op: str) -> Shape:
     """Read `f(2, 3)`, `f((2, 3))` and `f([2, 3])` as a tuple of ints; negative ones pass."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    return tuple(s if type(s) is int else integer(s, op, "size") for s in sizes)
+    for size in sizes:
+        if type(size) is not int:
+            return tuple([integer(each, op, "size") for each in sizes])
+    return sizes
 
 
 def shape_of(sizes: tuple[Any, ...], op: str) -> Shape:
@@ -215,6 +219,7 @@ def require_listable(count: int, op: str) -> None:
         )
 
 
+@lru_cache(maxsize=1024)
 def infer_size(shape: Shape, numel: int, op: str) -> Shape:
     """Resolve one -1 in the shape of `numel` elements. Raises `ShapeError` where none fits."""
     known = prod(size for size in shape if size != -1)

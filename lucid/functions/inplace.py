@@ -52,9 +52,11 @@ def in_place(function: Function[P]) -> Function[P]:
 
 def _is_recorded(*operands: Any) -> bool:
     """Whether history will be kept, which then may need what the write destroys."""
-    return context.grad_enabled and any(
-        isinstance(operand, Tensor) and operand._is_recorded() for operand in operands
-    )
+    if context.grad_enabled:
+        for operand in operands:
+            if isinstance(operand, Tensor) and operand._is_recorded():
+                return True
+    return False
 
 
 def reshaping(function: Function[P]) -> Function[P]:

@@ -6,6 +6,7 @@ decides only if its category (bool < int < float) is higher.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +18,8 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.op import Op, Operand
 from lucid.ir.types import DType, bool_, i64
-from lucid.tensor.core import constant, emit
+from lucid.tensor.context import context
+from lucid.tensor.core import constant, emit, of_array
 
 __all__ = ["result_type"]
 
@@ -113,7 +115,22 @@ def operand(value: Any, dtype: DType, op: str) -> Tensor:
     scalar_dtype(value, op)
     if dtype.kind == "int":
         value = _integer_in_range(value, dtype, op)
+    return number(value, dtype)
+
+
+def number(value: Any, dtype: DType) -> Tensor:
+    """A number as an operand that nobody writes: outside of traces equal ones are one tensor."""
+    if context.recorder is None and type(value) in _PLAIN:
+        return _known_number(value, dtype, value or str(value))
     return constant(value, dtype)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _known_number(value: float, dtype: DType, told_apart: object) -> Tensor:
+    """told_apart: 0.0 and -0.0, which are equal."""
+    array = np.array(value, dtype.numpy)
+    array.flags.writeable = False
+    return of_array(array)
 
 
 def _integer_in_range(value: Any, dtype: DType, op: str) -> Any:
@@ -141,11 +158,11 @@ def promoted(x: Any, y: Any, op: str) -> tuple[Tensor, Tensor]:
             if y._type.dtype is dtype:
                 return x, y
         elif dtype.kind == "float" and type(y) in _PLAIN:
-            return x, constant(y, dtype)
+            return x, number(y, dtype)
     elif isinstance(y, Tensor):
         dtype = y._type.dtype
         if dtype.kind == "float" and type(x) in _PLAIN:
-            return constant(x, dtype), y
+            return number(x, dtype), y
     else:
         raise ArgumentError(
             f"{op}: at least one operand must be a Tensor, not {x!r} and {y!r}\n"
@@ -183,4 +200,4 @@ def truth(x: Any, op: str) -> Tensor:
         return constant(bool(x), bool_)
     if x._type.dtype is bool_:
         return x
-    return emit(ops.ne, (x, constant(0, x._type.dtype)))
+    return emit(ops.ne, (x, number(0, x._type.dtype)))

@@ -25,7 +25,7 @@ from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, Sh
 from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_strides
 from lucid.ir.types import Shape
 from lucid.layouts import check_memory_format
-from lucid.tensor.core import emit
+from lucid.tensor.core import apply_op, emit
 from lucid.tensor.size import Size
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
     """The tensor in a shape of as many elements: a view where strides allow it."""
-    return emit(ops.reshape, (x,), shape=shape)
+    return apply_op(ops.reshape, (x,), {"shape": shape})  # type: ignore[return-value]
 
 
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
@@ -101,7 +101,9 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     x = tensor_of(input, "view")
     given = _named(one_way(shape, size, "size", "view"))
     sizes = infer_size(sizes_of(given, "view"), x._type.size, "view")
-    if reshape_strides(x._type.shape, x.element_strides(), sizes) is None:
+    array = x._array
+    is_plain = array is not None and array.flags.c_contiguous
+    if not is_plain and reshape_strides(x._type.shape, x.element_strides(), sizes) is None:
         raise ShapeError(
             "view: view size is not compatible with input tensor's size and stride (at least one "
             f"dimension spans across two contiguous subspaces){describe(x)}\n"
@@ -660,9 +662,10 @@ def _check_length(wanted: int | None, length: int) -> None:
 def sliced(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     """The view of a range along one axis; the range is normalized."""
     shape = x._type.shape
-    starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
-    starts[axis], stops[axis], steps[axis] = start, stop, step
-    return emit(ops.slice, (x,), starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+    before, after = (0,) * axis, (0,) * (len(shape) - axis - 1)
+    starts, stops = (*before, start, *after), (*shape[:axis], stop, *shape[axis + 1 :])
+    steps = (*(1,) * axis, step, *(1,) * len(after))
+    return apply_op(ops.slice, (x,), {"starts": starts, "stops": stops, "steps": steps})  # type: ignore[return-value]
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:

@@ -63,8 +63,8 @@ def at_line(error: ErrorType, location: Location | None) -> ErrorType:
     return placed
 
 
-_passed: set[str] = set()  # files that frames had, which are passed over
-_users: set[str] = set()  # and the others
+PASSED: set[str] = set()  # files that frames had, which are passed over
+USERS: set[str] = set()  # and the others
 
 
 def user_frame() -> FrameType | None:
@@ -72,10 +72,10 @@ def user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if file in _users:
+        if file in USERS:
             break
-        if file not in _passed:
-            (_passed if file.startswith(_NOT_THE_USERS) else _users).add(file)
+        if file not in PASSED:
+            (PASSED if file.startswith(_NOT_THE_USERS) else USERS).add(file)
             continue
         frame = frame.f_back
     return frame
@@ -89,9 +89,9 @@ Spot = tuple[str, int] | tuple[CodeType, int] | None
 def user_spot() -> Spot:
     """Where the user's code stands now."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename in _passed:
+    while frame is not None and frame.f_code.co_filename in PASSED:
         frame = frame.f_back
-    if frame is not None and frame.f_code.co_filename not in _users:
+    if frame is not None and frame.f_code.co_filename not in USERS:
         frame = user_frame()
     return None if frame is None else (frame.f_code, frame.f_lasti)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,11 +15,12 @@ from lucid.autograd.node import OpNode, accumulator_of, sequence_numbers
 from lucid.autograd.rules import Derivative, Rule, derivative_of
 from lucid.autograd.saved import SavedTensor
 from lucid.codegen.llvm.target import host_target
+from lucid.ir import location
 from lucid.ir.environment import NATIVE_FUNCTIONS
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph
 from lucid.ir.inference import MOST_ELEMENTS, Application
-from lucid.ir.location import user_spot
+from lucid.ir.location import Spot, user_spot
 from lucid.ir.op import Op, Operand
 from lucid.ir.types import TensorType, f32
 from lucid.runtime.entry.apply import (
@@ -122,7 +124,11 @@ class Applied(Tables):
             Common.DICT: "__dict__",
             Common.GRAD_ENABLED: "grad_enabled",
             Common.CONTIGUOUS: _contiguous,
-            Common.SPOT: user_spot,
+            Common.SPOT: _spot,
+            Common.FRAME: sys._getframe,
+            Common.FILENAME: "co_filename",
+            Common.PASSED: location.PASSED,
+            Common.USERS: location.USERS,
             Common.SEQUENCE: sequence_numbers,
             Common.REPEATED: (LucidError, MemoryError),
             Common.NODE: OpNode,
@@ -198,6 +204,11 @@ def _evaluator(known: Application) -> Callable[..., np.ndarray]:
     except NotStraightError:
         return op.evaluate
     return lambda *arrays, **attributes: code.run(list(arrays))[0]
+
+
+def _spot() -> Spot:
+    """The line of the user's that has applied the op."""
+    return user_spot()
 
 
 def _contiguous(array: Any) -> np.ndarray:

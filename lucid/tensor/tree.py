@@ -58,18 +58,22 @@ def map_tree(
 def _mapped(
     function: Leaf, tree: Any, path: str, leaves: Collection[int], known: dict[int, Any]
 ) -> Any:
+    kind = type(tree)
+    if kind is tuple and id(tree) not in leaves:
+        return tuple(
+            [_mapped(function, x, f"{path}[{i}]", leaves, known) for i, x in enumerate(tree)]
+        )
     if id(tree) in known:
         return known[id(tree)]
     children = None if id(tree) in leaves else children_of(tree)
     if children is None:
         return function(tree, path)
-    kind = type(tree)
     if isinstance(tree, tuple):
         items = [
             _mapped(function, item, path_of(path, tree, i), leaves, known)
             for i, item in children.items()
         ]
-        return tuple(items) if kind is tuple else kind(*items)
+        return kind(*items)
     made = known[id(tree)] = _empty_like(tree)
     for key, item in children.items():
         value = _mapped(function, item, path_of(path, tree, key), leaves, known)

@@ -85,8 +85,12 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
             level, position = acting
             level.write(target, value, position)
             return cast("Tensor", target)
-    check_writable(target)
-    value = fitted(target, value)
+    is_kept = context.grad_enabled and (value.requires_grad or target.requires_grad)
+    if context.grad_enabled:
+        _check_history(target)
+    refuse_overlaps(target)
+    is_recorded = is_kept or context.recorder is not None or context.forward is not None
+    value = fitted(target, value, is_recorded)
     if context.mutation_guard is not None:
         context.mutation_guard.before_write(target)
     if context.forward is not None:
@@ -96,7 +100,8 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     else:
         _store(target, cast(np.ndarray, value._array))
     target._counter.value += 1
-    keep_written(target, value)
+    if is_recorded:
+        keep_written(target, value)
     return cast("Tensor", target)
 
 
@@ -144,7 +149,13 @@ def refusal_of_writes(view: TensorCore) -> str | None:
 
 def check_writable(target: TensorCore) -> None:
     """Raise where an in-place write would lose a gradient."""
-    if context.grad_enabled and target.requires_grad:
+    if context.grad_enabled:
+        _check_history(target)
+    refuse_overlaps(target)
+
+
+def _check_history(target: TensorCore) -> None:
+    if target.requires_grad:
         refusal = refusal_of_writes(target)
         if refusal is not None:
             leaf = target._base
@@ -159,9 +170,8 @@ def check_writable(target: TensorCore) -> None:
                 f"  target: {target._describe()}\n"
                 "hint: write under lucid.no_grad(), or into a clone()"
             )
-    if context.grad_enabled and made_without_grad(target):
+    if made_without_grad(target):
         raise LucidError(MADE_WITHOUT_GRAD)
-    refuse_overlaps(target)
 
 
 def refuse_overlaps(target: TensorCore) -> None:
@@ -215,29 +225,34 @@ def made_without_grad(tensor: TensorCore) -> bool:
     return base is not None and base.requires_grad and not tensor.requires_grad
 
 
-def fitted(target: TensorCore, value: TensorCore) -> TensorCore:
-    """`value` in the target's dtype and shape."""
-    kinds = ("bool", "int", "float")
-    if kinds.index(value.dtype.kind) > kinds.index(target.dtype.kind):
+_KINDS = ("bool", "int", "float")
+
+
+def fitted(target: TensorCore, value: TensorCore, broadcasts: bool = True) -> TensorCore:
+    """`value` in the target's dtype and shape, or in a shape that broadcasts to it."""
+    type, wanted = value._type, target._type
+    if type is wanted:
+        return value
+    if _KINDS.index(type.dtype.kind) > _KINDS.index(wanted.dtype.kind):
         raise DTypeError(
             f"result type {value.dtype!r} can't be cast to the desired output type "
             f"{target.dtype!r}\n  target: {target._describe()}\n  value:  {value._describe()}"
         )
-    if value._type.shape != target._type.shape:
+    if type.shape and type.shape != wanted.shape:
         try:
-            fits = np.broadcast_shapes(value._type.shape, target._type.shape)
+            fits = np.broadcast_shapes(type.shape, wanted.shape)
         except ValueError:
             fits = ()
-        if fits != target._type.shape:
+        if fits != wanted.shape:
             raise ShapeError(
-                f"output with shape {list(target._type.shape)} doesn't match the broadcast shape "
-                f"of the value, {list(value._type.shape)}\n  target: {target._describe()}\n"
+                f"output with shape {list(wanted.shape)} doesn't match the broadcast shape "
+                f"of the value, {list(type.shape)}\n  target: {target._describe()}\n"
                 f"  value:  {value._describe()}"
             )
-    if value.dtype is not target.dtype:
-        value = ops.cast(value, dtype=target.dtype)
-    if value._type.shape != target._type.shape:
-        value = ops.broadcast(value, shape=target._type.shape)
+    if type.dtype is not wanted.dtype:
+        value = ops.cast(value, dtype=wanted.dtype)
+    if broadcasts and type.shape != wanted.shape:
+        value = ops.broadcast(value, shape=wanted.shape)
     return value
 
 

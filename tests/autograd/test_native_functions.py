@@ -15,6 +15,7 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import native
+from lucid.nn.modules.recurrent import gru_step, lstm_step
 from lucid.runtime.executable import Executable
 
 f32, f64 = lucid.float32, lucid.float64
@@ -61,6 +62,12 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), ((2, 3, 8, 6),)),
     "avg_pool2d": (lambda x: F.avg_pool2d(x, 2), ((2, 3, 8, 6),)),
+    "step of an LSTM": (
+        lambda x, h, c, w, b: lucid.cat(lstm_step(x, (h, c), w, b)),
+        ((3, 20), (3, 5), (3, 5), (20, 5), (20,)),
+    ),
+    "step of a GRU": (gru_step, ((3, 15), (3, 5), (15, 5), (15,))),
+    "step of an RNN": (nn.RNNCell(2, 5)._step(), ((3, 5), (3, 5), (5, 5), (5,))),
     "embedding": (lambda i, w: F.embedding(i, w), (None, (5, 4))),
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), ((7, 5), None)),
     "cross_entropy with weights": (
@@ -141,6 +148,15 @@ def test_a_program_means_what_the_ops_mean(name: str, dtype: Any) -> None:
                     assert mine is not None and mine.dtype == right.dtype
                     tolerance = 2e-5 if dtype is f32 else 1e-12
                     np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name.startswith("step of")])
+def test_a_backward_that_looks_at_results_is_a_program(name: str) -> None:
+    """A node keeps an alias of a result, which is no other value of the program."""
+    call, shapes = CALLS[name]
+    results(call, arrays_for(shapes, f32, 0))
+    backwards = [code for forward in programs() for code in forward.backwards.values()]
+    assert len(backwards) == 1 and backwards[0] is not None
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -14,6 +14,7 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.modes import no_grad
 from lucid.autograd.native import composite, runs_natively
+from lucid.functions.promotion import number
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
@@ -249,9 +250,10 @@ def batch_norm(
     y, mean, variance = BatchNorm.apply(input, weight, bias, eps)
     with no_grad():
         if running_mean is not None:
-            _move(running_mean, mean, momentum)
+            write_(running_mean, _moved(running_mean, mean, momentum))
         if running_var is not None and count:
-            _move(running_var, variance * (count / (count - 1)), momentum)
+            unbiased = number(count / (count - 1), variance.dtype)
+            write_(running_var, _moved(running_var, variance, momentum, unbiased))
     result: Tensor = y
     return result
 
@@ -273,5 +275,11 @@ def _with_statistics(
     return input * _channels(scale, input) + _channels(shift, input)
 
 
-def _move(running: Tensor, batch: Tensor, momentum: float | Tensor) -> None:
-    write_(running, running * (1.0 - momentum) + batch * momentum)
+@composite
+def _moved(
+    running: Tensor, batch: Tensor, momentum: float | Tensor, factor: Tensor | None = None
+) -> Tensor:
+    """A statistic that has moved towards the batch's."""
+    if factor is not None:
+        batch = batch * factor
+    return running * (1.0 - momentum) + batch * momentum

@@ -60,7 +60,7 @@ def apply_text(target: Target, layout: Layout) -> str:
     define_right_array(module, layout)
     define_walk(module, layout)
     parts = (_define_grad, _define_find, _define_wanted, _define_evaluate, _define_view)
-    for define in (*parts, _define_end, _define_saved, _define_node, _define_apply):
+    for define in (*parts, _define_end, _define_saved, _define_node, _define_spot, _define_apply):
         define(module, layout)
     return module.text()
 
@@ -103,7 +103,7 @@ def _define_apply(module: Module, layout: Layout) -> None:
         tensor = branch.merge(new, view)
         _leave_unless(b, plan, b.ne(tensor, 1))
         b.require(b.ne(tensor, 0))
-        spot = b.api("PyObject_CallNoArgs", b.word(plan, Common.SPOT))
+        spot = b.call("spot", "i64", plan)
         _require_or_drop(b, spot, tensor)
         _exchange(b, tensor, layout.tensor_spot, spot)
         with b.if_(b.ne(history, NO_HISTORY)):
@@ -114,6 +114,47 @@ def _define_apply(module: Module, layout: Layout) -> None:
             _require_or_drop(b, made, tensor)
             _exchange(b, tensor, layout.tensor_grad_fn, made)
         b.answer(tensor)
+
+
+def _define_spot(module: Module, layout: Layout) -> None:
+    """Where the user's code stands: the code and the instruction of the first frame of its own.
+
+    The frame that runs is that of who has called this code, which nobody asks for.
+    """
+    with entry_function(module, "spot", "plan") as b:
+        (plan,) = b.args
+        words = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
+        given, frame, code = (b.add(words, 8 * i) for i in range(3))
+        b.set_word(given, 0, b.word(b.word(plan, Common.NUMBERS_AT), 2))
+        b.set_word(frame, 0, b.api("PyObject_Vectorcall", b.word(plan, Common.FRAME), given, 1, 0))
+        b.require(b.ne(b.word(frame), 0))
+        b.set_word(code, 0, b.api("PyFrame_GetCode", b.word(frame)))
+
+        def is_in(files: Common) -> Val:
+            file = b.api("PyObject_GetAttr", b.word(code), b.word(plan, Common.FILENAME))
+            found = b.call("PySet_Contains", "i32", b.word(plan, files), file)
+            b.drop(file)
+            return b.eq(found, const("i32", 1))
+
+        with b.while_(lambda: is_in(Common.PASSED)):
+            before = b.api("PyFrame_GetBack", b.word(frame))
+            for place in (code, frame):
+                b.drop(b.word(place))
+            with b.if_(b.eq(before, 0)):  # there is none of the user's
+                b.answer(b.api("PyObject_CallNoArgs", b.word(plan, Common.SPOT)))
+            b.set_word(frame, 0, before)
+            b.set_word(code, 0, b.api("PyFrame_GetCode", before))
+        with b.if_(b.not_(is_in(Common.USERS))):  # a file that is seen for the first time
+            for place in (code, frame):
+                b.drop(b.word(place))
+            b.answer(b.api("PyObject_CallNoArgs", b.word(plan, Common.SPOT)))
+        last = b.cast("sext", b.call("PyFrame_GetLasti", "i32", b.word(frame)), "i64")
+        b.drop(b.word(frame))
+        made = b.api("PyTuple_New", 2)
+        _require_or_drop(b, made, b.word(code))
+        b.api("PyTuple_SetItem", made, 0, b.word(code))
+        b.api("PyTuple_SetItem", made, 1, b.api("PyLong_FromLongLong", last))
+        b.answer(made)
 
 
 def _define_grad(module: Module, layout: Layout) -> None:

@@ -41,6 +41,10 @@ class Common(IntEnum):
     NODE = 27  # the class of ops' nodes
     ACCUMULATOR = 28  # callable: the node that accumulates into a leaf
     ADD = 29  # callable: the sum of two arrays, in the memory of a third one
+    FRAME = 30  # callable: the frame of so many calls before
+    FILENAME = 31  # "co_filename"
+    PASSED = 32  # sets of files: those of which frames are passed over, and others
+    USERS = 33
 
 
 def define_right_array(module: Module, layout: Layout) -> None:
