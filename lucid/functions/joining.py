@@ -49,8 +49,7 @@ def _listed(tensors: Any, op: str) -> list[Tensor]:
 def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     """Join tensors along an axis that all of them have.
 
-    Vectors without elements, of shape (0,), are left out whatever the other shapes are, as in
-    PyTorch.
+    Vectors without elements, of shape (0,), fit whatever the other shapes are, as in PyTorch.
 
     Shapes: the other axes have the same sizes; along `dim` the sizes are added.
     dtype: what the dtypes promote to.
@@ -73,14 +72,18 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     """
     parts = _listed(tensors, "cat")
     dtype = common_dtype(tuple(parts), "cat")
-    real = [part for part in parts if part._type.shape != (0,)] or parts[:1]
+    real = [part for part in parts if part._type.shape != (0,)] or parts
     if any(part.ndim == 0 for part in real):
         raise ShapeError(
             f"cat: zero-dimensional tensor cannot be concatenated{describe(*parts)}\n"
             "hint: use stack"
         )
     axis = axis_of(dim, real[0].ndim, "cat")
-    return emit(ops.concat, [operand(part, dtype, "cat") for part in real], axis=axis)
+    shape = real[0]._type.shape
+    nothing = (*shape[:axis], 0, *shape[axis + 1 :])
+    left_out = [part for part in parts if part._type.shape == (0,) != shape]
+    joined = [*real, *(reshaped(part, nothing) for part in left_out if part.requires_grad)]
+    return emit(ops.concat, [operand(part, dtype, "cat") for part in joined], axis=axis)
 
 
 concat = concatenate = cat
