@@ -114,6 +114,7 @@ class FusionGroup:
 
 
 def dims_of(forms: Iterable[AffineExpr]) -> frozenset[int]:
+    """The loops that addresses vary with."""
     return frozenset[int]().union(*(f.dims for f in forms))
 
 
