@@ -90,7 +90,11 @@ def add_sample(draw: Draw, case: Case) -> None:
             if not isinstance(given, tuple):
                 with np.errstate(invalid="ignore"):
                     array = given.astype(type.dtype.numpy)
-            operands.append(case.add_input(array, draw(NAMES)))
+            if array.size and draw(st.integers(0, 3)) == 0:  # the same everywhere
+                number = case.graph.constant(array.flat[0], type.dtype)
+                operands.append(ops.broadcast(number, shape=type.shape))
+            else:
+                operands.append(case.add_input(array, draw(NAMES)))
     case.graph.append(op, operands, dict(sample.attributes))
 
 

@@ -24,6 +24,7 @@ from lucid.functions.shape import broadcast, movedim, permuted, reshaped, select
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.strides import reshape_strides
 from lucid.ir.types import Shape, i64
 from lucid.tensor.core import emit
 
@@ -49,8 +50,7 @@ def _listed(tensors: Any, op: str) -> list[Tensor]:
 def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     """Join tensors along an axis that all of them have.
 
-    Vectors without elements, of shape (0,), are left out whatever the other shapes are, as in
-    PyTorch.
+    Vectors without elements, of shape (0,), fit whatever the other shapes are, as in PyTorch.
 
     Shapes: the other axes have the same sizes; along `dim` the sizes are added.
     dtype: what the dtypes promote to.
@@ -73,14 +73,18 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     """
     parts = _listed(tensors, "cat")
     dtype = common_dtype(tuple(parts), "cat")
-    real = [part for part in parts if part._type.shape != (0,)] or parts[:1]
+    real = [part for part in parts if part._type.shape != (0,)] or parts
     if any(part.ndim == 0 for part in real):
         raise ShapeError(
             f"cat: zero-dimensional tensor cannot be concatenated{describe(*parts)}\n"
             "hint: use stack"
         )
     axis = axis_of(dim, real[0].ndim, "cat")
-    return emit(ops.concat, [operand(part, dtype, "cat") for part in real], axis=axis)
+    shape = real[0]._type.shape
+    nothing = (*shape[:axis], 0, *shape[axis + 1 :])
+    left_out = [part for part in parts if part._type.shape == (0,) != shape]
+    joined = [*real, *(reshaped(part, nothing) for part in left_out if part.requires_grad)]
+    return emit(ops.concat, [operand(part, dtype, "cat") for part in joined], axis=axis)
 
 
 concat = concatenate = cat
@@ -357,7 +361,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
     With an offset beyond the matrix it has no elements.
 
-    Aliasing: a view where strides allow it, which writes show through, else a copy.
+    Aliasing: a view, which writes show through.
 
     Args:
         input: a tensor of at least two axes.
@@ -386,10 +390,15 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         x = permuted(x, (*rest, first, second))
     *outer, rows, columns = x._type.shape
     length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    start = (max(offset, 0) + max(-offset, 0) * columns) if length else 0
-    flat = reshaped(x, (*outer, rows * columns))
+    row, column = (max(-offset, 0), max(offset, 0)) if length else (0, 0)
+    flat = (*outer, rows * columns)
+    if reshape_strides(x._type.shape, x.element_strides(), flat) is None:
+        square = sliced(x, len(outer), row, row + length, 1)
+        square = sliced(square, len(outer) + 1, column, column + length, 1)
+        return emit(ops.diagonal, (square,))
+    start = row * columns + column  # a write through these views is one to the diagonal alone
     stop = start + (length - 1) * (columns + 1) + 1 if length else start
-    return sliced(flat, len(outer), start, stop, columns + 1)
+    return sliced(reshaped(x, flat), len(outer), start, stop, columns + 1)
 
 
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:

@@ -59,6 +59,8 @@ def _unview(op: Op, attributes: Attributes, whole: Any, new: Any) -> Any:
         return ops.transpose(new, perm=inverse)
     if op.name == "slice":
         return ops.update_slice(whole, new, **attributes)
+    if op.name == "diagonal":
+        return ops.with_diagonal(whole, new)
     raise LucidError(READ_ONLY)  # as NumPy's arrays are that a broadcast or windows give
 
 

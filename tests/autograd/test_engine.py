@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from custom_functions import Square, define, first_line, leaf, numbers, other_lines
 
@@ -360,3 +363,18 @@ def test_a_walk_that_nobody_watches_makes_tensors_for_leaves_alone(monkeypatch):
     loss.backward()  # line
     assert numbers([x.grad, w.grad]) == expected
     assert seen[0].location.text.endswith("# line")
+
+
+def test_a_part_without_elements_has_a_gradient(run: Callable[..., Any]) -> None:
+    """A vector of no elements fits to all, as what a mask has found may be empty."""
+
+    def body(x: lucid.Tensor, other: lucid.Tensor) -> lucid.Tensor:
+        y = lucid.cat([other, x, x], -1)
+        y.sum().backward()
+        return y
+
+    for other in (lucid.ones(3), lucid.ones(2, 3), lucid.ones(0)):
+        x = lucid.zeros(0, requires_grad=True)
+        y = run(body, x, other)
+        assert y.requires_grad and y.shape == other.shape
+        assert x.grad is not None and x.grad.shape == (0,)

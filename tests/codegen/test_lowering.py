@@ -301,6 +301,18 @@ def test_special_numbers_pass_through_reductions() -> None:
         assert_same(ours, theirs, signed_zeros=False)
 
 
+@pytest.mark.parametrize("op", [ops.index_add, ops.scatter_add], ids=named)
+@pytest.mark.parametrize("number", [1.0, 0.5])
+def test_one_number_is_added_at_one_place_as_often_as_it_is_there(op: Op, number: float) -> None:
+    graph = Graph()
+    base = graph.add_input(TensorType(f32, (5,)))
+    index = ops.broadcast(graph.constant(2, i64), shape=(7,))
+    source = ops.broadcast(graph.constant(number, f32), shape=(7,))
+    graph.outputs = [op(base, index, source, axis=0)]
+    (found,) = run(graph, [np.zeros(5, np.float32)])
+    assert found.tolist() == [0, 0, 7 * number, 0, 0]
+
+
 # Whole graphs ---------------------------------------------------------------------------------
 
 

@@ -287,3 +287,17 @@ def test_indices_that_cannot_be_out_of_range_are_not_looked_at():
     assert "check" in step.dump_ir()
     assert "check" not in str(step.stages["optimize"])
     assert not re.search(r"\bcheck\(", str(step.stages["kernels"]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x, i: x[i],
+        lambda x, i: F.embedding(i, x),
+        lambda x, i: x.index_add(0, i, lucid.ones(2, 4)),
+        lambda x, i: x.t().gather(1, i.expand(4, 2)),
+    ],
+)
+def test_an_axis_without_elements_has_no_index(run, body):
+    with pytest.raises(lucid.IndexOutOfRangeError, match=": index 0 is out of "):
+        run(body, lucid.ones(3, 4)[3:], lucid.tensor([0, 0]))

@@ -39,6 +39,8 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "chunk": lambda x: x.chunk(2)[0],
     "unbind": lambda x: x.unbind(1)[2],
     "diagonal": lambda x: x.diagonal(1),
+    "diagonal of a transpose": lambda x: x.t().diagonal(-1),
+    "diagonal of outer axes": lambda x: x.view(3, 2, 2).diagonal(1, 2, 0),
     "movedim": lambda x: x.movedim(0, 1),
     "unflatten": lambda x: x.unflatten(1, (2, 2)),
     "detach": lambda x: x.detach(),

@@ -126,6 +126,7 @@ _PULL: dict[Op, Callable[[Node, IndexMap, Mapping[int, int]], IndexMap | None]] 
     ops.slice: _pull_slice,
     ops.broadcast: lambda view, forms, sizes: unbroadcast(view.operands[0].shape, forms),
     ops.windows: _pull_windows,
+    ops.diagonal: lambda view, forms, sizes: (*forms, forms[-1]),
     ops.reshape: lambda view, forms, sizes: reshape_forms(
         forms, view.result.shape, view.operands[0].shape, sizes
     ),
@@ -174,6 +175,7 @@ _PUSH: dict[Op, Callable[[Node, PartialIndexMap, Mapping[int, int]], PartialInde
         view.operands[0].shape, view.result.shape, forms
     ),
     ops.windows: lambda view, forms, sizes: None,
+    ops.diagonal: lambda view, forms, sizes: None,
     ops.reshape: _push_reshape,
 }
 

@@ -165,7 +165,7 @@ def analyze(kernel: LoopNest) -> None:
             stage = max(stage, kernel.stages[operand] + done)
         if inst.op == "scan":
             dims |= inner
-        if inst.op == "product":
+        if inst.op == "product" or (inst.adds and not inst.begins):  # each round counts
             dims = frozenset(range(len(kernel.sizes)))
         kernel.dims.append(dims - inner if inst.op == "reduce" else dims)
         kernel.stages.append(stage)

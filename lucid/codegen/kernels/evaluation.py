@@ -58,6 +58,8 @@ def nest_accesses(nest: LoopNest, parts: Partition | None) -> Iterator[Access]:
             continue
         low, high = range_of(inst.form, nest.sizes)
         if inst.op in ("gather", "write"):
+            if inst.axis.size == 0:  # the check before it ends the step
+                continue
             reach = inst.axis.stride * (inst.axis.size - 1)
             low, high = low + min(reach, 0), high + max(reach, 0)
         if parts is not None and inst.arg in blocks:

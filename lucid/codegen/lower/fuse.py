@@ -35,6 +35,7 @@ from lucid.codegen.lower.groups import (
     OTHER_LOOPS,
     TOO_MUCH,
     FusionGroup,
+    dims_of,
     kind_of,
     match_radix,
     reduced_axes,
@@ -384,6 +385,8 @@ class Fusion:
             return False
         forms = self._propose(item, item.shape, group)
         if not forms or self.operand_forms_of(values, forms, group) != group.forms[producer]:
+            return False
+        if not group.sizes.keys() <= dims_of(forms):
             return False
         terms, last = forms[-1].terms, len(forms) - 1
         if not writes_slices(item) or last in serial_axes(item) or len(terms) != 1:

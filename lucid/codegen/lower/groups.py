@@ -113,7 +113,8 @@ class FusionGroup:
         return "\n".join([*lines, *(f"  {item}" for item in self.items)])
 
 
-def _dims_of(forms: Iterable[AffineExpr]) -> frozenset[int]:
+def dims_of(forms: Iterable[AffineExpr]) -> frozenset[int]:
+    """The loops that addresses vary with."""
     return frozenset[int]().union(*(f.dims for f in forms))
 
 
@@ -151,18 +152,18 @@ def serial_axes(item: Item) -> range:
 
 
 def _serial_of_write(item: Item, group: FusionGroup) -> frozenset[int]:
-    return _dims_of(group.forms[item][axis] for axis in serial_axes(item))
+    return dims_of(group.forms[item][axis] for axis in serial_axes(item))
 
 
 def _serial_of_windows(item: Item, group: FusionGroup) -> frozenset[int]:
     """Those within a window, and from one to the next, which overlaps it."""
     assert item.node is not None
-    return _dims_of(group.forms[item][len(item.node.result.shape) :])
+    return dims_of(group.forms[item][len(item.node.result.shape) :])
 
 
 def _serial_of_sum(item: Item, group: FusionGroup) -> frozenset[int]:
     """Those that add to the same elements."""
-    return _dims_of(group.operand_forms[item]) - _dims_of(group.forms[item])
+    return dims_of(group.operand_forms[item]) - dims_of(group.forms[item])
 
 
 _SERIAL: dict[str, Callable[[Item, FusionGroup], frozenset[int]]] = {

@@ -44,6 +44,7 @@ from lucid.ir.ops.composites import (
     slice_axis,
     sum_to_shape,
     swap_axes,
+    with_diagonal,
     zero,
     zeros_like,
 )
@@ -132,6 +133,7 @@ from lucid.ir.ops.reductions import (
 from lucid.ir.ops.views import (
     barrier,
     broadcast,
+    diagonal,
     inverse_permutation,
     reshape,
     slice,
@@ -172,6 +174,7 @@ __all__ = [
     "contract",
     "cos",
     "cumsum",
+    "diagonal",
     "div",
     "eq",
     "erf",
@@ -246,6 +249,7 @@ __all__ = [
     "where",
     "while_loop",
     "windows",
+    "with_diagonal",
     "zero",
     "zeros_like",
 ]

@@ -74,6 +74,11 @@ def transpose(op: Op, size: int, batched: Flags, x: Operand, perm: Ints) -> Any:
     return op(x, perm=(0, *(axis + 1 for axis in perm)))
 
 
+def last_axes(op: Op, size: int, batched: Flags, x: Operand) -> Any:
+    """What looks at the last axes alone takes the examples as it takes others in front."""
+    return op(x)
+
+
 def slicing(
     op: Op, size: int, batched: Flags, *operands: Operand, starts: Ints, stops: Ints, steps: Ints
 ) -> Any:

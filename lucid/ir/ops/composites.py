@@ -272,3 +272,24 @@ def swap_axes(x: Operand, a: int, b: int) -> Any:
     order = list(range(len(x.shape)))
     order[a], order[b] = order[b], order[a]
     return ops.transpose(x, perm=tuple(order))
+
+
+def with_diagonal(x: Operand, new: Operand) -> Any:
+    """Return square matrices with other numbers on their diagonals.
+
+    Shapes: x: (…, n, n), new: (…, n).
+
+    Args:
+        x: the matrices.
+        new: what the diagonals become.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.ir import ops
+        >>> ops.with_diagonal(lucid.zeros(2, 2), lucid.tensor([3.0, 5.0]))
+        tensor([[3., 0.],
+                [0., 5.]])
+    """
+    n = x.shape[-1]
+    rows, columns = (indices(x, (n, n), axis) for axis in (0, 1))
+    return ops.where(ops.eq(rows, columns), ops.reshape(new, shape=(*new.shape, 1)), x)

@@ -122,6 +122,32 @@ transpose: Op = declare(
 )
 
 
+def _infer_diagonal(x: TensorType) -> TensorType:
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        problem = f"the last two axes of {list(x.shape)} are no square"
+        raise failure(ShapeError, "diagonal", problem, ("x",), (x,))
+    return x.with_shape(x.shape[:-1])
+
+
+diagonal: Op = declare(
+    Op(
+        "diagonal",
+        _infer_diagonal,
+        lambda x: np.einsum("...ii->...i", x),
+        lambda g, y, x: (ops.with_diagonal(ops.zeros_like(x), g),),
+        kind="view",
+        samples=(
+            Sample(((4, 4),)),
+            Sample(((2, 1, 3, 3),)),
+            Sample(((0, 0),)),
+            Sample(((3, 1, 1),)),
+        ),
+        batch=batching.last_axes,
+        strides=lambda old, strides: (*strides[:-2], strides[-2] + strides[-1]),
+    )
+)
+
+
 def sliced_shape(
     op: str,
     names: tuple[str, ...],
