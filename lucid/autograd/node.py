@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -112,6 +112,14 @@ class Node(Placed):
         self._retained: dict[int, weakref.ref[TensorCore]] | None = None
         self._spot: Spot = None
         self._origin: Any = None  # in a trace, the value whose gradient it computes
+
+    def _inner_nodes(self) -> Iterable[Node]:
+        """The nodes of a round, through which the backward of a recorded loop walks."""
+        return ()
+
+    def _inner_bodies(self) -> Mapping[Any, Any]:
+        """What was recorded of these rounds, by its graph."""
+        return {}
 
     @property
     def _edges(self) -> tuple[Edge | None, ...]:

@@ -62,6 +62,11 @@ class Ranges:
             value = node.operands[0]
         return found
 
+    def knows(self, value: Value, wanted: Range) -> bool:
+        """Whether a value is known to be within a range."""
+        found = self.of(value)
+        return found is not None and found.is_within(wanted.low, wanted.high)
+
     def note(self, node: Node) -> None:
         """Find the range of a node's result; narrow that of what it checks."""
         if node.op is ops.check:

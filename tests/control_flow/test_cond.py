@@ -287,6 +287,7 @@ def test_results_can_be_differentiated_outside():
         wanted = lucid.autograd.grad(plain(world, p, x).sum(), (x, world.w), materialize_grads=True)
         found = lucid.autograd.grad(step(p, x).sum(), (x, world.w), materialize_grads=True)
         agree(wanted, found)
+    assert " = cond " in step.dump_ir() and not step.stats.restarts
 
 
 def test_a_step_with_branches_is_checked_stage_by_stage():

@@ -146,6 +146,38 @@ def test_random_loops(seed):
         assert "agree" in str(step.check(init, xs))
 
 
+@pytest.mark.parametrize("seed", (0, 5, 14, 33))
+def test_random_loops_differentiated_outside(seed):
+    rng = np.random.default_rng(seed)
+
+    def randn(*shape: int) -> lucid.Tensor:
+        return lucid.tensor(rng.normal(size=shape), dtype=f64, requires_grad=True)
+
+    weights = [randn(ROWS, WIDTH), randn(ROWS, WIDTH)]
+    body = Cells(rng, weights).body(0, 0)
+    init, xs = randn(ROWS, WIDTH), randn(5, ROWS, WIDTH)
+    every = 2 if seed % 2 else None
+
+    def forward(init: Any, xs: Any) -> Any:
+        return flatten(lucid.scan(body, init, xs, checkpoint_every=every))[0]
+
+    def run(forward: Callable[..., Any]) -> Any:
+        leaves = forward(init, xs)
+        inputs = (init, xs, *weights)
+        options = {"create_graph": True, "materialize_grads": True}
+        first = lucid.autograd.grad(sum(x.square().sum() for x in leaves), inputs, **options)
+        norm = sum(g.square().sum() for g in first)
+        second = lucid.autograd.grad(norm, inputs, allow_unused=True, materialize_grads=True)
+        return [x.detach().numpy() for x in (*leaves, *first, *second)]
+
+    step = lucid.compile(forward)
+    for wanted, found in zip(run(forward), run(step), strict=True):
+        scale = float(np.abs(wanted).max(initial=1.0))
+        np.testing.assert_allclose(found, wanted, rtol=1e-7, atol=1e-9 * scale)
+    assert not step.stats.restarts and not step.stats.eager_reasons
+    assert " = scan " in step.dump_ir() and " = scan " in str(step.stages["backward"])
+
+
 TRANSFORMED: dict[str, Callable[[Callable[..., Any], Any], Any]] = {
     "jvp": lambda f, x: lucid.func.jvp(f, (x,), (x.cos(),)),
     "jvp_of_grad": lambda f, x: lucid.func.jvp(lucid.func.grad(f), (x,), (x.cos(),)),

@@ -212,6 +212,31 @@ def test_the_code_of_loops_serves_batches_of_each_size() -> None:
         assert (compiled.stats.history[-1].source == "other sizes") == (number > 0)
 
 
+def test_rounds_with_an_embedding_and_classes_are_loops() -> None:
+    """A decoder that is taught: indices are rows, checked before the loop, also of the gradient."""
+    table, w = randn(0, 7, WIDTH, grad=True), randn(1, WIDTH, 5, grad=True)
+    u = randn(2, WIDTH, WIDTH, grad=True)
+
+    def step(tokens: Any, classes: Any) -> Any:
+        h, loss = lucid.zeros(ROWS, WIDTH, dtype=f64), lucid.zeros((), dtype=f64)
+        for t in range(ROUNDS):
+            h = (h @ u + lucid.nn.functional.embedding(tokens[:, t], table)).tanh()
+            h = h + u[tokens[:, t] % 3]
+            loss = loss + lucid.nn.functional.cross_entropy(h @ w, classes[t])
+        return loss.detach(), *lucid.autograd.grad(loss, (table, w, u))
+
+    rng = np.random.default_rng(3)
+    tokens = lucid.tensor(rng.integers(0, 7, (ROWS, ROUNDS)))
+    classes = lucid.tensor(rng.integers(0, 5, (ROUNDS, ROWS)))
+    compiled = require_equal(step, tokens, classes, loops=2)
+    assert all(length >= ROUNDS - 3 for length in lengths_of(compiled))
+    for place, wrong, text in ((9, tokens, "embedding: index 8 is out"), (15, classes, "target 8")):
+        given = wrong.clone()
+        (given[:, place] if wrong is tokens else given[place]).fill_(8)
+        with pytest.raises(IndexError, match=text):
+            compiled(*(given if x is wrong else x for x in (tokens, classes)))
+
+
 def test_an_index_out_of_range_in_a_round_is_still_an_error() -> None:
     table = randn(0, 5, WIDTH)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -537,14 +538,44 @@ def test_no_round_and_one(make, length):
 
 def test_results_can_be_differentiated_outside():
     world = World()
-    step = lucid.compile(lambda init, xs: lucid.scan(plain(world), init, xs))
-    (carry, ys), again = step(world.init, world.xs), lucid.scan(plain(world), world.init, world.xs)
-    for x, y in (((carry * ys).sum(), (again[0] * again[1]).sum()),):
-        inputs = (world.init, world.xs, world.w)
-        for a, b in zip(
-            lucid.autograd.grad(x, inputs), lucid.autograd.grad(y, inputs), strict=True
-        ):
-            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-9)
+
+    def forward(init, xs):
+        return lucid.scan(plain(world), init, xs)
+
+    def run(forward):
+        """Gradients; and what is raised where the graph was freed, or a weight written."""
+        raised = []
+        for is_written in (False, True):
+            last, ys = forward(world.init, world.xs)
+            loss = (last * ys).sum()
+            found = lucid.autograd.grad(loss, (world.init, world.xs, world.w), retain_graph=True)
+            if is_written:
+                with lucid.no_grad():
+                    world.w.mul_(1.0)
+            else:
+                loss.backward()
+            with pytest.raises(lucid.LucidError) as error:
+                loss.backward()
+            raised.append(re.sub(r"version \d", "version n", str(error.value)))
+        return found, raised
+
+    step = lucid.compile(forward)
+    (wanted, texts), (found, others) = run(forward), run(step)
+    for a, b in zip(wanted, found, strict=True):
+        np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-9)
+    assert others == texts
+    assert step.dump_ir().count(" = scan ") == 1 and not step.stats.restarts
+
+
+def test_a_loop_with_a_method_of_the_users_is_unrolled_where_it_is_differentiated_outside():
+    world = World()
+    step = lucid.compile(
+        lambda xs: lucid.scan(lambda h, x: ((Straight.apply(h) + x).sin(), None), xs[0], xs)[0]
+    )
+    wanted = lucid.autograd.grad(step.__wrapped__(world.xs).sum(), world.xs)[0]
+    found = lucid.autograd.grad(step(world.xs).sum(), world.xs)[0]
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-9)
+    assert " = scan " not in step.dump_ir()
 
 
 def test_vmap_and_jvp_in_a_step():

@@ -361,6 +361,7 @@ def test_results_can_be_differentiated_outside():
     x = tensor(0.1, 0.2, -0.3)
     found = lucid.autograd.grad(step(x).sum(), (x, world.w))
     agree(lucid.autograd.grad(growing(world, x, limit)[1].sum(), (x, world.w)), found)
+    assert " = while_loop " in step.dump_ir() and not step.stats.restarts
 
 
 def test_forward_mode_and_vmap_in_a_step():
@@ -426,7 +427,7 @@ def test_an_index_outside_is_no_error_where_no_round_uses_it():
         assert in_a_branch(tensor(1.0, 0, 0), wrong, ~p)[0].item() == 3
     wrong = lucid.tensor([1, 7])
     assert run(tensor(-1.0, 0, 0, grad=False), wrong)[0].item() == 0
-    with pytest.raises(IndexError, match="index 7 is out of range"):
+    with pytest.raises(IndexError, match="index 7 is out of"):
         run(tensor(1.0, 0, 0, grad=False), wrong)
 
 

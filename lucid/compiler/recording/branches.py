@@ -156,7 +156,7 @@ def branch(
 
     def enter(number: int, seen: Sequence[TensorCore]) -> None:
         if context.grad_enabled:
-            CondNode.enter(loops, pred, bodies, number, seen, name)
+            CondNode.enter(pred, bodies, number, seen, name)
 
     return then.made.lift(results[:count], enter, stacked=False), then.other
 
@@ -184,17 +184,12 @@ def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) 
 
 
 class CondNode(RegionNode):
-    """The backward of a cond: the one of the side that ran.
+    """The backward of a cond: the one of the side that ran."""
 
-    Attributes:
-        _bodies: both sides; _layers: what they are to the history.
-    """
-
-    __slots__ = ("_bodies", "_layers", "_pred")
+    __slots__ = ()
 
     @staticmethod
     def enter(
-        loops: Loops,
         pred: TensorCore,
         bodies: Sequence[Body],
         number: int,
@@ -209,33 +204,20 @@ class CondNode(RegionNode):
             leaves |= dict.fromkeys(found)
             alive |= {n for n, ends in enumerate(reached) if ends}
         if alive:
-            node = CondNode(loops, pred, bodies, number, [*leaves], results, name)
-            bodies[0].layers[number].enter_node(node, results, alive)
-
-    def __init__(
-        self,
-        loops: Loops,
-        pred: TensorCore,
-        bodies: Sequence[Body],
-        number: int,
-        leaves: list[Edge],
-        results: Sequence[TensorCore],
-        name: str,
-    ) -> None:
-        types = [result._type for result in results]
-        super().__init__(loops, bodies[0], leaves, leaves, types, name)
-        self._pred = pred
-        self._bodies = bodies
-        self._layers = [body.layers[number] for body in bodies]
+            layers, types = [x.layers[number] for x in bodies], [x._type for x in results]
+            ends, read = [*leaves], {"pred": pred}
+            layers[0].enter_node(
+                CondNode(bodies, layers, ends, ends, types, read, name), results, alive
+            )
 
     def _name(self) -> str:
         return "CondBackward"
 
     def apply(self, gradients: Gradients) -> Gradients:
-        loops = self._begin()
-        for body in self._bodies:
-            if not loops.frames:
-                loops.fit(body)
+        loops, pred = self._begin(), self._read("pred")
+        assert pred is not None
+        if not loops.frames:
+            self.fit(loops)
         seeds = [(n, gradient) for n, gradient in enumerate(gradients) if gradient is not None]
 
         def walk(layer: Layer) -> Side:
@@ -247,9 +229,8 @@ class CondNode(RegionNode):
             return run
 
         then, otherwise = self._layers
-        found, _ = branch(
-            loops, self._pred, (walk(then), walk(otherwise)), self._called, self._bodies
-        )
+        sides = walk(then), walk(otherwise)
+        found, _ = branch(loops, pred, sides, self._called, self._bodies)
         return tuple(found)
 
 

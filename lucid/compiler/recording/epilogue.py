@@ -10,20 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.node import OpNode, edge_of, iterate_graph
+from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import SCALARS, brief
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.recording.branches import CondNode
 from lucid.compiler.recording.deferred_calls import DeferredCall
 from lucid.compiler.recording.late_arrays import LateArray
-from lucid.compiler.recording.loops import LoopNode
+from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import is_late
-from lucid.compiler.results.histories import Histories, History, lost_backward
+from lucid.compiler.results.histories import Histories, History, calls_users, lost_backward
 from lucid.compiler.results.output_specs import (
     ArrayCopy,
     Constant,
@@ -42,6 +41,7 @@ from lucid.compiler.results.output_specs import (
 )
 from lucid.compiler.results.pytree import BuiltContainer, flatten, is_node
 from lucid.compiler.results.side_effects import SideEffects
+from lucid.compiler.results.tape import nodes_behind
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.graph import Value
 from lucid.ir.types import DType
@@ -122,7 +122,7 @@ class EpilogueBuilder:
         tensors: list[tuple[Any, OutputSpec]] = [
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
-        self._refuse_loops(tensors)
+        self._fit_loops(tensors)
         history = self._history(tensors, side_effects.function)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
@@ -135,12 +135,20 @@ class EpilogueBuilder:
         counters = self._moved_counters()
         return Epilogue(*made, leaves, numbered, grads, counters, history, deferred)
 
-    def _refuse_loops(self, tensors: Sequence[tuple[Any, OutputSpec]]) -> None:
-        """Begin again without loops where results are differentiated outside, through them."""
+    def _fit_loops(self, tensors: Sequence[tuple[Any, OutputSpec]]) -> None:
+        """Let loops keep what backwards outside read of them.
+
+        Where these call methods of the user's, which may do anything, begin again without loops.
+        """
         found = [x for x, spec in tensors if _is_open(x, spec)]
-        roots = [edge[0] for x in found if (edge := edge_of(x)) is not None]
-        if any(isinstance(node, (LoopNode, CondNode)) for node in iterate_graph(roots)):
-            self._recorder.loops.unroll_all("is differentiated outside")
+        edges = [edge for x in found if (edge := edge_of(x)) is not None]
+        loops, outer = self._recorder.loops, self._recorder.ends
+        for region in nodes_behind(edges, outer):
+            if isinstance(region, RegionNode) and region not in self._recorder.past:
+                ends = [edge for edge in region._edges if edge is not None]
+                if any(map(calls_users, nodes_behind([(region, 0)], ends))):
+                    loops.unroll_all("is differentiated outside, by methods of its own")
+                region.fit(loops)
 
     def _deferred(self) -> list[DeferredCall]:
         """What the step tells the world."""

@@ -10,19 +10,20 @@ as it is seen outside of all vmaps, in the outermost one, and so on up to where 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
-from lucid.autograd.node import Edge, Gradients, Node, edge_of
+from lucid.autograd.node import Edge, Gradients, Node
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.levels import Level
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.loops import LoopNode
+    from lucid.compiler.recording.loops import RegionNode
 
 Wanted = Callable[[int, int, TensorCore], bool]
 """Whether what is carried is to be a level's own: the level's position, its number, and itself."""
@@ -50,7 +51,7 @@ class Layer:
         given: what the region op gets: the carry, and then rows.
         carries: how many of these are carried.
         inputs: of each of them the node at which walks end; None where none goes.
-        results: the tensors that are the next carry and the rows of ys.
+        results: the edges of the next carry and of the rows of ys; None: no gradient goes there.
         loop: the autograd node of the whole.
     """
 
@@ -58,8 +59,8 @@ class Layer:
     given: list[TensorCore]
     carries: int
     inputs: list[BodyInput | None] = field(default_factory=list)
-    results: list[TensorCore] = field(default_factory=list)
-    loop: LoopNode | None = None
+    results: list[Edge | None] = field(default_factory=list)
+    loop: weakref.ref[RegionNode] | None = None
 
     def enter_inputs(self, stand_ins: Sequence[TensorCore]) -> None:
         """Let walks end at what stands for the operands."""
@@ -72,7 +73,7 @@ class Layer:
                 tensor._grad_fn, tensor._requires_grad = node, True
             self.inputs.append(node)
 
-    def enter_node(self, node: Node, results: Sequence[TensorCore], alive: set[int]) -> None:
+    def enter_node(self, node: RegionNode, results: Sequence[TensorCore], alive: set[int]) -> None:
         """Give the results of a region op their history, as far as they have none."""
         for number, result in enumerate(results):
             if number in alive and result._grad_fn is None and result.dtype.is_floating_point:
@@ -169,15 +170,18 @@ class Lowering:
         return set()
 
 
-def leaves_of(layer: Layer, ranges: Sequence[range]) -> tuple[list[Edge], list[set[Edge]]]:
+def leaves_of(
+    layer: Layer, ranges: Sequence[range], inner: set[Node] | None = None
+) -> tuple[list[Edge], list[set[Edge]]]:
     """Where walks from the results of a body end; and where those of each of them do.
 
     ranges: the numbers of the nodes that were recorded in the body, and in those that it walks.
+    inner: gets the nodes that they come to before.
     """
     found: dict[Edge, None] = {}
     reached = []
-    for result in layer.results:
-        edge = edge_of(result) if result.dtype.is_floating_point else None
+    inner = set() if inner is None else inner
+    for edge in layer.results:
         ends: dict[Edge, None] = {}
         pending, seen = [] if edge is None else [edge], set()
         while pending:
@@ -189,5 +193,6 @@ def leaves_of(layer: Layer, ranges: Sequence[range]) -> tuple[list[Edge], list[s
                 seen.add(node)
                 pending += [x for x in node._edges if x is not None]
         found |= ends
+        inner |= seen
         reached.append(set(ends))
     return [*found], reached

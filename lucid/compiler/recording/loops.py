@@ -27,7 +27,7 @@ Reference: Griewank and Walther, "Evaluating Derivatives", 2008, on the adjoints
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.autograd.engine import BackwardRun, zeros_of
 from lucid.autograd.node import Edge, Gradients, Node, edge_of, origin_line, sequence_numbers
-from lucid.autograd.saved import FREED
+from lucid.autograd.saved import FREED, SavedTensor
 from lucid.compiler.guards.age import Age
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.recording.carried_checks import CarriedCheck, carry_checks
@@ -47,6 +47,7 @@ from lucid.ir.errors import LucidError, TraceError
 from lucid.ir.graph import Graph, Input, Node as GraphNode, Value
 from lucid.ir.location import Location, here
 from lucid.ir.op import Op, Trait
+from lucid.ir.passes.dce import drop_unused_functions
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.ranges import Ranges
 from lucid.ir.region_ops import CONTROL, is_exit, stacked
@@ -79,9 +80,8 @@ class Body:
         acting: the vmaps and derivatives that something in it belongs to.
         sequence: the numbers of the autograd nodes that were recorded in it.
         same: the values that are the same in all rounds; checks: what is checked, and by what.
-        count: how many rounds a `while_loop` has made; None where the length says it. Its `length`
-            is 0 until a backward needs stacks.
         branches: of a cond both bodies, this one among them.
+        is_settled: its trace has ended, and what it gives stays.
     """
 
     place: Location | None
@@ -98,8 +98,8 @@ class Body:
     sequence: range = range(0)
     same: set[Value] = field(default_factory=set)
     checks: dict[Value, list[GraphNode]] = field(default_factory=dict)
-    count: TensorCore | None = None
     branches: tuple[Body, ...] = ()
+    is_settled: bool = False
 
     @property
     def is_while(self) -> bool:
@@ -131,6 +131,28 @@ class Body:
         """What of the graph an input of the body is, or is a row of."""
         return self.nodes[0].operands[value.index + (1 if self.branches else 0)]
 
+    def read_around(self, value: Value) -> Sequence[Value]:
+        """What a round of the backward computes a value from: of the graph around, or of this."""
+        node = value.producer
+        if node is None and value.index >= self.carries + self.rows:
+            return [self.operand_of(value)]
+        if node is None or not (value in self.same or self.repeats(node)):
+            return [self.stack_of(value)]
+        return node.operands
+
+    def settle(self, nodes: Collection[Node]) -> None:
+        """When its trace ends, let go of the histories that are none of these nodes'."""
+        for layer in () if self.is_settled else self.layers:
+            if layer.loop is None or layer.loop() not in nodes:
+                layer.results.clear()
+        self.is_settled = True
+
+    @property
+    def checked_captures(self) -> list[Value]:
+        """What it reads of the graph around and checks."""
+        own = self.carries + self.rows
+        return [value for value in self.checks if value.producer is None and value.index >= own]
+
     def stack_of(self, value: Value) -> Value:
         """The rows that a value has in all rounds, as a result of the loop.
 
@@ -143,6 +165,7 @@ class Body:
         for number in range(self.carries, len(outputs)):
             if outputs[number] is value:
                 return self.nodes[0].results[number]
+        assert not self.is_settled, "a backward outside reads what was not kept for it"
         outputs.append(value)
         for other in self.branches:
             if other is not self:
@@ -265,20 +288,20 @@ class Loops:
         raise unrolling(reason, self.places)
 
     def finish(self) -> None:
-        """Let go of what is known of bodies; begin again where the graph reads a value of one."""
+        """Begin again where the graph reads a value of a body."""
         graph = self.recorder.graph
         read = chain(graph.results(), *(node.operands for node in graph.nodes))
         if self.places and any(value.graph is not graph for value in read):
             self.unroll_all("computes what is used outside of it")
-        for body in chain.from_iterable(self.bodies.values()):
-            for layer in body.layers:
-                layer.loop = None  # which has the body: no cycle may outlive the trace
         self.bodies.clear()
+        drop_unused_functions(graph)
 
     def local(self, value: Value) -> Value:
         """A value as what is being recorded can read it."""
         if value.graph is self.recorder.graph:
             return value
+        if value in self.recorder.around:
+            return self.recorder.around[value]
         for frame in reversed(self.frames):
             for body in () if frame.body.of is None else frame.body.of.chain:
                 if value.graph is body.graph:
@@ -323,9 +346,8 @@ class Loops:
         A walk reads these where they are, not as the forward body does.
         """
         for body in () if frame.body.of is None else frame.body.of.chain:
-            for value in body.checks:
-                if value.producer is None and value.index >= body.carries + body.rows:
-                    self._of_forward(frame, body, value)
+            for value in body.checked_captures:
+                self._of_forward(frame, body, value)
 
     def _repeat(self, frame: Frame, node: GraphNode) -> GraphNode:
         """Compute a node of the forward body again, before what is being recorded in the frame."""
@@ -355,10 +377,11 @@ class Loops:
         of: Body | None = None,
         is_repeated: bool = False,
         op: Op = ops.scan,
+        count: TensorCore | None = None,
     ) -> tuple[list[Any], list[Any]]:
         """Record a loop; the tensors that are the last carry, and those of the stacked ys.
 
-        of: the body through which it walks backwards.
+        of: the body through which it walks backwards; count: how many rounds that has made.
         op: `while_loop`, if the carry begins with whether there is a round, and its row.
         """
         recorder = self.recorder
@@ -367,8 +390,8 @@ class Loops:
         body = Body(place, 0, 0, length, reverse, of, is_repeated)
         given = self.given(body, [*carry, *xs], len(carry))
         operands = [recorder.value_of(x) for x in given.plain]
-        count = body.carries = given.carries
-        body.rows = len(operands) - count
+        carries = body.carries = given.carries
+        body.rows = len(operands) - carries
         frame = Frame(recorder, body)
         stand_ins = [self._stand_in(frame, x) for x in given.plain]
         tensors = given.lift(
@@ -392,11 +415,11 @@ class Loops:
             (inputs, inner),
             (outputs, [*(x for *_, x in states), *(check.after for check in checks)]),
         ):
-            values[count:count] = new
-        body.carries, body.rows = count + len(inner), body.rows + len(kept)
+            values[carries:carries] = new
+        body.carries, body.rows = carries + len(inner), body.rows + len(kept)
         body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
         neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
-        operands[count + len(states) : count + len(states)] = neutral
+        operands[carries + len(states) : carries + len(states)] = neutral
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
         node = self._append(op, body, [*operands, *captures])
         loop = Loop(recorder.graph, node, body.graph)
@@ -407,18 +430,21 @@ class Loops:
                 body.same.update(inner_node.results)
         results = [of_value(x) for x in node.results]
         recorder.made += map(weakref.ref, results)
-        for (storage, *_), value in zip(states, node.results[count:], strict=False):
+        for (storage, *_), value in zip(states, node.results[carries:], strict=False):
             storage.value = value
             storage.generation += 1
-        self._check_behind(checks, node.results[count + len(states) :])
+        self._check_behind(checks, node.results[carries + len(states) :])
+        read = {}
         if body.is_while:
-            body.count = results[1] if of is None else of.count
+            read["count"] = results[1] if count is None else count
 
         def enter(number: int, seen: Sequence[TensorCore]) -> None:
             if context.grad_enabled:
-                LoopNode.enter(self, body, body.layers[number], seen, name)
+                LoopNode.enter(body, body.layers[number], seen, read, name)
 
-        found = made.lift([*results[:count], *results[body.carries :]], enter, stacked=True)
+        found = made.lift([*results[:carries], *results[body.carries :]], enter, stacked=True)
+        for layer in body.layers:
+            layer.given.clear()  # the tensors of a trace end with it, its nodes may not
         return found[: len(carry)], found[len(carry) :]
 
     @contextmanager
@@ -475,7 +501,7 @@ class Loops:
         found = Lowering(tensors, carries, wanted, stacked=False)
         body.acting |= found.acting()
         for layer, (_, seen, _) in zip(body.layers, found.layers, strict=True):
-            layer.results = seen
+            layer.results = [edge_of(x) if x.dtype.is_floating_point else None for x in seen]
         return found
 
     def require(self, body: Body, more: Iterable[tuple[int, int]]) -> None:
@@ -641,9 +667,13 @@ class Loops:
         xs: Sequence[TensorCore],
         name: str,
         of: Body,
+        count: TensorCore | None,
     ) -> tuple[list[Any], list[Any]]:
-        """Record a loop through the rounds of another one, the last one first."""
-        count, reverse = of.count, not of.reverse
+        """Record a loop through the rounds of another one, the last one first.
+
+        count: how many rounds a `while_loop` has made.
+        """
+        reverse = not of.reverse
         if count is None:
             return self.scan(step, carry, xs, of.length, reverse, name, of)
         by = constant(-1 if reverse else 1, i64)
@@ -658,7 +688,9 @@ class Loops:
 
         t = ops.add(count, by) if reverse else constant(0, i64)
         first = [goes_on(t), t, *carry]
-        last, ys = self.scan(body, first, xs, of.length, reverse, name, of, op=ops.while_loop)
+        last, ys = self.scan(
+            body, first, xs, of.length, reverse, name, of, op=ops.while_loop, count=count
+        )
         return last[CONTROL:], ys
 
     def fit(self, body: Body, outside: Callable[[Value], Value] = lambda value: value) -> None:
@@ -667,7 +699,7 @@ class Loops:
         outside: what a value of the graph that the loop is in is in the whole graph.
         """
         assert body.graph is not None
-        if body.count is not None and not body.length:
+        if body.is_while and not body.length:
             body.length = _FIRST_LENGTH
             with self.recorder.annotated():
                 counts = outside(body.nodes[0].results[1])
@@ -761,44 +793,70 @@ class RegionNode(Node):
     """The backward of a loop or a branch, which walks through what was recorded of a round.
 
     Attributes:
-        _body: that; of a cond the first one.
+        _bodies: that, both sides of a cond; _layers: what these are to the history.
         _leaves: where walks through a round end; for each an edge says where its gradient goes.
+        saved: the number of rounds, or the condition; None: an earlier backward has freed it.
     """
 
-    __slots__ = ("_body", "_called", "_leaves", "_loops", "saved")
+    __slots__ = ("_bodies", "_called", "_layers", "_leaves", "saved")
 
     def __init__(
         self,
-        loops: Loops,
-        body: Body,
+        bodies: Sequence[Body],
+        layers: Sequence[Layer],
         leaves: list[Edge],
         edges: Sequence[Edge | None],
         types: Sequence[TensorType],
+        read: dict[str, TensorCore],
         name: str,
     ) -> None:
         super().__init__(tuple(edges), tuple(types))
-        self._loops = weakref.ref(loops)
-        self._body = body
+        self._bodies = bodies
+        self._layers = layers
+        for layer in layers:
+            layer.loop = weakref.ref(self)
         self._leaves = leaves
         self._called = f"{name}.backward"
-        self.saved: tuple[()] | None = ()  # None: an earlier backward has freed the graph
-        if body.place is not None:
-            self._line = body.place.file, body.place.line
+        self.saved: dict[str, SavedTensor] | None
+        self.saved = {key: SavedTensor(tensor, -1) for key, tensor in read.items()}
+        place = bodies[0].place
+        if place is not None:
+            self._line = place.file, place.line
+
+    def _inner_nodes(self) -> Iterable[Node]:
+        found: set[Node] = set()
+        for body, layer in zip(self._bodies, self._layers, strict=True):
+            leaves_of(layer, body.sequences, found)
+        return sorted(found, key=lambda node: node._sequence)
+
+    def _inner_bodies(self) -> dict[Graph, Body]:
+        found = {body.graph: body for of in self._bodies for body in of.chain}
+        return {graph: body for graph, body in found.items() if graph is not None}
+
+    def fit(self, loops: Loops) -> None:
+        """Let stacks hold the rounds of this call."""
+        for body in self._bodies:
+            loops.fit(body)
+
+    def _read(self, key: str) -> TensorCore | None:
+        """What it has saved."""
+        saved = (self.saved or {}).get(key)
+        return None if saved is None else saved.unpack(self)
 
     def _release(self) -> None:
         self.saved = None
 
     def _begin(self) -> Loops:
-        """The loops of the trace that it was recorded in, which runs."""
+        """The loops of the trace that runs."""
         if self.saved is None:
             raise LucidError(FREED + origin_line(self._short_name(), self._line))
-        loops, recorder = self._loops(), running.recorder
-        assert loops is not None and recorder is not None and recorder.loops is loops
-        return loops
+        recorder = running.recorder
+        assert recorder is not None
+        return recorder.loops
 
     def _walk(self, layer: Layer, seeds: Iterable[tuple[int, Any]]) -> list[Any]:
         """The gradients of the leaves in one round, from those of results by their numbers."""
-        edges = [(edge_of(layer.results[i]), gradient) for i, gradient in seeds]
+        edges = [(layer.results[i], gradient) for i, gradient in seeds]
         run = BackwardRun(True, context.grad_enabled, self._leaves, is_part=True)
         run.run([(edge, gradient) for edge, gradient in edges if edge is not None])
         return [run.captured.get(leaf) for leaf in self._leaves]
@@ -815,46 +873,48 @@ class LoopNode(RegionNode):
     which the backward reads and its own derivative asks for.
 
     Attributes:
-        _layer: what it is the history of.
         _carried: of what is carried, the leaf that it is; _state: what has a gradient from round to
             round; both by number.
         _rows: leaves that are rows, or of the forward's round; _sums: all that is read besides.
     """
 
     __slots__ = (
-        "_carried", "_layer", "_rows", "_state", "_sums",
+        "_carried", "_rows", "_state", "_sums",
     )  # fmt: skip
 
     @staticmethod
     def enter(
-        loops: Loops, body: Body, layer: Layer, results: Sequence[TensorCore], name: str
+        body: Body,
+        layer: Layer,
+        results: Sequence[TensorCore],
+        read: dict[str, TensorCore],
+        name: str,
     ) -> None:
         """Give the results of a loop their history, as far as they depend on what has one."""
         leaves, reached = leaves_of(layer, body.sequences)
         edges = [_edge_outside(leaf, body, layer) for leaf in leaves]
         alive = _depending(layer, leaves, edges, reached)
         if alive:
-            layer.loop = LoopNode(loops, body, layer, leaves, edges, results, name)
-            layer.enter_node(layer.loop, results, alive)
+            node = LoopNode(body, layer, leaves, edges, results, read, name)
+            layer.enter_node(node, results, alive)
 
     def __init__(
         self,
-        loops: Loops,
         body: Body,
         layer: Layer,
         leaves: list[Edge],
         edges: list[Edge | None],
         results: Sequence[TensorCore],
+        read: dict[str, TensorCore],
         name: str,
     ) -> None:
         types, carries = [result._type for result in results], layer.carries
         types += [stacked(type, body.length) for type in types[:carries]]
-        super().__init__(loops, body, leaves, edges, types, name)
-        self._layer = layer
+        super().__init__([body], [layer], leaves, edges, types, read, name)
         at = {node: number for number, (node, _) in enumerate(leaves)}
         found = [None if node is None else at.get(node) for node in layer.inputs]
         self._carried = {i: n for i, n in enumerate(found[:carries]) if n is not None}
-        goes_on = [i for i, x in enumerate(layer.results[:carries]) if edge_of(x) is not None]
+        goes_on = [i for i, edge in enumerate(layer.results[:carries]) if edge is not None]
         self._state = sorted({*self._carried, *goes_on})
         own = [node for node in layer.inputs[:carries] if node is not None]
         ends = {node for each in body.chain for seen in each.layers for node in seen.inputs}
@@ -863,12 +923,12 @@ class LoopNode(RegionNode):
         self._sums = [n for n in range(len(leaves)) if n not in inputs]
 
     def _name(self) -> str:
-        return "WhileLoopBackward" if self._body.is_while else "ScanBackward"
+        return "WhileLoopBackward" if self._bodies[0].is_while else "ScanBackward"
 
     def apply(self, gradients: Gradients) -> Gradients:
-        loops, body, layer = self._begin(), self._body, self._layer
+        loops, (body,), (layer,) = self._begin(), self._bodies, self._layers
         if not loops.frames:
-            loops.fit(body)
+            self.fit(loops)
         elif body.is_while and not body.length:
             loops.unroll("differentiates a while_loop in each round")
         count = len(layer.results)
@@ -894,7 +954,7 @@ class LoopNode(RegionNode):
         first = [or_zeros(gradients[i], self._output_types[i]) for i in self._state]
         first += [zeros_of(self._leaf_type(n)) for n in self._sums]
         xs: list[Any] = [gradients[i] for i in (*ys, *(count + i for i in past))]
-        last, rows = loops.backwards(step, first, xs, self._called, body)
+        last, rows = loops.backwards(step, first, xs, self._called, body, self._read("count"))
         parts: dict[int | None, Any] = dict(
             zip(map(self._carried.get, self._state), last, strict=False)
         )
@@ -925,14 +985,14 @@ def _edge_outside(leaf: Edge, body: Body, layer: Layer) -> Edge | None:
         found = [x for x in each.layers if node in x.inputs and x.level in levels]
         if not found:
             continue
-        other = next((x for x in reversed(found) if x.loop is not None), None)
-        if other is None:
-            return None
-        loop, number = other.loop, other.inputs.index(node)
-        assert loop is not None
-        if number < other.carries:
-            return loop, len(other.results) + number
-        return loop._edges[loop._leaves.index(leaf)] if leaf in loop._leaves else None
+        for other in reversed(found):
+            loop = None if other.loop is None else other.loop()
+            number = other.inputs.index(node)
+            if loop is not None and number < other.carries:
+                return loop, len(other.results) + number
+            if loop is not None:
+                return loop._edges[loop._leaves.index(leaf)] if leaf in loop._leaves else None
+        return None
     return leaf
 
 

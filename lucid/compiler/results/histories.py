@@ -230,7 +230,7 @@ class Histories:
             twins.setdefault(_edge(tensor), []).append(i)
         first = {edge: same[0] for edge, same in twins.items()}
         behind = {i: nodes_behind([edge], self._outer) for edge, i in first.items()}
-        self._calls_users = any(_calls_users(node) for nodes in behind.values() for node in nodes)
+        self._calls_users = any(calls_users(node) for nodes in behind.values() for node in nodes)
         depths: dict[int, int] = {}
         uses: dict[int, list[int]] = {}
         for edge in sorted(first, key=lambda edge: edge[0]._sequence):
@@ -308,7 +308,7 @@ class Histories:
         return self._arguments.get(id(tensor), -1)
 
 
-def _calls_users(node: Node) -> bool:
+def calls_users(node: Node) -> bool:
     """Whether a walk through a node runs code of the user's: a backward method, a hook."""
     forward = getattr(node, "_forward_cls", None)
     is_users = forward is not None and not is_librarys(forward)

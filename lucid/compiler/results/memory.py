@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NoReturn, Protocol
 
 from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
 from lucid.compiler.guards.age import owner_of
@@ -26,6 +26,15 @@ from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, take_memory
 
 
+class RecordedBody(Protocol):
+    """The body of a region op, as far as its backward is concerned (`recording/loops.py`)."""
+
+    @property
+    def checked_captures(self) -> list[Value]: ...
+    def settle(self, nodes: Collection[Node]) -> None: ...
+    def read_around(self, value: Value) -> Sequence[Value]: ...
+
+
 class TracedMemory(SymNumbers):
     """Tensors as a trace sees them: their values by now, and whose they are.
 
@@ -45,6 +54,7 @@ class TracedMemory(SymNumbers):
         refusal: the error that the user's code was given, and may have caught.
         past: in the backward of a call, the nodes of the trace that the call is one of; numbers:
             live ones that they hold; ends: where gradients leave them, and what stands for that.
+        around: of values of earlier traces' graphs, what they are in this one.
         outer: what it computes with that is no argument, and has a history from outside.
         undo: takes back Python state that was created for the step.
     """
@@ -70,6 +80,7 @@ class TracedMemory(SymNumbers):
         self.made: list[weakref.ref[TensorCore]] = []
         self.outer: list[TensorCore] = []
         self.past: set[Node] = set()
+        self.around: dict[Value, Value] = {}
         self.ends: dict[Edge, TensorCore] = {}
         self.numbers: Sequence[Any] = ()
         self.guards: dict[str, Guard] = {}

@@ -18,8 +18,9 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.results.memory import TracedMemory
-from lucid.ir.graph import Node as GraphNode, Value
+from lucid.compiler.results.memory import RecordedBody, TracedMemory
+from lucid.ir.clone import copy_graph
+from lucid.ir.graph import Graph, Node as GraphNode, Value
 from lucid.ir.passes.residuals import (
     Cut,
     common_values,
@@ -117,15 +118,25 @@ class Tape:
         ]
         self.is_written = any(entry.writes for kept in self.kept.values() for entry in kept)
         holdings = Holdings(recorder, self.formulas)
+        self._functions = {**recorder.graph.functions}
+        self._bodies: dict[Graph, RecordedBody] = {}
+        for node in (*self._nodes, *self._hidden):
+            self._bodies.update(node._inner_bodies())
+        self._within: Contents = {}
+        self._around: dict[Value, Storage] = {}
         for node in self._nodes:
             holdings.replace(node)
         self._contents, holdings.saved = holdings.saved, {}
         for node in self._hidden:
             holdings.replace(node)
         self._hidden_contents = holdings.saved
+        self._read_around(recorder, self._hidden_contents)
         plan = _Plan(recorder, histories, holdings)
         self._live, live = plan.found(holdings.held, self._contents)
         held = [holdings.held[storage] for storage in self._live]
+        self._read_around(recorder, self._contents)
+        for body in self._bodies.values():
+            body.settle({*self._nodes, *self._hidden})
         self.cut = plan.cut(self._contents)
         self._contexts = [node for node in (*self._nodes, *self._hidden) if is_ctx(node)]
         self._again = plan.again([*self._hidden_contents.values(), *self._contents.values()])
@@ -136,6 +147,27 @@ class Tape:
         self._graph, self._saved_state = recorder.graph, plan.saved
         self.types = [value.type for value in (*held, *self._given)]
         self.all_sources = [*self.sources, *self.sources_again]
+
+    def _read_around(self, recorder: TracedMemory, contents: Contents) -> None:
+        """Keep for what is saved in the round of a loop what a round computes it from."""
+        within = {s: value for s, value in contents.items() if value.graph in self._bodies}
+        pending = [*within.values()]
+        for value in within.values():
+            pending += self._bodies[value.graph].checked_captures
+        seen: set[Value] = set()
+        for value in pending:  # which grows meanwhile
+            body = self._bodies.get(value.graph)
+            if value in seen:
+                continue
+            seen.add(value)
+            if body is not None:
+                pending += body.read_around(value)
+            elif value not in self._around:
+                self._around[value] = storage = Storage(value.type)
+                contents[storage] = recorder.around.get(value, value)
+        for storage in within:
+            del contents[storage]
+        self._within |= within
 
     def walk(
         self,
@@ -155,6 +187,8 @@ class Tape:
         if len(given) >= len(self.sources):  # else all is freed that was saved
             known = self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
         recorder.past.update(self._nodes, self._hidden)
+        for name, function in self._functions.items():
+            recorder.graph.functions[name] = copy_graph(function)
         recorder.numbers = numbers
         if recorder.collector is not None:
             recorder.collector.accept_arguments([*map(id, self._contexts)])
@@ -176,11 +210,18 @@ class Tape:
         known = dict(zip(self._given, given[count:], strict=False))
         nodes = self._again if with_hidden else self.cut.repeated
         hidden = self._hidden_contents if with_hidden else {}
-        read = {operand for node in nodes for operand in node.operands} | {*hidden.values()}
+        wanted = hidden | self._contents
+        read = {operand for node in nodes for operand in node.operands} | {*wanted.values()}
         known |= {x: recorder.value_of(tensor) for x, tensor in self._state.items() if x in read}
         known = repeat(nodes, recorder.graph, known)
-        for storage, value in (hidden | self._contents).items():
+        for storage, value in wanted.items():
             recorder.hold(storage, known[value])
+        for storage, value in self._within.items():
+            recorder.hold(storage, value)
+        for value, storage in self._around.items():
+            if storage.recorder is recorder:
+                assert storage.value is not None
+                recorder.around[value] = storage.value
         return known
 
     def _share(self, recorder: TracedMemory, known: dict[Value, Value]) -> None:
@@ -204,6 +245,7 @@ class Tape:
             edges = [edge for edge in node._edges if edge is not None]
             if any(e in wanted or (e not in ends and e[0] in needed) for e in edges):
                 needed.add(node)
+                needed.update(node._inner_nodes())
         found = [node for node in needed if node in self.kept]
         return sorted(found, key=lambda node: -node._sequence)
 
@@ -346,6 +388,9 @@ def nodes_behind(roots: Iterable[Edge], ends: Collection[Edge]) -> list[Node]:
     found = dict.fromkeys(edge[0] for edge in roots if edge not in ends)
     pending = list(found)
     for node in pending:  # which grows meanwhile
+        new = [inner for inner in node._inner_nodes() if inner not in found]
+        found.update(dict.fromkeys(new))
+        pending += new
         for edge in node._edges:
             if edge is not None and edge not in ends and edge[0] not in found:
                 found[edge[0]] = None

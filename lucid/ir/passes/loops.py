@@ -275,6 +275,24 @@ def hoist_from_loops(graph: Graph) -> bool:
     return any(changed)
 
 
+def free_nodes(nodes: Sequence[Node], known: dict[Value, bool], is_while: bool) -> dict[Node, bool]:
+    """The nodes of a round that no carry comes into, and whether rows do.
+
+    known: what is read from outside, and whether by rows; gets what these nodes make.
+    """
+    found: dict[Node, bool] = {}
+    for node in nodes:
+        flags = [known.get(operand) for operand in node.operands]
+        is_pure = not (node.op.has_effect or Trait.INDEXED in node.op.traits)
+        is_pure = is_pure and len(node.results) == 1
+        if is_pure and None not in flags and (node.op.batch is not None or not any(flags)):
+            if node.op.kind == "region" and (any(flags) or is_while):
+                continue  # without a round nobody has checked what its bodies read
+            found[node] = any(flags)
+            known |= dict.fromkeys(node.results, any(flags))
+    return found
+
+
 class Hoisting:
     """Values of a body outside of the loop: those of all rounds, or of each.
 
@@ -311,17 +329,7 @@ class Hoisting:
     def free(self) -> dict[Node, bool]:
         """The nodes that no carry comes into, and whether rows do."""
         known = {value: by_row for value, (_, by_row) in self.outside.items()}
-        found: dict[Node, bool] = {}
-        for node in self.loop.body.nodes:
-            flags = [known.get(operand) for operand in node.operands]
-            is_pure = not (node.op.has_effect or Trait.INDEXED in node.op.traits)
-            is_pure = is_pure and len(node.results) == 1
-            if is_pure and None not in flags and (node.op.batch is not None or not any(flags)):
-                if node.op.kind == "region" and (any(flags) or self.loop.is_while):
-                    continue  # without a round nobody has checked what its bodies read
-                found[node] = any(flags)
-                known |= dict.fromkeys(node.results, any(flags))
-        return found
+        return free_nodes(self.loop.body.nodes, known, self.loop.is_while)
 
     def place(self, wanted: Value, *, behind: bool) -> tuple[Value, bool]:
         """What a value is in the graph, made there of what it is computed from."""

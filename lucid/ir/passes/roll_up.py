@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.passes.rewrite import inherit_notes
 from lucid.ir.passes.round_body import DEPTH, Body, Column, is_short
 from lucid.ir.passes.rounds import LEAST_ROUNDS, ROUND, Rounds, Schedule, promising
@@ -122,6 +123,7 @@ class _Loop:
     Attributes:
         rounds: which ones.
         node: the loop, of the graph.
+        body: what one of them computes; checks: the nodes of that whose operands are to be checked.
         before, behind: nodes around it: what makes its operands, and what shows single rows.
         stacks: what all rounds have made, by the offset in a round.
     """
@@ -132,6 +134,7 @@ class _Loop:
         self.before = before
         self.behind: list[Node] = []
         self._body = body
+        self.body, self.checks = body.graph, body.checks
         self.stacks: dict[int, Value] = {}
 
     def end_at(self, offset: int) -> Value | None:
@@ -187,7 +190,23 @@ class _Rolling:
         for node in graph.nodes:
             if node.gradient_of is not None:
                 node.gradient_of = self._mark(node.gradient_of)
+        for loop in self._loops.values():
+            self._check_before(loop)
         graph.drop_dead_nodes()
+
+    def _check_before(self, loop: _Loop) -> None:
+        """Check before a loop what its rounds check, of all rounds together."""
+        whole = Loop(self._graph, loop.node, loop.body)
+        hoisting = Hoisting(whole)
+        for node in loop.checks:
+            value, _ = hoisting.place(node.operands[0], behind=False)
+            check, at = node.op, node.attributes
+            made = whole.emit(
+                lambda check=check, value=value, at=at: check(value, **at),  # type: ignore[misc]
+                behind=False,
+            ).producer
+            assert made is not None
+            made.location, made.scope = node.location, node.scope
 
     # -------------------------------------------------------------- one loop
 

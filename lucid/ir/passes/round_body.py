@@ -13,7 +13,9 @@ from typing import NamedTuple
 from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Input, Node, Value
+from lucid.ir.passes.loops import free_nodes
 from lucid.ir.passes.rounds import OWN, ROUND, SAME, Rounds, Row, Schedule, Step
+from lucid.ir.ranges import Range, Ranges
 from lucid.ir.types import TensorType
 
 DEPTH = 6  # how many nodes behind a value are looked at that is to be computed again
@@ -66,6 +68,7 @@ class Body:
             that makes it.
         rows: what goes on from round to round; of values of each round's own, also all of them.
         captures: what all rounds read.
+        checks: the nodes that check something, in each round.
     """
 
     def __init__(self, schedule: Schedule, rounds: Rounds) -> None:
@@ -75,12 +78,14 @@ class Body:
         self.carried: list[int] = []
         self.rows: list[tuple[Column, list[Value]]] = []
         self.captures: list[Value] = []
+        self.checks: list[Node] = []
         self._schedule = schedule
         self._rounds = rounds
         self._inputs: dict[object, Value] = {}
         self._by_kind: tuple[list[Value], list[Value], list[Value]] = [], [], []
         self._kept: set[object] = set()
         self._again: dict[object, Value] = {}
+        self._ranges = Ranges()
         self._plan()
         for offset in range(rounds.period):
             self._copy(offset)
@@ -104,7 +109,16 @@ class Body:
                 return False
             if column.step.axis > 0 or abs(column.step.by) > 1:
                 copied += column.nbytes
+        if not self._checks_rows():
+            return False
         return len(work) > 1 and _COPIED * copied <= sum(hint(x.result.type.nbytes) for x in work)
+
+    def _checks_rows(self) -> bool:
+        """Whether what a round checks follows from rows, so that it can be checked before."""
+        _, rows, captures = self._by_kind
+        known = dict.fromkeys(rows, True) | dict.fromkeys(captures, False)
+        free_nodes(self.graph.nodes, known, False)
+        return all(node.operands[0] in known for node in self.checks)
 
     # -------------------------------------------------------------- what rounds read
 
@@ -123,13 +137,27 @@ class Body:
                 operands.append(self._carry(place - start, begin[slot]))
             else:
                 operands.append(self._outer(self._column(offset, slot), offset, slot))
+        if node in schedule.indices:
+            self._require(operands[1], schedule.indices[node])
         self.made.append(self._append(node, operands))
+        if node.op is ops.check:
+            self.checks.append(self.graph.nodes[-1])
+
+    def _require(self, index: Value, known: Range) -> None:
+        """Say of an index in the body what is known of all rounds' indices."""
+        if not self._ranges.knows(index, known):
+            at = {"low": known.low, "high": known.high + 1}
+            words = {"message": "index {} is out of range", "error": "index"}
+            check = Node(ops.check, [index], at | words, [index.type], self.graph)
+            self.graph.nodes.append(check)
+            self._ranges.note(check)
 
     def _append(self, node: Node, operands: Sequence[Value]) -> Value:
         copied = Node(node.op, operands, dict(node.attributes), [node.result.type], self.graph)
         copied.location, copied.scope = node.location, node.scope
         copied.result.name = node.result.name
         self.graph.nodes.append(copied)
+        self._ranges.note(copied)
         return copied.result
 
     def _column(self, offset: int, slot: int) -> Column:

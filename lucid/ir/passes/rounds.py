@@ -19,6 +19,8 @@ from lucid.ir.graph import Graph, Node, Value, freeze_attributes
 from lucid.ir.op import Trait
 from lucid.ir.passes.cse import value_number
 from lucid.ir.passes.periods import Repetition, repetitions
+from lucid.ir.ranges import Range, Ranges
+from lucid.ir.region_ops import is_exit
 
 LEAST_ROUNDS = 4
 """Fewer are no loop."""
@@ -115,6 +117,7 @@ class Schedule:
         ahead: what comes before the node at a place.
         same: values that are the same as another one, which is there in place of them.
         numbers: single numbers that follow from constants and live inputs alone.
+        indices: the ranges of the indices of nodes, where these are known to be right.
         place: where in `nodes` a value is made, if it is there.
         loops: the rounds that become loops, in order.
     """
@@ -126,6 +129,7 @@ class Schedule:
         self.numbers = _numbers(graph)
         self.place: dict[Value, int] = {}
         self.loops: list[Rounds] = []
+        self.indices = _indices(graph)
         self._starts: list[int] = []
         self._stretches: list[tuple[int, int]] = []
         self._kept = {*self.same.values()}
@@ -210,6 +214,8 @@ class Schedule:
                 node = self.nodes[number]
                 if not _can_repeat(node):
                     continue
+                if Trait.INDEXED in node.op.traits and node not in self.indices:
+                    continue  # it checks its index itself
                 types = (value.type for value in (*node.operands, node.result))
                 key = (node.op.name, freeze_attributes(node.attributes), *types)
                 tokens[number] = known.setdefault(key, number)
@@ -290,9 +296,29 @@ class Schedule:
 
 
 def _can_repeat(node: Node) -> bool:
-    """Whether a body may have a node: it has no effect, and no index that is to be checked."""
+    """Whether a round may have a node: it has no effect, but for checks of indices."""
+    has_effect = node.op.has_effect and (node.op is not ops.check or is_exit(node))
+    return not has_effect and len(node.results) == 1 and node.op.kind not in ("region", "call")
+
+
+def _can_move(node: Node) -> bool:
+    """Whether a node may come before others: it checks nothing, and has no index."""
     is_pure = not node.op.has_effect and Trait.INDEXED not in node.op.traits
-    return is_pure and len(node.results) == 1 and node.op.kind not in ("region", "call")
+    return is_pure and _can_repeat(node)
+
+
+def _indices(graph: Graph) -> dict[Node, Range]:
+    """The ranges of indices that are known to be right, by the nodes that have them."""
+    found: dict[Node, Range] = {}
+    ranges = Ranges()
+    for node in graph.nodes:
+        if Trait.INDEXED in node.op.traits:
+            size = node.operands[0].shape[node.attributes["axis"]]
+            known = ranges.of(node.operands[1])
+            if known is not None and known.is_within(-size, size - 1):
+                found[node] = known
+        ranges.note(node)
+    return found
 
 
 def _repeated(graph: Graph) -> dict[Value, Value]:
@@ -301,7 +327,7 @@ def _repeated(graph: Graph) -> dict[Value, Value]:
     first: dict[Value, Value] = {}
     groups: dict[object, list[Node]] = {}
     for node in graph.nodes:
-        if _can_repeat(node) and fixed.issuperset(node.operands):
+        if _can_move(node) and fixed.issuperset(node.operands):
             operands = tuple(first.get(x, x) for x in node.operands)
             group = groups.setdefault(value_number(node, operands), [])
             group.append(node)
@@ -319,7 +345,7 @@ def _numbers(graph: Graph) -> set[Value]:
     """Single numbers that follow from constants and live inputs alone."""
     found = {entry.value for entry in graph.inputs if entry.kind == "live"}
     for node in graph.nodes:
-        if _can_repeat(node) and node.result.type.size == 1 and found.issuperset(node.operands):
+        if _can_move(node) and node.result.type.size == 1 and found.issuperset(node.operands):
             found.add(node.result)
     return found
 
