@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-_HEADING = re.compile(r"(?:^|\n\n)(Inputs|Args|Raises|Example|Examples):\n(?= )")
+_HEADING = re.compile(
+    r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises|Example|Examples):\n(?= )"
+)
 _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
 
@@ -86,7 +88,7 @@ def _filled(own: str, other: str, parameters: Collection[str]) -> str:
     return _joined({name: both[name] for name in ("", *_ORDER) if name in both})
 
 
-_ORDER = ("Inputs", "Args", "Raises", "Example", "Examples")
+_ORDER = ("Inputs", "Shapes", "Attributes", "Args", "Returns", "Raises", "Example", "Examples")
 
 
 def _sections(doc: str) -> dict[str, str]:

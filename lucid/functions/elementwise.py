@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.docstrings import like
 from lucid.functions.arguments import common_shape, describe, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.promotion import (
@@ -193,12 +194,9 @@ def _truncated_quotient(input: Operand, other: Operand) -> Tensor:
     return quotient + rounded_down
 
 
+@like(mul)
 def floor_divide(input: Operand, other: Operand) -> Tensor:
     """Return the quotient rounded towards minus infinity, in the common dtype, as Python's `//`.
-
-    Args:
-        input: a tensor or a number.
-        other: what it broadcasts with: a tensor or a number.
 
     Example:
         >>> import lucid
@@ -213,14 +211,11 @@ def rfloor_divide(input: Operand, other: Operand) -> Tensor:
     return _divided("floor_divide", ops.floor_div, other, input)
 
 
+@like(mul)
 def remainder(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the divisor, as Python's `%`.
 
     `input - other * floor(input / other)`; of floats by zero it is NaN.
-
-    Args:
-        input: a tensor or a number.
-        other: what it broadcasts with: a tensor or a number.
 
     Example:
         >>> import lucid
@@ -255,14 +250,11 @@ def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
     require(differs, lambda: said + typed(input=x, other=y), "zero")
 
 
+@like(mul)
 def fmod(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the dividend, as C's `fmod`.
 
     `input - other * trunc(input / other)`; of floats by zero it is NaN.
-
-    Args:
-        input: a tensor or a number.
-        other: what it broadcasts with: a tensor or a number.
 
     Example:
         >>> import lucid
@@ -745,16 +737,13 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return input + _scaled(tensor1, value) * tensor2
 
 
+@like(addcmul)
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """Return `input + value * tensor1 / tensor2`.
 
-    Shapes: all three broadcast to one shape, the result's. Dtypes promote.
-
     Args:
-        input: what is added to.
         tensor1: the dividend.
         tensor2: the divisor.
-        value: a number. Default: 1.
 
     Raises:
         DTypeError: integers alone, whose quotient would be a float.
@@ -795,13 +784,9 @@ def floor(input: Tensor) -> Tensor:
     return _rounded(ops.floor, input)
 
 
+@like(floor)
 def ceil(input: Tensor) -> Tensor:
     """Return the smallest whole number not below each element.
-
-    In the tensor's dtype; integers are copied.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> import lucid
@@ -969,14 +954,9 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
     return binary(ops.maximum, input, other)
 
 
+@like(maximum)
 def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; NaN where either is NaN.
-
-    Where they are equal, each gets half of the gradient.
-
-    Args:
-        input: a tensor.
-        other: a tensor.
 
     Example:
         >>> import lucid

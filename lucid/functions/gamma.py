@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid.autograd.function import Function
+from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import abs as absolute, choose, exp, floor, log, log1p, sin, sqrt
@@ -207,17 +208,9 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return result
 
 
+@like(polygamma)
 def polygamma_of(input: Tensor, n: int) -> Tensor:
     """Return the n-th derivative of `digamma`; for n > 0 of positive numbers.
-
-    It is (-1)^(n + 1) n! zeta(n + 1, input). Gradients are those of order n + 1.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-        n: an int, at least 0; 0 is `digamma` itself.
-
-    Raises:
-        OptionError: a negative `n`.
 
     Example:
         >>> import lucid

@@ -8,6 +8,7 @@ from typing import Any
 import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
+from lucid.docstrings import like
 from lucid.functions.arguments import axis_of
 from lucid.functions.inplace import in_place
 from lucid.functions.softmax import softmax
@@ -203,14 +204,9 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 relu_ = in_place(relu)
 
 
+@like(relu)
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(input, 0), 6), elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -221,15 +217,12 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, source_of(input, inplace).clamp(min=0, max=6), inplace)
 
 
+@like(relu)
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """input where it is positive, else `negative_slope * input`.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         negative_slope: the slope below 0. Default: 0.01.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -243,15 +236,12 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 leaky_relu_ = in_place(leaky_relu)
 
 
+@like(relu)
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input) - 1)`.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         alpha: what it falls to, negated. Default: 1.0.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -292,14 +282,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     raise OptionError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
 
+@like(relu)
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -329,13 +314,9 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     return apply(Softplus, input, beta, threshold)
 
 
+@like(relu)
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), accurate for inputs of any size.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
 
     Example:
         >>> import lucid
@@ -346,13 +327,9 @@ def logsigmoid(input: Tensor) -> Tensor:
     return apply(LogSigmoid, input)
 
 
+@like(relu)
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-input)), elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
 
     Example:
         >>> import lucid
@@ -363,13 +340,9 @@ def sigmoid(input: Tensor) -> Tensor:
     return input.sigmoid()
 
 
+@like(relu)
 def tanh(input: Tensor) -> Tensor:
     """Hyperbolic tangent, elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
 
     Example:
         >>> import lucid
@@ -380,14 +353,9 @@ def tanh(input: Tensor) -> Tensor:
     return input.tanh()
 
 
+@like(relu)
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input)), elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -399,18 +367,15 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, x * softplus(x).tanh(), inplace)
 
 
+@like(relu)
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """input, brought into [min_val, max_val].
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         min_val: the lower bound. Default: -1.0.
         max_val: the upper bound. Default: 1.0.
-        inplace: write the result into `input` and return that. Default: False.
 
     Raises:
         OptionError: `min_val` is above `max_val`.
@@ -431,14 +396,9 @@ def hardtanh(
 hardtanh_ = in_place(hardtanh)
 
 
+@like(relu)
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """input / 6 + 1 / 2, brought into [0, 1].
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -449,14 +409,9 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, (input + 3.0).clamp(0.0, 6.0) / 6.0, inplace)
 
 
+@like(relu)
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * hardsigmoid(input).
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -470,16 +425,13 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, y, inplace)
 
 
+@like(relu)
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where it is above the threshold, else `value`.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         threshold: what the input must be above.
         value: what stands for the rest.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -494,14 +446,9 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 threshold_ = in_place(threshold)
 
 
+@like(relu)
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the two constants that keep mean 0 and variance 1.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -515,15 +462,12 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 selu_ = in_place(selu)
 
 
+@like(relu)
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input / alpha) - 1)`.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         alpha: how fast it falls, and to what. Default: 1.0.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -539,13 +483,9 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 celu_ = in_place(celu)
 
 
+@like(relu)
 def softsign(input: Tensor) -> Tensor:
     """input / (1 + |input|).
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
 
     Example:
         >>> import lucid
@@ -556,13 +496,9 @@ def softsign(input: Tensor) -> Tensor:
     return input / (input.abs() + 1.0)
 
 
+@like(relu)
 def tanhshrink(input: Tensor) -> Tensor:
     """input - tanh(input).
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
 
     Example:
         >>> import lucid
@@ -591,14 +527,9 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
 
+@like(softshrink)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input, and 0 where it is within [-lambd, lambd].
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        lambd: where the threshold is. Default: 0.5.
 
     Example:
         >>> import lucid
@@ -694,6 +625,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     return one_hot - soft.detach() + soft
 
 
+@like(relu)
 def rrelu(
     input: Tensor,
     lower: float = 1.0 / 8,
@@ -703,14 +635,10 @@ def rrelu(
 ) -> Tensor:
     """leaky_relu with slopes drawn from [lower, upper] if training, else their mean.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         lower: the least slope. Default: 0.125.
         upper: the greatest slope. Default: 0.3333333333333333.
         training: draw slopes; else take their mean. Default: False.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.nn.functional.folding import fold, unfold
 from lucid.nn.functional.resizing import (
     channel_shuffle,
@@ -71,14 +72,11 @@ class Upsample(Module):
         return f"{given}={getattr(self, given)!r}, mode={self.mode!r}"
 
 
+@like(Upsample)
 class UpsamplingNearest2d(Upsample):
     """Resize images by copying the nearest element.
 
     Images are (n, c, h, w).
-
-    Args:
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
         >>> import lucid
@@ -91,12 +89,9 @@ class UpsamplingNearest2d(Upsample):
         super().__init__(size, scale_factor, "nearest")
 
 
+@like(Upsample)
 class UpsamplingBilinear2d(Upsample):
     """Resize images by bilinear interpolation between the corners' centres.
-
-    Args:
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
         >>> import lucid

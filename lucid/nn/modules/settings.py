@@ -27,7 +27,7 @@ class FunctionModule(Module):
 
     _handed: ClassVar[tuple[str, ...]]  # what of the module the function takes, by its name there
 
-    def _result(self, *operands: Any) -> Any:
+    def _result(self, *operands: Any, **named: Any) -> Any:
         """What the function gives for these operands and the settings; made for each class."""
         raise NotImplementedError
 
@@ -42,14 +42,23 @@ def settings_of(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
     """Let a class's annotations declare the settings with which its function is called.
 
     A setting that may be a tensor is a buffer, the others are attributes; `__post_init__` checks
-    them. A class with a constructor keeps its own.
+    them.
     """
 
     def complete(cls: type[M]) -> type[M]:
         if "__init__" not in vars(cls) and inspect.get_annotations(cls):
             setattr(cls, "__init__", _constructor(cls))  # noqa: B010
-        taken = inspect.signature(function).parameters
+        return calling(function)(cls)
+
+    return complete
+
+
+def calling(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
+    """Let a class that has a constructor call its function with what it was made with."""
+
+    def complete(cls: type[M]) -> type[M]:
         made_with = inspect.signature(cls).parameters
+        taken = inspect.signature(function).parameters
         cls._handed = tuple(name for name in taken if name in made_with or name == "training")
         setattr(cls, "_result", _calling(cls, function))  # noqa: B010
         cls.__doc__ = of_module(cls, function)
@@ -65,7 +74,8 @@ def _calling(cls: type[FunctionModule], function: Callable[..., Any]) -> Callabl
         f"{name}=live_attribute(self, {name!r})" if name in floats else f"{name}=self.{name}"
         for name in cls._handed
     ]
-    text = f"def _result(self, *operands):\n    return function({', '.join(['*operands', *given])})"
+    given = ["*operands", "**named", *given]
+    text = f"def _result(self, *operands, **named):\n    return function({', '.join(given)})"
     return _made(text, cls, {"function": function, "live_attribute": live_attribute})
 
 
