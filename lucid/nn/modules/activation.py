@@ -8,7 +8,7 @@ from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType
 from lucid.nn import functional as F
 from lucid.nn.modules.module import Module
-from lucid.nn.modules.settings import FunctionModule, settings_of
+from lucid.nn.modules.settings import UnaryModule, settings_of
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
@@ -20,37 +20,29 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Activation(FunctionModule):
-    """An activation, which may write its result into its input."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = self._result(input)
-        return result
-
-
 @settings_of(F.relu)
-class ReLU(Activation):
+class ReLU(UnaryModule):
     """max(x, 0)."""
 
     inplace: bool = False
 
 
 @settings_of(F.silu)
-class SiLU(Activation):
+class SiLU(UnaryModule):
     """x * sigmoid(x)."""
 
     inplace: bool = False
 
 
 @settings_of(F.mish)
-class Mish(Activation):
+class Mish(UnaryModule):
     """x * tanh(softplus(x))."""
 
     inplace: bool = False
 
 
 @settings_of(F.leaky_relu)
-class LeakyReLU(Activation):
+class LeakyReLU(UnaryModule):
     """x where x > 0, else `negative_slope * x`."""
 
     negative_slope: float = 0.01
@@ -58,7 +50,7 @@ class LeakyReLU(Activation):
 
 
 @settings_of(F.elu)
-class ELU(Activation):
+class ELU(UnaryModule):
     """x where x > 0, else `alpha * (exp(x) - 1)`."""
 
     alpha: float = 1.0
@@ -66,14 +58,14 @@ class ELU(Activation):
 
 
 @settings_of(F.gelu)
-class GELU(Activation):
+class GELU(UnaryModule):
     """x times the normal CDF of x; `approximate="tanh"` for the cheaper form."""
 
     approximate: str = "none"
 
 
 @settings_of(F.softplus)
-class Softplus(Activation):
+class Softplus(UnaryModule):
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
 
     beta: float = 1.0
@@ -81,29 +73,29 @@ class Softplus(Activation):
 
 
 @settings_of(F.tanh)
-class Tanh(Activation):
+class Tanh(UnaryModule):
     """Hyperbolic tangent, elementwise."""
 
 
 @settings_of(F.sigmoid)
-class Sigmoid(Activation):
+class Sigmoid(UnaryModule):
     """1 / (1 + exp(-x))."""
 
 
 @settings_of(F.logsigmoid)
-class LogSigmoid(Activation):
+class LogSigmoid(UnaryModule):
     """log(sigmoid(x)), accurate for inputs of any size."""
 
 
 @settings_of(F.softmax)
-class Softmax(Activation):
+class Softmax(UnaryModule):
     """exp(x) over its sum along `dim`."""
 
     dim: int | None = None
 
 
 @settings_of(F.log_softmax)
-class LogSoftmax(Activation):
+class LogSoftmax(UnaryModule):
     """log(softmax(x)) along `dim`, accurate where the softmax underflows."""
 
     dim: int | None = None
@@ -128,7 +120,7 @@ class Softmax2d(Module):
 
 
 @settings_of(F.rrelu)
-class RReLU(Activation):
+class RReLU(UnaryModule):
     """leaky_relu with random slopes while training, else their mean."""
 
     lower: float = 1.0 / 8
@@ -137,28 +129,28 @@ class RReLU(Activation):
 
 
 @settings_of(F.hardsigmoid)
-class Hardsigmoid(Activation):
+class Hardsigmoid(UnaryModule):
     """x / 6 + 1 / 2, brought into [0, 1]."""
 
     inplace: bool = False
 
 
 @settings_of(F.hardswish)
-class Hardswish(Activation):
+class Hardswish(UnaryModule):
     """x * hardsigmoid(x)."""
 
     inplace: bool = False
 
 
 @settings_of(F.selu)
-class SELU(Activation):
+class SELU(UnaryModule):
     """elu with the two constants that keep mean 0 and variance 1."""
 
     inplace: bool = False
 
 
 @settings_of(F.hardtanh)
-class Hardtanh(Activation):
+class Hardtanh(UnaryModule):
     """x, brought into [min_val, max_val]."""
 
     min_val: float = -1.0
@@ -175,7 +167,7 @@ class ReLU6(Hardtanh):
 
 
 @settings_of(F.threshold)
-class Threshold(Activation):
+class Threshold(UnaryModule):
     """x where it is above the threshold, else `value`."""
 
     threshold: float
@@ -184,7 +176,7 @@ class Threshold(Activation):
 
 
 @settings_of(F.celu)
-class CELU(Activation):
+class CELU(UnaryModule):
     """x where it is positive, else `alpha * (exp(x / alpha) - 1)`."""
 
     alpha: float = 1.0
@@ -192,17 +184,17 @@ class CELU(Activation):
 
 
 @settings_of(F.softsign)
-class Softsign(Activation):
+class Softsign(UnaryModule):
     """x / (1 + |x|)."""
 
 
 @settings_of(F.tanhshrink)
-class Tanhshrink(Activation):
+class Tanhshrink(UnaryModule):
     """x - tanh(x)."""
 
 
 @settings_of(F.softshrink)
-class Softshrink(Activation):
+class Softshrink(UnaryModule):
     """x moved towards 0 by lambd, not beyond it."""
 
     lambd: float = 0.5
@@ -212,7 +204,7 @@ class Softshrink(Activation):
 
 
 @settings_of(F.hardshrink)
-class Hardshrink(Activation):
+class Hardshrink(UnaryModule):
     """x, and 0 where it is within [-lambd, lambd]."""
 
     lambd: float = 0.5
@@ -258,14 +250,14 @@ class PReLU(Module):
 
 
 @settings_of(F.glu)
-class GLU(Activation):
+class GLU(UnaryModule):
     """The first half along `dim` times the sigmoid of the second."""
 
     dim: int = -1
 
 
 @settings_of(F.softmin)
-class Softmin(Activation):
+class Softmin(UnaryModule):
     """softmax(-x) along `dim`."""
 
     dim: int | None = None

@@ -11,8 +11,7 @@ from lucid.nn.functional.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
-from lucid.nn.modules.settings import FunctionModule, calling
-from lucid.tensor.tensor import Tensor
+from lucid.nn.modules.settings import UnaryModule, calling
 
 __all__ = [
     "AlphaDropout",
@@ -24,7 +23,7 @@ __all__ = [
 ]
 
 
-class _DropoutNd(FunctionModule):
+class _DropoutNd(UnaryModule):
     """The probability that an element, or a channel, is zeroed."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -35,10 +34,6 @@ class _DropoutNd(FunctionModule):
             )
         self.p = p
         self.inplace = inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = self._result(input)
-        return result
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

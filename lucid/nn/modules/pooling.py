@@ -28,7 +28,7 @@ from lucid.nn.functional.pooling import (
 from lucid.nn.functional.sliding import Size, entries
 from lucid.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from lucid.nn.modules.module import Module
-from lucid.nn.modules.settings import FunctionModule, calling
+from lucid.nn.modules.settings import FunctionModule, UnaryModule, calling
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -124,7 +124,7 @@ class MaxUnpool3d(_MaxUnpool):
     rank = 3
 
 
-class _AvgPoolNd(FunctionModule):
+class _AvgPoolNd(UnaryModule):
     def __init__(
         self,
         kernel_size: Size,
@@ -139,10 +139,6 @@ class _AvgPoolNd(FunctionModule):
         self.padding = padding
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
-
-    def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = self._result(input)
-        return result
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"

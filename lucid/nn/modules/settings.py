@@ -1,7 +1,7 @@
 """Modules that are a function with settings: a class declares these, and has all else from both.
 
     @settings_of(F.softplus)
-    class Softplus(Activation):
+    class Softplus(UnaryModule):
         beta: float = 1.0
         threshold: float = 20.0
 
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 from lucid.docstrings import of_module
 from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
+from lucid.tensor.tensor import Tensor
 
 M = TypeVar("M", bound="FunctionModule")
 
@@ -35,6 +36,14 @@ class FunctionModule(Module):
         given = [name for name in self._handed if name not in ("inplace", "training")]
         shown = [f"{name}={getattr(self, name)!r}" for name in given]
         return ", ".join(shown + ["inplace=True"] * getattr(self, "inplace", False))
+
+
+class UnaryModule(FunctionModule):
+    """One that is called with a tensor."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        result: Tensor = self._result(input)
+        return result
 
 
 @dataclass_transform(eq_default=False)
