@@ -32,8 +32,8 @@ __all__ = [
     "clip", "clone", "conj", "cos", "div", "divide", "erf", "exp", "exp2", "expm1", "fix", "floor",
     "floor_divide", "fmod", "frac", "lerp", "log", "log10", "log1p", "log2", "masked_fill",
     "maximum", "minimum", "mul", "multiply", "nan_to_num", "neg", "negative", "positive", "pow",
-    "real", "reciprocal", "relu", "remainder", "round", "rsqrt", "rsub", "sgn", "sigmoid", "sign",
-    "sin", "softplus", "sqrt", "square", "sub", "subtract", "tanh", "true_divide", "trunc", "where",
+    "real", "reciprocal", "remainder", "round", "rsqrt", "rsub", "sgn", "sigmoid", "sign",
+    "sin", "sqrt", "square", "sub", "subtract", "tanh", "true_divide", "trunc", "where",
 ]  # fmt: skip
 
 Operand = Tensor | Number
@@ -616,9 +616,9 @@ def tanh(input: Tensor) -> Tensor:
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """Return `1 / (1 + exp(-input))`, a float in [0.
+    """Return `1 / (1 + exp(-input))`, a float in [0, 1].
 
-    1], without overflow for large negative numbers.
+    Nothing overflows for large negative numbers.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
@@ -643,44 +643,6 @@ def erf(input: Tensor) -> Tensor:
         tensor([0.0000, 0.5205, 1.0000])
     """
     return emit(ops.erf, (floating(input, "erf"),))
-
-
-def relu(input: Tensor) -> Tensor:
-    """Return `max(input, 0)`: a NaN stays NaN, the derivative at 0 is 0.
-
-    Args:
-        input: a tensor of numbers.
-
-    Example:
-        >>> import lucid
-        >>> lucid.relu(lucid.tensor([-1.0, 0.0, 2.0]))
-        tensor([0., 0., 2.])
-    """
-    dtype = _numeric_dtype(input, "relu")
-    zero = constant(0, dtype)
-    return emit(ops.where, (emit(ops.le, (input, zero)), zero, input))
-
-
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """Return `log(1 + exp(beta * input)) / beta`.
-
-    A smooth `relu`; `input` itself where `beta * input` is above `threshold`.
-
-    Args:
-        input: a tensor of floats.
-        beta: how sharp the bend is. Default: 1.
-        threshold: above it the function is linear. Default: 20.
-
-    Example:
-        >>> import lucid
-        >>> lucid.nn.functional.softplus(lucid.tensor([-1.0, 0.0, 30.0]))
-        tensor([ 0.3133,  0.6931, 30.0000])
-    """
-    x = floating(input, "softplus")
-    scaled = x * beta
-    linear = scaled > threshold
-    curved = log1p(exp(choose(linear, 0.0, scaled))) / beta  # masked: no inf in the gradient
-    return choose(linear, x, curved)
 
 
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:

@@ -9,8 +9,11 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
+from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
+from lucid.functions.elementwise import sigmoid, tanh
 from lucid.functions.inplace import in_place
+from lucid.functions.rectifiers import softplus
 from lucid.functions.softmax import softmax
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.calls import apply, where
@@ -30,22 +33,6 @@ _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 _DENSITY_AT_0 = 1.0 / math.sqrt(2.0 * math.pi)
 _CUBIC = 0.044715
-
-
-@runs_natively
-class ReLU(Function):
-    """max(x, 0); the derivative at 0 is 0, and a NaN stays a NaN."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = x.clamp(min=0)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        return where(y <= 0, 0.0, g)
 
 
 @runs_natively
@@ -137,25 +124,6 @@ class SiLU(Function):
 
 
 @runs_natively
-class Softplus(Function):
-    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, beta: float, threshold: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.beta, ctx.threshold = beta, threshold
-        scaled = x * beta
-        soft = scaled.clamp(max=threshold).exp().log1p() / beta
-        return where(scaled > threshold, x, soft)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        scaled = x * ctx.beta
-        return where(scaled > ctx.threshold, g, g * scaled.sigmoid()), None, None
-
-
-@runs_natively
 class LogSigmoid(Function):
     """log(sigmoid(x)) without overflow: min(x, 0) - log1p(exp(-|x|))."""
 
@@ -196,9 +164,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
         >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.0000, 0.5000, 3.0000])
     """
-    if not input.dtype.is_floating_point:
-        return result_of(input, input.clamp(min=0), inplace)
-    return result_of(input, apply(ReLU, input), inplace)
+    return result_of(input, rectifiers.relu(input), inplace)
 
 
 relu_ = in_place(relu)
@@ -295,25 +261,6 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, apply(SiLU, source_of(input, inplace)), inplace)
 
 
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold.
-
-    A smooth `relu`. The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        beta: how sharp the bend is. Default: 1.0.
-        threshold: from where on it is taken for a line. Default: 20.0.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.1269, 0.9741, 3.0486])
-    """
-    return apply(Softplus, input, beta, threshold)
-
-
 @like(relu)
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), accurate for inputs of any size.
@@ -325,32 +272,6 @@ def logsigmoid(input: Tensor) -> Tensor:
         tensor([-2.1269, -0.4741, -0.0486])
     """
     return apply(LogSigmoid, input)
-
-
-@like(relu)
-def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-input)), elementwise.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.sigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.1192, 0.6225, 0.9526])
-    """
-    return input.sigmoid()
-
-
-@like(relu)
-def tanh(input: Tensor) -> Tensor:
-    """Hyperbolic tangent, elementwise.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.tanh(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.9640,  0.4621,  0.9951])
-    """
-    return input.tanh()
 
 
 @like(relu)
