@@ -32,6 +32,7 @@ from lucid.functions.matrices import *
 from lucid.functions.products import *
 from lucid.functions.promotion import *
 from lucid.functions.quantiles import *
+from lucid.functions.rectifiers import *
 from lucid.functions.reduction import *
 from lucid.functions.scans import *
 from lucid.functions.scattering import *

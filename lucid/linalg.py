@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lucid.choices import check_choice
+from lucid.docstrings import like
 from lucid.functions.arguments import describe, typed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange
@@ -131,17 +132,11 @@ def det(A: Tensor) -> Tensor:
     return result
 
 
+@like(det)
 def slogdet(A: Tensor) -> linalg_slogdet:
     """Return the determinant's sign and the logarithm of its absolute value, without overflow.
 
     Of singular matrices these are 0 and -inf.
-
-    Args:
-        A: floats (..., n, n).
-
-    Raises:
-        ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> import lucid
@@ -762,15 +757,9 @@ def lu_solve(
     return found
 
 
+@like(det)
 def matrix_exp(A: Tensor) -> Tensor:
     """Return the exponential of square matrices, the sum of A^k / k! over all k.
-
-    Args:
-        A: floats (..., n, n).
-
-    Raises:
-        ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> import lucid

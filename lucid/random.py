@@ -16,6 +16,7 @@ import numpy as np
 
 from lucid.autograd.modes import no_grad
 from lucid.device import check_device, device
+from lucid.docstrings import like
 from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import common_shape, integer, shape_of, tensor_of, typed
 from lucid.functions.checks import require
@@ -389,6 +390,7 @@ def rand(
     return _drawn(ops.random_uniform, size, dtype, device, requires_grad, generator, "rand")
 
 
+@like(rand)
 def randn(
     *size: Any,
     generator: Generator | None = None,
@@ -399,13 +401,6 @@ def randn(
     """Return numbers from the standard normal distribution, of mean 0 and variance 1.
 
     `randn(2, 3)` and `randn((2, 3))` are the same.
-
-    Args:
-        *size: the shape, as ints or as one tuple or list of them.
-        generator: what to draw from. Default: None, the default generator.
-        dtype: of the result, one of floats. Default: the default dtype.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         DTypeError: the dtype isn't one of floats.
@@ -453,6 +448,7 @@ def rand_like(
     return _drawn(ops.random_uniform, size, wanted, device, requires_grad, generator, "rand_like")
 
 
+@like(rand_like)
 def randn_like(
     input: Tensor,
     *,
@@ -463,17 +459,6 @@ def randn_like(
     memory_format: object = None,
 ) -> Tensor:
     """Return numbers from the standard normal distribution in the shape and dtype of `input`.
-
-    Args:
-        input: whose shape and dtype are taken.
-        generator: what to draw from. Default: None, the default generator.
-        dtype: another dtype of floats. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-        memory_format: any memory format, without effect. Default: None.
-
-    Raises:
-        DTypeError: the dtype isn't one of floats.
 
     Example:
         >>> import lucid
@@ -1026,18 +1011,15 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
     return write_(input, (randn(input.shape, dtype=input.dtype) * std + mean).exp())
 
 
+@like(log_normal_)
 def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
     """Overwrite the tensor with numbers from the Cauchy distribution, and return it.
 
     They have no mean: the median is at `median`, and half of them are within `sigma` of it.
 
     Args:
-        input: a tensor of floats.
         median: the middle. Default: 0.
         sigma: half of the distance of the quartiles. Default: 1.
-
-    Raises:
-        DTypeError: the tensor holds no floats.
 
     Example:
         >>> import lucid
@@ -1049,17 +1031,14 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
     return write_(input, angle.tan() * sigma + median)
 
 
+@like(log_normal_)
 def geometric_(input: Tensor, p: float) -> Tensor:
     """Overwrite the tensor with how many trials the first success takes, and return it.
 
     The numbers are 1, 2, …, of mean 1 / p.
 
     Args:
-        input: a tensor of floats.
         p: the probability of success in a trial, between 0 and 1.
-
-    Raises:
-        DTypeError: the tensor holds no floats.
 
     Example:
         >>> import lucid

@@ -29,6 +29,7 @@ ORDER = (
     "codegen.lower",
     "runtime",
     "dtypes",
+    "docstrings",
     "choices",
     "device",
     "layouts",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.entry_points import grad
 from lucid.autograd.modes import enable_grad
+from lucid.docstrings import like
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ def _gradient(
     return y, parts
 
 
+@like(hessian)
 def vjp(
     func: Callable[..., Any],
     inputs: Any,
@@ -201,11 +203,7 @@ def vjp(
 
     Args:
         func: gives a tensor, or a tuple of them.
-        inputs: a tensor, or a tuple of them.
         v: a tensor, or a tuple of them.
-        create_graph: record the computation, to be differentiated again. Default: False.
-        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
-            False.
 
     Example:
         >>> import lucid
@@ -230,6 +228,7 @@ def vjp(
     return _unwrapped(outputs, result), _unwrapped(kept, inputs)
 
 
+@like(vjp)
 def jvp(
     func: Callable[..., Any],
     inputs: Any,
@@ -240,14 +239,6 @@ def jvp(
     """The outputs, and the product of the Jacobian with `v`: the backward, differentiated.
 
     Shapes: `v` as the inputs; it may be left out for a single number.
-
-    Args:
-        func: gives a tensor, or a tuple of them.
-        inputs: a tensor, or a tuple of them.
-        v: a tensor, or a tuple of them.
-        create_graph: record the computation, to be differentiated again. Default: False.
-        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
-            False.
 
     Example:
         >>> import lucid
@@ -294,6 +285,7 @@ def _transposed(
     return found
 
 
+@like(jvp)
 def vhp(
     func: Callable[..., Any],
     inputs: Any,
@@ -303,15 +295,8 @@ def vhp(
 ) -> tuple[Any, Any]:
     """The one number that `func` returns, and the product of `v` with its Hessian.
 
-    Shapes: `v` as the inputs; it may be left out for a single number.
-
     Args:
         func: gives one number.
-        inputs: a tensor, or a tuple of them.
-        v: a tensor, or a tuple of them.
-        create_graph: record the computation, to be differentiated again. Default: False.
-        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
-            False.
 
     Example:
         >>> import lucid
@@ -335,6 +320,7 @@ def vhp(
     return _kept(y, create_graph), _unwrapped(_kept_all(parts, create_graph), inputs)
 
 
+@like(vhp)
 def hvp(
     func: Callable[..., Any],
     inputs: Any,
@@ -347,14 +333,6 @@ def hvp(
     As `vhp` where second derivatives commute, which is cheaper.
 
     Shapes: `v` as the inputs.
-
-    Args:
-        func: gives one number.
-        inputs: a tensor, or a tuple of them.
-        v: a tensor, or a tuple of them.
-        create_graph: record the computation, to be differentiated again. Default: False.
-        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
-            False.
 
     Example:
         >>> import lucid

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError
 from lucid.tensor.context import context
@@ -252,12 +253,9 @@ def _is_whole(x: Tensor) -> Tensor:
     return found
 
 
+@like(interval)
 def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
     """Whole numbers between two bounds, which are among them, in any dtype.
-
-    Args:
-        lower_bound: a number or a tensor.
-        upper_bound: a number or a tensor.
 
     Example:
         >>> import lucid

@@ -15,6 +15,7 @@ from lucid.distributions.distribution import (
     uniform_like,
 )
 from lucid.distributions.standard_gamma import standard_gamma
+from lucid.docstrings import like
 from lucid.ir.errors import MissingRuleError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
@@ -127,6 +128,7 @@ class Bernoulli(OfProbability):
         return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
 
+@like(Bernoulli)
 class Geometric(OfProbability):
     """How many failures come before the first success.
 
@@ -134,13 +136,6 @@ class Geometric(OfProbability):
 
     Args:
         probs: the probability of a success, above 0 and up to 1. Default: None, by `logits`.
-        logits: its log odds. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
-            parameter is out of range.
 
     Example:
         >>> import lucid
@@ -185,6 +180,7 @@ class Geometric(OfProbability):
         )
 
 
+@like(Bernoulli)
 class Categorical(Distribution):
     """One of k categories, by the last axis of `probs` (normalized) or `logits`.
 
@@ -194,12 +190,6 @@ class Categorical(Distribution):
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
-            parameter is out of range.
 
     Example:
         >>> import lucid
@@ -300,6 +290,7 @@ class OfCategories(Distribution):
         return self._categorical.logits
 
 
+@like(Bernoulli)
 class OneHotCategorical(OfCategories):
     """A category as a vector with a single 1.
 
@@ -309,12 +300,6 @@ class OneHotCategorical(OfCategories):
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
-            parameter is out of range.
 
     Example:
         >>> import lucid
@@ -355,21 +340,11 @@ class OneHotCategorical(OfCategories):
         return self._categorical.entropy()
 
 
+@like(OneHotCategorical)
 class OneHotCategoricalStraightThrough(OneHotCategorical):
     """As `OneHotCategorical`, with the gradient of the probabilities.
 
     `rsample` draws the same vectors, whose derivative is taken as that of `probs`.
-
-    Args:
-        probs: weights of the categories along the last axis, at least 0, which are normalized.
-            Default: None, by `logits`.
-        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
-            parameter is out of range.
 
     Example:
         >>> import lucid
@@ -439,6 +414,7 @@ class Poisson(Distribution):
         return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
 
 
+@like(Bernoulli)
 class Binomial(Distribution):
     """How many of `total_count` independent trials succeed.
 
@@ -447,13 +423,6 @@ class Binomial(Distribution):
     Args:
         total_count: the number of trials, a whole number or a tensor of them. Default: 1.
         probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
-        logits: its log odds. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
-            parameter is out of range.
 
     Example:
         >>> import lucid
@@ -534,21 +503,13 @@ class Binomial(Distribution):
         return ways + value * logits - n * F.softplus(logits)
 
 
+@like(Binomial)
 class NegativeBinomial(OfProbability):
     """Successes, of probability `probs`, before `total_count` failures.
-
-    Draws have the parameters' dtype, and no gradient.
 
     Args:
         total_count: the number of failures, at least 0; it needn't be whole.
         probs: the probability of a success, from 0 on, below 1. Default: None, by `logits`.
-        logits: its log odds. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
-            parameter is out of range.
 
     Example:
         >>> import lucid

@@ -14,6 +14,7 @@ from lucid.distributions.distribution import (
     parameters_of,
     uniform_like,
 )
+from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.tensor.tensor import Tensor
@@ -106,19 +107,14 @@ class Normal(_LocationScale):
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
 
+@like(Normal)
 class Laplace(_LocationScale):
     """The double exponential distribution around `loc`.
 
     Density: exp(-|x - loc| / scale) / (2 scale).
 
     Args:
-        loc: the mean: a number or a tensor.
         scale: the mean distance from it, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -162,6 +158,7 @@ class Laplace(_LocationScale):
         return 1 + (2 * self.scale).log()
 
 
+@like(Normal)
 class Cauchy(_LocationScale):
     """The quotient of two normal numbers, moved and scaled; without mean and variance.
 
@@ -170,11 +167,6 @@ class Cauchy(_LocationScale):
     Args:
         loc: the median: a number or a tensor.
         scale: half of the distance of the quartiles, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -205,6 +197,7 @@ class Cauchy(_LocationScale):
         return math.log(4 * math.pi) + self.scale.log()
 
 
+@like(Normal)
 class Gumbel(_LocationScale):
     """The distribution of the largest of many numbers.
 
@@ -213,11 +206,6 @@ class Gumbel(_LocationScale):
     Args:
         loc: the mode: a number or a tensor.
         scale: the scale, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -311,6 +299,7 @@ class LogNormal(Normal):
         return super().entropy() + self.loc
 
 
+@like(Normal)
 class HalfNormal(Distribution):
     """The absolute value of a normal number with mean 0.
 
@@ -318,11 +307,6 @@ class HalfNormal(Distribution):
 
     Args:
         scale: the standard deviation of the normal number, above 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid

@@ -14,6 +14,7 @@ from lucid.distributions.distribution import (
     uniform_like,
 )
 from lucid.distributions.standard_gamma import standard_gamma
+from lucid.docstrings import like
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -82,6 +83,7 @@ class Exponential(Distribution):
         return 1.0 - self.rate.log()
 
 
+@like(Exponential)
 class Gamma(Distribution):
     """The gamma distribution: the time to the event number `concentration`, of `rate` per unit.
 
@@ -91,11 +93,6 @@ class Gamma(Distribution):
     Args:
         concentration: the shape, above 0.
         rate: how many events come per unit, above 0; it broadcasts with the concentration.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -176,6 +173,7 @@ class Chi2(Gamma):
         super().__init__(0.5 * self.df, 0.5, validate_args)
 
 
+@like(Exponential)
 class Beta(Distribution):
     """Proportions, by two concentrations.
 
@@ -184,11 +182,6 @@ class Beta(Distribution):
     Args:
         concentration1: a, above 0.
         concentration0: b, above 0; it broadcasts with a.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -257,6 +250,7 @@ def _mode_of_shares(concentration: Tensor) -> Tensor:
     return result
 
 
+@like(Exponential)
 class Dirichlet(Distribution):
     """Proportions of several parts, by their concentrations: `Beta` for more than two.
 
@@ -265,11 +259,6 @@ class Dirichlet(Distribution):
 
     Args:
         concentration: a tensor of numbers above 0, with at least one axis.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -325,6 +314,7 @@ class Dirichlet(Distribution):
         )
 
 
+@like(Exponential)
 class StudentT(Distribution):
     """A normal number over the root of an independent mean square; moved and scaled.
 
@@ -334,11 +324,6 @@ class StudentT(Distribution):
         df: the degrees of freedom, above 0.
         loc: what is added. Default: 0.
         scale: the factor before that, above 0. Default: 1.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid

@@ -13,6 +13,7 @@ import lucid
 from lucid.distributions import constraints
 from lucid.distributions.discrete import Categorical, OfProbability
 from lucid.distributions.distribution import Distribution, Shape, exactly_one, uniform_like
+from lucid.docstrings import like
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["RelaxedBernoulli", "RelaxedOneHotCategorical"]
@@ -67,6 +68,7 @@ class RelaxedBernoulli(OfProbability):
         return found
 
 
+@like(RelaxedBernoulli)
 class RelaxedOneHotCategorical(Distribution):
     """Points between one-hot vectors, the nearer to them the lower the `temperature`.
 
@@ -74,16 +76,9 @@ class RelaxedOneHotCategorical(Distribution):
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), which sum up to 1.
 
     Args:
-        temperature: above 0, a number or a tensor.
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
-            parameter is out of range.
 
     Example:
         >>> import lucid

@@ -14,6 +14,7 @@ from lucid.distributions.distribution import (
     uniform_like,
 )
 from lucid.distributions.standard_gamma import standard_gamma
+from lucid.docstrings import like
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["FisherSnedecor", "HalfCauchy", "InverseGamma", "Kumaraswamy", "Pareto", "Weibull"]
@@ -94,6 +95,7 @@ class Weibull(Distribution):
         return _EULER * (1 - inverse) + (self.scale * inverse).log() + 1
 
 
+@like(Weibull)
 class Pareto(Distribution):
     """`scale` times the exponential of an exponential number of rate `alpha`.
 
@@ -103,11 +105,6 @@ class Pareto(Distribution):
     Args:
         scale: the least value, above 0.
         alpha: the rate, above 0: the less, the heavier the tail.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -162,6 +159,7 @@ class Pareto(Distribution):
         return (self.scale / self.alpha).log() + 1 + 1 / self.alpha
 
 
+@like(Weibull)
 class HalfCauchy(Distribution):
     """The size of a Cauchy number with median 0: its mean and variance are infinite.
 
@@ -169,11 +167,6 @@ class HalfCauchy(Distribution):
 
     Args:
         scale: the median, above 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -223,6 +216,7 @@ class HalfCauchy(Distribution):
         return math.log(2 * math.pi) + self.scale.log()
 
 
+@like(Weibull)
 class InverseGamma(Distribution):
     """The reciprocal of a gamma number.
 
@@ -231,11 +225,6 @@ class InverseGamma(Distribution):
     Args:
         concentration: the gamma distribution's shape, above 0.
         rate: its rate, above 0; it broadcasts with the concentration.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -289,6 +278,7 @@ class InverseGamma(Distribution):
         return a + self.rate.log() + lucid.lgamma(a) - (1 + a) * lucid.digamma(a)
 
 
+@like(Weibull)
 class Kumaraswamy(Distribution):
     """Proportions whose distribution function is 1 - (1 - x^a)^b, for 0 <= x <= 1.
 
@@ -297,11 +287,6 @@ class Kumaraswamy(Distribution):
     Args:
         concentration1: a, above 0.
         concentration0: b, above 0; it broadcasts with a.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid
@@ -367,6 +352,7 @@ class Kumaraswamy(Distribution):
         return 1 - 1 / b + (1 - 1 / a) * harmonic - a.log() - b.log()
 
 
+@like(Weibull)
 class FisherSnedecor(Distribution):
     """The quotient of two independent mean squares of `df1` and `df2` normal numbers.
 
@@ -375,11 +361,6 @@ class FisherSnedecor(Distribution):
     Args:
         df1: how many the upper mean square has, above 0.
         df2: how many the lower one has, above 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> import lucid

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import (
     axis_of,
@@ -351,15 +352,9 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return tensor_split(input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
+@like(hsplit)
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Return `tensor_split` along axis 0: views of groups of rows.
-
-    Args:
-        input: a tensor of at least one axis.
-        indices_or_sections: the number of parts, or a list of indices where to cut.
-
-    Raises:
-        OptionError: the number of parts isn't above 0.
 
     Example:
         >>> import lucid
@@ -505,26 +500,14 @@ def tril_indices(
     return _indices(np.tril_indices(row, offset, col), dtype)
 
 
+@like(tril_indices)
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = i64, device: Any = None, layout: Any = None
 ) -> Tensor:
     """Return rows and columns of the upper triangle of a matrix, in row-major order.
 
-    `matrix[i, j]` of both vectors picks the triangle's elements.
-
-    Shapes: (2, number of elements), first the rows.
-
     Args:
-        row: the number of rows.
-        col: the number of columns.
         offset: the first diagonal that belongs to it; above 0 right of the main one. Default: 0.
-        dtype: of the indices. Default: int64.
-        device: the CPU or None. Default: None.
-        layout: `lucid.strided` or None. Default: None.
-
-    Raises:
-        ShapeError: a size is negative.
-        OptionError: another device or layout.
 
     Example:
         >>> import lucid

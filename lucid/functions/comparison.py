@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.docstrings import like
 from lucid.functions.arguments import describe
 from lucid.functions.promotion import Number, binary, promoted, truth
 from lucid.functions.tensors import Tensor
@@ -65,20 +66,9 @@ def eq(input: Operand, other: Operand) -> Tensor:
     return _compared(ops.eq, input, other)
 
 
+@like(eq)
 def ne(input: Operand, other: Operand) -> Tensor:
     """Return whether elements differ, as bools; NaN differs from everything, itself included.
-
-    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
-    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
-
-    Args:
-        input: a tensor or a number.
-        other: what it is compared with, a tensor or a number.
-
-    Raises:
-        ArgumentError: neither of them is a tensor.
-        ShapeError: the shapes don't broadcast.
-        OptionError: an int that int64 can't hold, and a tensor of integers.
 
     Example:
         >>> import lucid
@@ -91,20 +81,9 @@ def ne(input: Operand, other: Operand) -> Tensor:
 not_equal = ne
 
 
+@like(eq)
 def lt(input: Operand, other: Operand) -> Tensor:
     """Return whether `input < other`, as bools; false where either is NaN.
-
-    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
-    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
-
-    Args:
-        input: a tensor or a number.
-        other: what it is compared with, a tensor or a number.
-
-    Raises:
-        ArgumentError: neither of them is a tensor.
-        ShapeError: the shapes don't broadcast.
-        OptionError: an int that int64 can't hold, and a tensor of integers.
 
     Example:
         >>> import lucid
@@ -117,20 +96,9 @@ def lt(input: Operand, other: Operand) -> Tensor:
 less = lt
 
 
+@like(eq)
 def le(input: Operand, other: Operand) -> Tensor:
     """Return whether `input <= other`, as bools; false where either is NaN.
-
-    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
-    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
-
-    Args:
-        input: a tensor or a number.
-        other: what it is compared with, a tensor or a number.
-
-    Raises:
-        ArgumentError: neither of them is a tensor.
-        ShapeError: the shapes don't broadcast.
-        OptionError: an int that int64 can't hold, and a tensor of integers.
 
     Example:
         >>> import lucid
@@ -143,20 +111,9 @@ def le(input: Operand, other: Operand) -> Tensor:
 less_equal = le
 
 
+@like(eq)
 def gt(input: Operand, other: Operand) -> Tensor:
     """Return whether `input > other`, as bools; false where either is NaN.
-
-    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
-    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
-
-    Args:
-        input: a tensor or a number.
-        other: what it is compared with, a tensor or a number.
-
-    Raises:
-        ArgumentError: neither of them is a tensor.
-        ShapeError: the shapes don't broadcast.
-        OptionError: an int that int64 can't hold, and a tensor of integers.
 
     Example:
         >>> import lucid
@@ -169,20 +126,9 @@ def gt(input: Operand, other: Operand) -> Tensor:
 greater = gt
 
 
+@like(eq)
 def ge(input: Operand, other: Operand) -> Tensor:
     """Return whether `input >= other`, as bools; false where either is NaN.
-
-    The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
-    integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
-
-    Args:
-        input: a tensor or a number.
-        other: what it is compared with, a tensor or a number.
-
-    Raises:
-        ArgumentError: neither of them is a tensor.
-        ShapeError: the shapes don't broadcast.
-        OptionError: an int that int64 can't hold, and a tensor of integers.
 
     Example:
         >>> import lucid
@@ -271,23 +217,13 @@ def isclose(
     return same | (isfinite(distance) & (distance <= (other * rtol).abs() + atol))
 
 
+@like(isclose)
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
     """Return whether all elements are close, as `isclose` has it, as a Python bool.
 
     A compiled step has a path for each answer.
-
-    Args:
-        input: a tensor.
-        other: a tensor of the same dtype, from which it may differ.
-        rtol: how much of `|other|` they may differ. Default: 1e-05.
-        atol: how much they may differ besides. Default: 1e-08.
-        equal_nan: whether two NaN are close. Default: False.
-
-    Raises:
-        DTypeError: the dtypes differ.
-        ShapeError: the shapes don't broadcast.
 
     Example:
         >>> import lucid
@@ -370,17 +306,9 @@ def logical_and(input: Tensor, other: Tensor) -> Tensor:
     return emit(ops.logical_and, (truth(input, "logical_and"), truth(other, "logical_and")))
 
 
+@like(logical_and)
 def logical_or(input: Tensor, other: Tensor) -> Tensor:
     """Return whether either element is true, as bools, broadcast.
-
-    The dtypes may differ.
-
-    Args:
-        input: a tensor or a number of any dtype; what isn't zero is true, NaN too.
-        other: what it is joined with, likewise.
-
-    Raises:
-        ShapeError: the shapes don't broadcast.
 
     Example:
         >>> import lucid
@@ -390,17 +318,9 @@ def logical_or(input: Tensor, other: Tensor) -> Tensor:
     return emit(ops.logical_or, (truth(input, "logical_or"), truth(other, "logical_or")))
 
 
+@like(logical_and)
 def logical_xor(input: Tensor, other: Tensor) -> Tensor:
     """Return whether just one of the elements is true, as bools, broadcast.
-
-    The dtypes may differ.
-
-    Args:
-        input: a tensor or a number of any dtype; what isn't zero is true, NaN too.
-        other: what it is joined with, likewise.
-
-    Raises:
-        ShapeError: the shapes don't broadcast.
 
     Example:
         >>> import lucid
@@ -456,16 +376,9 @@ def bitwise_and(input: Operand, other: Operand) -> Tensor:
     return _bits(ops.bit_and, ops.logical_and, input, other, "bitwise_and")
 
 
+@like(bitwise_and)
 def bitwise_or(input: Operand, other: Operand) -> Tensor:
     """Return the bits set in either; of bools, whether either is true.
-
-    Args:
-        input: a tensor or a number; integers or bools.
-        other: likewise, broadcast and promoted.
-
-    Raises:
-        DTypeError: the common dtype is one of floats.
-        ArgumentError: neither of them is a tensor.
 
     Example:
         >>> import lucid
@@ -475,16 +388,9 @@ def bitwise_or(input: Operand, other: Operand) -> Tensor:
     return _bits(ops.bit_or, ops.logical_or, input, other, "bitwise_or")
 
 
+@like(bitwise_and)
 def bitwise_xor(input: Operand, other: Operand) -> Tensor:
     """Return the bits set in just one; of bools, whether just one is true.
-
-    Args:
-        input: a tensor or a number; integers or bools.
-        other: likewise, broadcast and promoted.
-
-    Raises:
-        DTypeError: the common dtype is one of floats.
-        ArgumentError: neither of them is a tensor.
 
     Example:
         >>> import lucid
@@ -539,18 +445,14 @@ def bitwise_left_shift(input: Operand, other: Operand) -> Tensor:
     return _shift(ops.shift_left, input, other, "bitwise_left_shift")
 
 
+@like(bitwise_left_shift)
 def bitwise_right_shift(input: Operand, other: Operand) -> Tensor:
     """Return `input // 2**other`, rounded down; a negative number stays negative.
 
     Where all bits are shifted out, 0 or -1 is left.
 
     Args:
-        input: a tensor or a number; integers.
         other: by how many bits; below 0 counts as all of them.
-
-    Raises:
-        DTypeError: the common dtype isn't one of integers.
-        ArgumentError: neither of them is a tensor.
 
     Example:
         >>> import lucid

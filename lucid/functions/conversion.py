@@ -8,6 +8,7 @@ from typing import Any
 from lucid import dtypes
 from lucid.choices import check_flag
 from lucid.device import CPU, check_device, device
+from lucid.docstrings import like
 from lucid.functions.arguments import tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.tensors import Tensor
@@ -105,13 +106,9 @@ def to_float(input: Tensor) -> Tensor:
     return cast(tensor_of(input, "float"), f32)
 
 
+@like(to_float)
 def to_double(input: Tensor) -> Tensor:
     """Return the tensor as float64; integers above 2**53 are rounded.
-
-    Aliasing: the tensor itself where it has the dtype.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> import lucid
@@ -121,13 +118,9 @@ def to_double(input: Tensor) -> Tensor:
     return cast(tensor_of(input, "double"), f64)
 
 
+@like(to_float)
 def to_byte(input: Tensor) -> Tensor:
     """Return the tensor as uint8, without fractions; what doesn't fit wraps, as `astype` does.
-
-    Aliasing: the tensor itself where it has the dtype.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> import lucid
@@ -137,13 +130,9 @@ def to_byte(input: Tensor) -> Tensor:
     return cast(tensor_of(input, "byte"), u8)
 
 
+@like(to_float)
 def to_char(input: Tensor) -> Tensor:
     """Return the tensor as int8, without fractions; what doesn't fit wraps, as `astype` does.
-
-    Aliasing: the tensor itself where it has the dtype.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> import lucid
@@ -153,13 +142,9 @@ def to_char(input: Tensor) -> Tensor:
     return cast(tensor_of(input, "char"), i8)
 
 
+@like(to_float)
 def to_short(input: Tensor) -> Tensor:
     """Return the tensor as int16, without fractions; what doesn't fit wraps, as `astype` does.
-
-    Aliasing: the tensor itself where it has the dtype.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> import lucid
@@ -169,13 +154,9 @@ def to_short(input: Tensor) -> Tensor:
     return cast(tensor_of(input, "short"), i16)
 
 
+@like(to_float)
 def to_int(input: Tensor) -> Tensor:
     """Return the tensor as int32, without fractions: they are cut off towards zero.
-
-    Aliasing: the tensor itself where it has the dtype.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> import lucid
@@ -185,13 +166,9 @@ def to_int(input: Tensor) -> Tensor:
     return cast(tensor_of(input, "int"), i32)
 
 
+@like(to_float)
 def to_long(input: Tensor) -> Tensor:
     """Return the tensor as int64, without fractions: they are cut off towards zero.
-
-    Aliasing: the tensor itself where it has the dtype.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> import lucid
@@ -201,13 +178,9 @@ def to_long(input: Tensor) -> Tensor:
     return cast(tensor_of(input, "long"), i64)
 
 
+@like(to_float)
 def to_bool(input: Tensor) -> Tensor:
     """Return whether each element is not zero, as a tensor of bools; a NaN is true.
-
-    Aliasing: the tensor itself where it has the dtype.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> import lucid

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer, one_way, require_computable, shape_of, tensor_of
 from lucid.functions.conversion import cast
@@ -123,6 +124,7 @@ def zeros(
     return _filled(one_way(sizes, size, "size", "zeros"), 0, dtype, device, requires_grad, "zeros")
 
 
+@like(zeros)
 def ones(
     *sizes: Any,
     size: Any = None,
@@ -133,17 +135,6 @@ def ones(
     """Return a new tensor of ones: `ones(2, 3)` and `ones((2, 3))` are the same.
 
     With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
-
-    Args:
-        *sizes: the shape, as ints or as one tuple or list of them.
-        size: the shape by keyword, instead of `sizes`.
-        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        ShapeError: a size is negative.
-        ArgumentError: there is no size, or `sizes` and `size` are both given.
 
     Example:
         >>> import lucid
@@ -156,6 +147,7 @@ def ones(
     return _filled(one_way(sizes, size, "size", "ones"), 1, dtype, device, requires_grad, "ones")
 
 
+@like(zeros)
 def empty(
     *sizes: Any,
     size: Any = None,
@@ -170,16 +162,7 @@ def empty(
     so a program that reads an element which it never wrote gets the same result each time.
 
     Args:
-        *sizes: the shape, as ints or as one tuple or list of them.
-        size: the shape by keyword, instead of `sizes`.
-        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
         memory_format: any memory format; the result is row-major all the same. Default: None.
-
-    Raises:
-        ShapeError: a size is negative.
-        ArgumentError: there is no size, or `sizes` and `size` are both given.
 
     Example:
         >>> import lucid
@@ -261,6 +244,7 @@ def zeros_like(
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@like(zeros_like)
 def ones_like(
     input: Tensor,
     *,
@@ -275,11 +259,7 @@ def ones_like(
     it.
 
     Args:
-        input: whose shape and dtype are taken.
-        dtype: of the result. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it. Default: False.
-        memory_format: without effect, the result is row-major. Default: None.
 
     Example:
         >>> import lucid
@@ -292,6 +272,7 @@ def ones_like(
     return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@like(ones_like)
 def empty_like(
     input: Tensor,
     *,
@@ -304,13 +285,6 @@ def empty_like(
 
     As with `empty`, the zeros are guaranteed, so eager and compiled code agree.
 
-    Args:
-        input: whose shape and dtype are taken.
-        dtype: of the result. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-        memory_format: without effect, the result is row-major. Default: None.
-
     Example:
         >>> import lucid
         >>> out = lucid.empty_like(lucid.tensor([1.0, 2.0, 3.0]))
@@ -321,6 +295,7 @@ def empty_like(
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@like(ones_like)
 def full_like(
     input: Tensor,
     fill_value: Number | Tensor,
@@ -336,12 +311,7 @@ def full_like(
     example gets memory of its own, so that the result can be written to.
 
     Args:
-        input: whose shape and dtype are taken.
         fill_value: a number or a 0-d tensor.
-        dtype: of the result. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-        memory_format: without effect, the result is row-major. Default: None.
 
     Raises:
         ArgumentError: `input` is no tensor.
@@ -358,6 +328,7 @@ def full_like(
     return as_leaf(_mapped_as(x, result), requires_grad)
 
 
+@like(full)
 def new_zeros(
     input: Tensor,
     *size: Any,
@@ -374,11 +345,6 @@ def new_zeros(
         input: whose dtype is taken.
         *size: the shape, as ints or as one tuple or list of them.
         dtype: another dtype. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        ShapeError: a size is negative.
 
     Example:
         >>> import lucid
@@ -390,6 +356,7 @@ def new_zeros(
     return as_leaf(_mapped_as(input, result), requires_grad)
 
 
+@like(new_zeros)
 def new_ones(
     input: Tensor,
     *size: Any,
@@ -401,16 +368,6 @@ def new_ones(
 
     The shape of `input` doesn't matter: `x.new_ones(3)` is `lucid.ones(3, dtype=x.dtype)`.
 
-    Args:
-        input: whose dtype is taken.
-        *size: the shape, as ints or as one tuple or list of them.
-        dtype: another dtype. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        ShapeError: a size is negative.
-
     Example:
         >>> import lucid
         >>> lucid.tensor([True]).new_ones((2, 2))
@@ -421,6 +378,7 @@ def new_ones(
     return as_leaf(_mapped_as(input, result), requires_grad)
 
 
+@like(new_zeros)
 def new_empty(
     input: Tensor,
     *size: Any,
@@ -432,16 +390,6 @@ def new_empty(
 
     It is what `empty` makes, so what isn't written reads as zero.
 
-    Args:
-        input: whose dtype is taken.
-        *size: the shape, as ints or as one tuple or list of them.
-        dtype: another dtype. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        ShapeError: a size is negative.
-
     Example:
         >>> import lucid
         >>> lucid.tensor([1, 2]).new_empty(3)
@@ -451,6 +399,7 @@ def new_empty(
     return as_leaf(_mapped_as(input, result), requires_grad)
 
 
+@like(new_zeros)
 def new_full(
     input: Tensor,
     size: Any,
@@ -465,15 +414,8 @@ def new_full(
     The value is converted to that dtype, where `full` would choose the dtype by the value.
 
     Args:
-        input: whose dtype is taken.
         size: the shape, a tuple or list of ints.
         fill_value: a number or a 0-d tensor.
-        dtype: another dtype. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        ShapeError: a size is negative.
 
     Example:
         >>> import lucid
@@ -485,6 +427,7 @@ def new_full(
     return as_leaf(_mapped_as(input, result), requires_grad)
 
 
+@like(new_zeros)
 def new_tensor(
     input: Tensor,
     data: Any,
@@ -498,11 +441,7 @@ def new_tensor(
     As `lucid.tensor`, but for the dtype, which isn't inferred from the data.
 
     Args:
-        input: whose dtype is taken.
         data: a number, nested lists, an array or a tensor.
-        dtype: another dtype. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         ShapeError: the lists are ragged.
@@ -647,6 +586,7 @@ def linspace(
     return as_leaf(clone(cast(values, wanted)), requires_grad)
 
 
+@like(linspace)
 def logspace(
     start: Number | Tensor,
     end: Number | Tensor,
@@ -664,14 +604,7 @@ def logspace(
     Args:
         start: the first exponent.
         end: the last exponent, included.
-        steps: how many numbers, at least 0.
         base: what is raised to the exponents. Default: 10.0.
-        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        OptionError: `steps` is negative.
 
     Example:
         >>> import lucid

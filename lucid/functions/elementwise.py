@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.docstrings import like
 from lucid.functions.arguments import common_shape, describe, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.promotion import (
@@ -31,8 +32,8 @@ __all__ = [
     "clip", "clone", "conj", "cos", "div", "divide", "erf", "exp", "exp2", "expm1", "fix", "floor",
     "floor_divide", "fmod", "frac", "lerp", "log", "log10", "log1p", "log2", "masked_fill",
     "maximum", "minimum", "mul", "multiply", "nan_to_num", "neg", "negative", "positive", "pow",
-    "real", "reciprocal", "relu", "remainder", "round", "rsqrt", "rsub", "sgn", "sigmoid", "sign",
-    "sin", "softplus", "sqrt", "square", "sub", "subtract", "tanh", "true_divide", "trunc", "where",
+    "real", "reciprocal", "remainder", "round", "rsqrt", "rsub", "sgn", "sigmoid", "sign",
+    "sin", "sqrt", "square", "sub", "subtract", "tanh", "true_divide", "trunc", "where",
 ]  # fmt: skip
 
 Operand = Tensor | Number
@@ -194,12 +195,9 @@ def _truncated_quotient(input: Operand, other: Operand) -> Tensor:
     return quotient + rounded_down
 
 
+@like(mul)
 def floor_divide(input: Operand, other: Operand) -> Tensor:
     """Return the quotient rounded towards minus infinity, in the common dtype, as Python's `//`.
-
-    Args:
-        input: a tensor or a number.
-        other: what it broadcasts with: a tensor or a number.
 
     Example:
         >>> import lucid
@@ -214,14 +212,11 @@ def rfloor_divide(input: Operand, other: Operand) -> Tensor:
     return _divided("floor_divide", ops.floor_div, other, input)
 
 
+@like(mul)
 def remainder(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the divisor, as Python's `%`.
 
     `input - other * floor(input / other)`; of floats by zero it is NaN.
-
-    Args:
-        input: a tensor or a number.
-        other: what it broadcasts with: a tensor or a number.
 
     Example:
         >>> import lucid
@@ -256,14 +251,11 @@ def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
     require(differs, lambda: said + typed(input=x, other=y), "zero")
 
 
+@like(mul)
 def fmod(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the dividend, as C's `fmod`.
 
     `input - other * trunc(input / other)`; of floats by zero it is NaN.
-
-    Args:
-        input: a tensor or a number.
-        other: what it broadcasts with: a tensor or a number.
 
     Example:
         >>> import lucid
@@ -625,9 +617,9 @@ def tanh(input: Tensor) -> Tensor:
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """Return `1 / (1 + exp(-input))`, a float in [0.
+    """Return `1 / (1 + exp(-input))`, a float in [0, 1].
 
-    1], without overflow for large negative numbers.
+    Nothing overflows for large negative numbers.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
@@ -652,44 +644,6 @@ def erf(input: Tensor) -> Tensor:
         tensor([0.0000, 0.5205, 1.0000])
     """
     return emit(ops.erf, (floating(input, "erf"),))
-
-
-def relu(input: Tensor) -> Tensor:
-    """Return `max(input, 0)`: a NaN stays NaN, the derivative at 0 is 0.
-
-    Args:
-        input: a tensor of numbers.
-
-    Example:
-        >>> import lucid
-        >>> lucid.relu(lucid.tensor([-1.0, 0.0, 2.0]))
-        tensor([0., 0., 2.])
-    """
-    dtype = _numeric_dtype(input, "relu")
-    zero = constant(0, dtype)
-    return emit(ops.where, (emit(ops.le, (input, zero)), zero, input))
-
-
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """Return `log(1 + exp(beta * input)) / beta`.
-
-    A smooth `relu`; `input` itself where `beta * input` is above `threshold`.
-
-    Args:
-        input: a tensor of floats.
-        beta: how sharp the bend is. Default: 1.
-        threshold: above it the function is linear. Default: 20.
-
-    Example:
-        >>> import lucid
-        >>> lucid.nn.functional.softplus(lucid.tensor([-1.0, 0.0, 30.0]))
-        tensor([ 0.3133,  0.6931, 30.0000])
-    """
-    x = floating(input, "softplus")
-    scaled = x * beta
-    linear = scaled > threshold
-    curved = log1p(exp(choose(linear, 0.0, scaled))) / beta  # masked: no inf in the gradient
-    return choose(linear, x, curved)
 
 
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
@@ -746,16 +700,13 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return input + _scaled(tensor1, value) * tensor2
 
 
+@like(addcmul)
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """Return `input + value * tensor1 / tensor2`.
 
-    Shapes: all three broadcast to one shape, the result's. Dtypes promote.
-
     Args:
-        input: what is added to.
         tensor1: the dividend.
         tensor2: the divisor.
-        value: a number. Default: 1.
 
     Raises:
         DTypeError: integers alone, whose quotient would be a float.
@@ -796,13 +747,9 @@ def floor(input: Tensor) -> Tensor:
     return _rounded(ops.floor, input)
 
 
+@like(floor)
 def ceil(input: Tensor) -> Tensor:
     """Return the smallest whole number not below each element.
-
-    In the tensor's dtype; integers are copied.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> import lucid
@@ -970,14 +917,9 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
     return binary(ops.maximum, input, other)
 
 
+@like(maximum)
 def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; NaN where either is NaN.
-
-    Where they are equal, each gets half of the gradient.
-
-    Args:
-        input: a tensor.
-        other: a tensor.
 
     Example:
         >>> import lucid

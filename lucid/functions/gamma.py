@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid.autograd.function import Function
+from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import abs as absolute, choose, exp, log, log1p, round, sin, sqrt
@@ -231,17 +232,9 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return result
 
 
+@like(polygamma)
 def polygamma_of(input: Tensor, n: int) -> Tensor:
     """Return the n-th derivative of `digamma`; for n > 30 of positive numbers, and else NaN.
-
-    It is (-1)^(n + 1) n! zeta(n + 1, input). Gradients are those of order n + 1.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-        n: an int, at least 0; 0 is `digamma` itself.
-
-    Raises:
-        OptionError: a negative `n`.
 
     Example:
         >>> import lucid

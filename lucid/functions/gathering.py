@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid.choices import check_flag
+from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, common_shape, describe, tensor_of
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, mul
@@ -305,6 +306,7 @@ def corner(source: Tensor, shape: Shape, op: str) -> Tensor:
     return emit(ops.slice, (source,), starts=zeros, stops=shape, steps=(1,) * len(shape))
 
 
+@like(scatter_add)
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
@@ -316,15 +318,10 @@ def index_add(
     all.
 
     Args:
-        input: the tensor.
         dim: the axis; negative ones count from the end.
         index: a vector of integers from 0 to the size of that axis.
         source: what to add, of the dtype of `input`.
         alpha: its factor. Default: 1.
-
-    Raises:
-        IndexOutOfRangeError: an index isn't in the axis.
-        DTypeError: the dtypes differ.
 
     Example:
         >>> import lucid

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.function import Function
+from lucid.docstrings import like
 from lucid.functions.arguments import common_shape
 from lucid.functions.elementwise import choose, exp, log
 from lucid.functions.gamma import lgamma
@@ -127,18 +128,11 @@ def igamma(input: Tensor, other: Tensor) -> Tensor:
     return _incomplete(input, other, False)
 
 
+@like(igamma)
 def igammac(input: Tensor, other: Tensor) -> Tensor:
     """Return the upper incomplete gamma function: `1 - igamma`, without loss where it is small.
 
     It is computed by Python, in a compiled step as well. Differentiable by `other`.
-
-    Args:
-        input: the gamma function's argument a, at least 0; no gradient goes to it.
-        other: the bound x of the integral, at least 0, broadcast and promoted.
-
-    Raises:
-        NotDifferentiableError: a backward asks for the derivative by `input`.
-        ShapeError: the shapes don't broadcast.
 
     Example:
         >>> import lucid

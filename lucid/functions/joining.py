@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.docstrings import like
 from lucid.functions.arguments import (
     axis_of,
     describe,
@@ -283,14 +284,11 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @numpy_names
+@like(chunk)
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return a tuple of views, one for each index along `dim`, without that axis.
 
     It is what iterating over a tensor gives, for any axis.
-
-    Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         ShapeError: the tensor is 0-d.
@@ -525,18 +523,13 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     return _triangle(input, "tril", lambda distance: distance <= diagonal)
 
 
+@like(tril)
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Return a copy of the matrices with zeros below the given diagonal: their upper triangles.
 
-    Shapes: (..., n, m), the result's too.
-
     Args:
-        input: a tensor of at least two axes.
         diagonal: the first one that is kept; above 0 right of the main one, below 0 left of it.
             Default: 0.
-
-    Raises:
-        ShapeError: it has fewer than two axes.
 
     Example:
         >>> import lucid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.functions.creation import legacy_tensor
 from lucid.functions.tensors import Tensor
 from lucid.ir.types import bool_, f32, f64, i8, i16, i32, i64, u8
@@ -53,14 +54,9 @@ def DoubleTensor(*data: Any) -> Tensor:
     return legacy_tensor(f64, data)
 
 
+@like(DoubleTensor, float64="uint8")
 def ByteTensor(*data: Any) -> Tensor:
     """Return a uint8 tensor of data, or of a shape with zeros.
-
-    An older name for `lucid.tensor(data, dtype=lucid.uint8)` and `lucid.zeros(*sizes,
-    dtype=lucid.uint8)`.
-
-    Args:
-        *data: a list, an array or a tensor, or else sizes.
 
     Example:
         >>> import lucid
@@ -72,14 +68,9 @@ def ByteTensor(*data: Any) -> Tensor:
     return legacy_tensor(u8, data)
 
 
+@like(DoubleTensor, float64="int8")
 def CharTensor(*data: Any) -> Tensor:
     """Return an int8 tensor of data, or of a shape with zeros.
-
-    An older name for `lucid.tensor(data, dtype=lucid.int8)` and `lucid.zeros(*sizes,
-    dtype=lucid.int8)`.
-
-    Args:
-        *data: a list, an array or a tensor, or else sizes.
 
     Example:
         >>> import lucid
@@ -91,14 +82,9 @@ def CharTensor(*data: Any) -> Tensor:
     return legacy_tensor(i8, data)
 
 
+@like(DoubleTensor, float64="int16")
 def ShortTensor(*data: Any) -> Tensor:
     """Return an int16 tensor of data, or of a shape with zeros.
-
-    An older name for `lucid.tensor(data, dtype=lucid.int16)` and `lucid.zeros(*sizes,
-    dtype=lucid.int16)`.
-
-    Args:
-        *data: a list, an array or a tensor, or else sizes.
 
     Example:
         >>> import lucid
@@ -110,14 +96,9 @@ def ShortTensor(*data: Any) -> Tensor:
     return legacy_tensor(i16, data)
 
 
+@like(DoubleTensor, float64="int32")
 def IntTensor(*data: Any) -> Tensor:
     """Return an int32 tensor of data, or of a shape with zeros.
-
-    An older name for `lucid.tensor(data, dtype=lucid.int32)` and `lucid.zeros(*sizes,
-    dtype=lucid.int32)`.
-
-    Args:
-        *data: a list, an array or a tensor, or else sizes.
 
     Example:
         >>> import lucid
@@ -129,14 +110,9 @@ def IntTensor(*data: Any) -> Tensor:
     return legacy_tensor(i32, data)
 
 
+@like(DoubleTensor, float64="int64")
 def LongTensor(*data: Any) -> Tensor:
     """Return an int64 tensor of data, or of a shape with zeros.
-
-    An older name for `lucid.tensor(data, dtype=lucid.int64)` and `lucid.zeros(*sizes,
-    dtype=lucid.int64)`.
-
-    Args:
-        *data: a list, an array or a tensor, or else sizes.
 
     Example:
         >>> import lucid
@@ -148,14 +124,9 @@ def LongTensor(*data: Any) -> Tensor:
     return legacy_tensor(i64, data)
 
 
+@like(DoubleTensor, float64="bool")
 def BoolTensor(*data: Any) -> Tensor:
     """Return a bool tensor of data, or of a shape filled with False.
-
-    An older name for `lucid.tensor(data, dtype=lucid.bool)` and `lucid.zeros(*sizes,
-    dtype=lucid.bool)`.
-
-    Args:
-        *data: a list, an array or a tensor, or else sizes.
 
     Example:
         >>> import lucid

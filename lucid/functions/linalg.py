@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.functions.arguments import describe, tensor_of
 from lucid.functions.promotion import Number
 from lucid.functions.shape import permuted, reshape, reshaped
@@ -145,6 +146,7 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
     return mm(input, mat2)
 
 
+@like(mm)
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Return the products of two batches of matrices, one by one.
 
@@ -153,10 +155,6 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     Args:
         input: a batch of matrices.
         mat2: a batch of as many, of the same dtype.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
 
     Example:
         >>> import lucid
@@ -169,16 +167,13 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return emit(ops.matmul, (a, b))
 
 
+@like(spmm)
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """Return the product of a matrix and a vector: (n, k) and (k,) give (n,).
 
     Args:
         input: a matrix.
         vec: a vector of the same dtype.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
 
     Example:
         >>> import lucid
@@ -188,16 +183,13 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
     return matmul(*_ranked(input, vec, (2, 1), "mv"))
 
 
+@like(spmm)
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Return the scalar product of two vectors: the sum of the products of their elements.
 
     Args:
         input: a vector.
         tensor: a vector of the same size and dtype.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
 
     Example:
         >>> import lucid
@@ -235,6 +227,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 ger = outer
 
 
+@like(mm)
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -245,13 +238,8 @@ def addmm(
     Args:
         input: what is added to.
         mat1: a matrix.
-        mat2: a matrix of the same dtype.
         beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
         alpha: a factor of the product. Default: 1.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
 
     Example:
         >>> import lucid
@@ -262,6 +250,7 @@ def addmm(
     return combined(input, mm(mat1, mat2), beta, alpha)
 
 
+@like(addmm)
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -270,15 +259,8 @@ def addmv(
     Shapes: (n, k) and (k,) give (n,), with which `input` broadcasts.
 
     Args:
-        input: what is added to.
         mat: a matrix.
         vec: a vector of the same dtype.
-        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
-        alpha: a factor of the product. Default: 1.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
 
     Example:
         >>> import lucid
@@ -288,6 +270,7 @@ def addmv(
     return combined(input, mv(mat, vec), beta, alpha)
 
 
+@like(addmm)
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -296,15 +279,8 @@ def baddbmm(
     Shapes: (b, n, k) and (b, k, m) give (b, n, m), with which `input` broadcasts.
 
     Args:
-        input: what is added to.
         batch1: a batch of matrices.
         batch2: a batch of as many, of the same dtype.
-        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
-        alpha: a factor of the product. Default: 1.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
 
     Example:
         >>> import lucid
@@ -315,23 +291,13 @@ def baddbmm(
     return combined(input, bmm(batch1, batch2), beta, alpha)
 
 
+@like(baddbmm)
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """Return `beta * input + alpha * (batch1 @ batch2).sum(0)`.
 
     Shapes: (b, n, k) and (b, k, m) give (n, m), with which `input` broadcasts.
-
-    Args:
-        input: what is added to.
-        batch1: a batch of matrices.
-        batch2: a batch of as many, of the same dtype.
-        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
-        alpha: a factor of the product. Default: 1.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
 
     Example:
         >>> import lucid

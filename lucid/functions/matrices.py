@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from lucid import linalg, return_types
+from lucid.docstrings import like
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
 from lucid.functions.lu import Order, unpacked
@@ -182,6 +183,7 @@ def lu_unpack(
     return permutation, lower, upper
 
 
+@like(pinverse)
 def qr(input: Tensor, some: bool = True) -> return_types.qr:
     """Return Q, with orthonormal columns, and the upper triangular R, with Q R the matrix.
 
@@ -190,10 +192,6 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
     Args:
         input: matrices of floats (..., m, n).
         some: whether Q has min(m, n) columns, else m. Default: True.
-
-    Raises:
-        ShapeError: no matrices.
-        DTypeError: no floats.
 
     Example:
         >>> import lucid
@@ -334,6 +332,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return powers if increasing else powers.flip(-1)
 
 
+@like(pinverse)
 def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
     """Return the `q` largest singular values with their vectors: U, S and V.
 
@@ -343,10 +342,6 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
     Args:
         A: matrices of floats (..., m, n).
         q: how many are wanted. Default: 6.
-
-    Raises:
-        ShapeError: no matrices.
-        DTypeError: no floats.
 
     Example:
         >>> import lucid
@@ -359,6 +354,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
     return return_types.svd(u[..., :rank], s[..., :rank], vh.mT[..., :rank])
 
 
+@like(svd_lowrank)
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_types.svd:
     """Return U, S and V of the principal components of the rows of A.
 
@@ -366,13 +362,8 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_
     of each column subtracted.
 
     Args:
-        A: matrices of floats (..., m, n).
         q: how many components. Default: None, min(6, m, n).
         center: whether the means are subtracted. Default: True.
-
-    Raises:
-        ShapeError: no matrices.
-        DTypeError: no floats.
 
     Example:
         >>> import lucid

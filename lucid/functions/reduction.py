@@ -7,6 +7,7 @@ from math import prod as product
 from typing import Any
 
 from lucid import return_types
+from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
 from lucid.functions.arguments import Dims, axes_of, axis_of, describe, tensor_of
@@ -193,19 +194,11 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
 
 @numpy_names
+@like(amax)
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Return the smallest element over `dim`, of all by default; NaN where there is one.
 
     Equal ones share the gradient, unlike those of `min` along an axis.
-
-    Args:
-        input: a tensor of any dtype.
-        dim: an axis or several, which the result lacks. Default: (), all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
-
-    Raises:
-        ShapeError: an axis has no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -244,20 +237,12 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
 
 @numpy_names
+@like(max)
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """Return the smallest element of all, or (values, indices) along `dim`, or of two tensors.
 
-    Along an axis the index is that of the first one among equals, which gets the gradient.
-
     Args:
-        input: a tensor of any dtype.
-        dim: the axis, which the results lack, or in its place the other tensor. Default: None.
-        keepdim: whether the axis stays, with size 1. Default: False.
         other: a second tensor; then this is `minimum`. Default: None.
-
-    Raises:
-        ArgumentError: both `dim` and `other`, or `keepdim` without a `dim`.
-        ShapeError: an axis has no elements.
 
     Example:
         >>> import lucid
@@ -309,19 +294,15 @@ def _picked(kind: type[Kind], x: Tensor, indices: Tensor, axis: int, keepdim: bo
 
 
 @numpy_names
+@like(amax)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index of the first greatest element along `dim`, or of the flattened tensor.
 
     A NaN counts as greater than all else. dtype: int64.
 
     Args:
-        input: a tensor of any dtype.
         dim: one axis, which the result lacks. Default: None, the tensor in row-major order.
         keepdim: whether the axis stays, with size 1. Default: False.
-
-    Raises:
-        ShapeError: an axis has no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -334,19 +315,11 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 @numpy_names
+@like(argmax)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index of the first smallest element along `dim`, or of the flattened tensor.
 
     A NaN counts as smaller than all else. dtype: int64.
-
-    Args:
-        input: a tensor of any dtype.
-        dim: one axis, which the result lacks. Default: None, the tensor in row-major order.
-        keepdim: whether the axis stays, with size 1. Default: False.
-
-    Raises:
-        ShapeError: an axis has no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -375,15 +348,11 @@ def _position(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 
 
 @numpy_names
+@like(sum)
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return whether any element over `dim` is true, that is, not zero; of nothing it is False.
 
     dtype: bool; of uint8 a uint8, as PyTorch's.
-
-    Args:
-        input: a tensor of any dtype.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
 
     Raises:
         IndexOutOfRangeError: there is no such axis.
@@ -399,18 +368,9 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 @numpy_names
+@like(any)
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return whether all elements over `dim` are true, that is, not zero; of nothing it is True.
-
-    dtype: bool; of uint8 a uint8, as PyTorch's.
-
-    Args:
-        input: a tensor of any dtype.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -526,6 +486,7 @@ def var_mean(
 
 
 @numpy_names
+@like(var)
 def std(
     input: Tensor,
     dim: Any = None,
@@ -538,18 +499,6 @@ def std(
 
     Where it is 0, so is its derivative.
 
-    Args:
-        input: a tensor of floats.
-        dim: an axis or several, which the result lacks. Default: None, all of them. A bool in its
-            place is read as `unbiased`, as in PyTorch.
-        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
-        keepdim: whether the axes stay, with size 1. Default: False.
-        correction: what is taken off the number of elements. Default: None, 1.
-
-    Raises:
-        DTypeError: integers or bools.
-        ArgumentError: both `unbiased` and `correction`.
-
     Example:
         >>> import lucid
         >>> lucid.std(lucid.tensor([1.0, 2.0, 3.0]))
@@ -559,6 +508,7 @@ def std(
 
 
 @numpy_names
+@like(var_mean)
 def std_mean(
     input: Tensor,
     dim: Any = None,
@@ -568,18 +518,6 @@ def std_mean(
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the standard deviation and the mean over `dim`, in this order; see `std`.
-
-    Args:
-        input: a tensor of floats.
-        dim: an axis or several, which the results lack. Default: None, all of them. A bool in its
-            place is read as `unbiased`, as in PyTorch.
-        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
-        keepdim: whether the axes stay, with size 1. Default: False.
-        correction: what is taken off the number of elements. Default: None, 1.
-
-    Raises:
-        DTypeError: integers or bools.
-        ArgumentError: both `unbiased` and `correction`.
 
     Example:
         >>> import lucid
@@ -597,6 +535,7 @@ def _root(x: Tensor) -> Tensor:
 
 
 @numpy_names
+@like(mean)
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
@@ -611,11 +550,7 @@ def norm(
     The derivative of the 2-norm at 0 is 0.
 
     Args:
-        input: a tensor of floats, unless `dtype` makes it one.
         p: a number; "fro" and None are 2. Default: "fro".
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
-        dtype: what the elements are converted to before. Default: None.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
@@ -686,15 +621,12 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
 
 @numpy_names
+@like(sum)
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return the running sums along `dim`: element i is the sum of elements 0 to i.
 
-    Integers and bools are summed as int64, floats in their own dtype.
-
     Args:
-        input: a tensor of any dtype.
         dim: the axis to go along, which keeps its size.
-        dtype: what the elements are converted to before. Default: None.
 
     Raises:
         IndexOutOfRangeError: there is no such axis.
@@ -711,17 +643,12 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
 
 @numpy_names
+@like(mean)
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `exp(input) / sum(exp(input))` along `dim`, computed without overflow.
 
     Args:
-        input: a tensor of floats, unless `dtype` makes it one.
         dim: the axis whose elements sum to 1 then.
-        dtype: what the elements are converted to before. Default: None.
-
-    Raises:
-        DTypeError: integers or bools without a `dtype` of floats.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -733,17 +660,12 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
 
 @numpy_names
+@like(mean)
 def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `log(softmax(input))` along `dim`, accurate where the softmax is near 0.
 
     Args:
-        input: a tensor of floats, unless `dtype` makes it one.
         dim: the axis along which the exponentials of the result sum to 1.
-        dtype: what the elements are converted to before. Default: None.
-
-    Raises:
-        DTypeError: integers or bools without a `dtype` of floats.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid import return_types
+from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.joining import cat
@@ -96,17 +97,11 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 
 @numpy_names
+@like(cumprod)
 def cummax(input: Tensor, dim: int) -> return_types.cummax:
     """Return (values, indices) of the greatest element so far along `dim`, the last of equals.
 
     From a NaN on all values are NaN.
-
-    Args:
-        input: a tensor of any dtype.
-        dim: the axis to go along, which keeps its size.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -119,17 +114,9 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
 
 
 @numpy_names
+@like(cummax)
 def cummin(input: Tensor, dim: int) -> return_types.cummin:
     """Return (values, indices) of the smallest element so far along `dim`, the last of equals.
-
-    From a NaN on all values are NaN.
-
-    Args:
-        input: a tensor of any dtype.
-        dim: the axis to go along, which keeps its size.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -241,6 +228,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
 trapz = trapezoid
 
 
+@like(diff)
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
 ) -> Tensor:
@@ -252,10 +240,6 @@ def cumulative_trapezoid(
         y: the values of the function.
         x: its points: a vector, or as many as values. Default: None, equally far points.
         dx: how far these are. Default: 1.
-        dim: the axis to go along. Default: -1.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.functions.arguments import (
     Dims,
     axis_of,
@@ -864,17 +865,14 @@ def storage_offset(input: Tensor) -> int:
     return int(first // array.itemsize)
 
 
+@like(transpose)
 def stride(input: Tensor, dim: int | None = None) -> Any:
     """Return the distance in memory of neighbours along each axis, or along one, in elements.
 
     An axis that `expand` has repeated has stride 0.
 
     Args:
-        input: the tensor.
         dim: the axis; negative ones count from the end. Default: None, a tuple of all.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -957,14 +955,11 @@ def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
     return strides_are_contiguous(input._type.shape, input.element_strides())
 
 
+@like(is_contiguous)
 def contiguous(input: Tensor, *, memory_format: object = None) -> Tensor:
     """Return the tensor itself if it is contiguous, else a row-major copy.
 
     Gradients flow through either.
-
-    Args:
-        input: the tensor.
-        memory_format: any memory format, without effect. Default: None.
 
     Example:
         >>> import lucid

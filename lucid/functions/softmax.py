@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
+from lucid.docstrings import like
 from lucid.functions.elementwise import where
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, IndexOutOfRangeError
@@ -122,19 +123,11 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     return _along(Softmax, "softmax", input, dim, dtype)
 
 
+@like(softmax)
 def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """Return log(softmax(input, dim)), accurate where the softmax underflows.
 
     It is `input - logsumexp(input, dim)`.
-
-    Args:
-        input: a tensor of floats.
-        dim: the axis. Default: None, PyTorch's old choice, with a warning.
-        dtype: the input is cast to it first. Default: None.
-
-    Raises:
-        DTypeError: integers without a dtype.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucid import return_types
 from lucid.choices import check_flag
+from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, integer, tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.naming import numpy_names
@@ -47,22 +48,11 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 
 @numpy_names
+@like(argsort)
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> return_types.sort:
     """Return (values, indices) in order along `dim`; gradients flow to the values.
-
-    Equal elements keep their order in either direction, and a NaN counts as the greatest.
-
-    Args:
-        input: a tensor of any dtype.
-        dim: the axis to sort along. Default: -1.
-        descending: whether the greatest come first. Default: False.
-        stable: True or False; sorting is stable with either. Default: False.
-
-    Raises:
-        ArgumentError: `stable` is no bool.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.functions.arguments import tensor_of
 from lucid.functions.elementwise import (
     abs as absolute,
@@ -55,14 +56,11 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     return choose(equal, x + _LOG_2, maximum(x, y) + log1p(exp(-absolute(distance))))
 
 
+@like(logaddexp)
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """Return `log2(2**input + 2**other)`, a float, without overflow.
 
     Adds numbers that are kept as logarithms to base 2.
-
-    Args:
-        input: a tensor.
-        other: a tensor, broadcast and promoted.
 
     Example:
         >>> import lucid
@@ -211,12 +209,9 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
     return choose(x != x, y, choose(y != y, x, maximum(x, y)))
 
 
+@like(fmax)
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; where one is a NaN, the other.
-
-    Args:
-        input: a tensor of any dtype.
-        other: a tensor or a number.
 
     Example:
         >>> import lucid
@@ -355,12 +350,9 @@ def angle(input: Tensor) -> Tensor:
     return choose(x != x, x, choose(x < 0, math.pi, 0.0))
 
 
+@like(xlogy)
 def xlog1py(input: Any, other: Any) -> Tensor:
     """Return `input * log1p(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
-
-    Args:
-        input: a tensor or a number.
-        other: likewise, broadcast and promoted; one of the two is a tensor.
 
     Example:
         >>> import lucid

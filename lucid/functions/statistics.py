@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid import return_types
+from lucid.docstrings import like
 from lucid.functions.arguments import Dims, axis_of, describe, tensor_of
 from lucid.functions.elementwise import choose
 from lucid.functions.linalg import matmul
@@ -73,6 +74,7 @@ def nansum(
 
 
 @numpy_names
+@like(nansum)
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -80,12 +82,7 @@ def nanmean(
 
     Args:
         input: a tensor of any dtype; of integers and bools the mean is a float.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
         dtype: the dtype to sum in. Default: None.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> import lucid
@@ -185,16 +182,11 @@ def cov(
     return reshaped(result, ()) if x.ndim < 2 else result
 
 
+@like(cov)
 def corrcoef(input: Tensor) -> Tensor:
     """Return the correlations of variables, the rows, from observations, the columns.
 
     They are within [-1, 1]; of a variable that does not vary they are NaN. Shapes: as `cov`.
-
-    Args:
-        input: a tensor of at most two axes; integers give floats.
-
-    Raises:
-        ShapeError: more than two axes.
 
     Example:
         >>> import lucid

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer
 from lucid.functions.bessel import i0
@@ -99,6 +100,7 @@ def hann_window(
     return window.leaf(0.5 - 0.5 * window.angles.cos())
 
 
+@like(hann_window)
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -118,18 +120,9 @@ def hamming_window(
     dtype: a float dtype.
 
     Args:
-        window_length: how many places, at least 0.
         periodic: whether it is a period of a longer signal, or symmetric. Default: True.
         alpha: the mean of a period. Default: 0.54.
         beta: the factor of the cosine. Default: 0.46.
-        dtype: of the result. Default: the default dtype.
-        layout: `lucid.strided` or None. Default: None.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        OptionError: the length is negative.
-        DTypeError: the dtype isn't one of floats.
 
     Example:
         >>> import lucid
@@ -143,6 +136,7 @@ def hamming_window(
     return window.leaf(alpha - beta * window.angles.cos())
 
 
+@like(hamming_window)
 def blackman_window(
     window_length: int,
     periodic: bool = True,
@@ -159,18 +153,6 @@ def blackman_window(
 
     dtype: a float dtype.
 
-    Args:
-        window_length: how many places, at least 0.
-        periodic: whether it is a period of a longer signal, or symmetric. Default: True.
-        dtype: of the result. Default: the default dtype.
-        layout: `lucid.strided` or None. Default: None.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        OptionError: the length is negative.
-        DTypeError: the dtype isn't one of floats.
-
     Example:
         >>> import lucid
         >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
@@ -184,6 +166,7 @@ def blackman_window(
     return window.leaf(0.42 - 0.5 * angles.cos() + 0.08 * (2 * angles).cos())
 
 
+@like(hamming_window)
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
@@ -199,18 +182,6 @@ def bartlett_window(
 
     dtype: a float dtype.
 
-    Args:
-        window_length: how many places, at least 0.
-        periodic: whether it is a period of a longer signal, or symmetric. Default: True.
-        dtype: of the result. Default: the default dtype.
-        layout: `lucid.strided` or None. Default: None.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        OptionError: the length is negative.
-        DTypeError: the dtype isn't one of floats.
-
     Example:
         >>> import lucid
         >>> lucid.bartlett_window(4)
@@ -223,6 +194,7 @@ def bartlett_window(
     return window.leaf(1 - (window.angles / math.pi - 1).abs())
 
 
+@like(hann_window)
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -241,18 +213,9 @@ def kaiser_window(
     dtype: a float dtype.
 
     Args:
-        window_length: how many places, at least 0.
         periodic: whether t stops one step before 1, as in a period of a longer signal. Default:
             True.
         beta: the shape. Default: 12.0.
-        dtype: of the result. Default: the default dtype.
-        layout: `lucid.strided` or None. Default: None.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
-
-    Raises:
-        OptionError: the length is negative.
-        DTypeError: the dtype isn't one of floats.
 
     Example:
         >>> import lucid

@@ -11,6 +11,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.docstrings import like
 from lucid.functions.border import explain_calls
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.tensor.core import from_array
@@ -80,16 +81,13 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     return _write(tensor, unit * (b - a) + a)
 
 
+@like(uniform_)
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Draw from the normal distribution.
 
-    The tensor is written in place, without history, and returned.
-
     Args:
-        tensor: what is filled, in place.
         mean: the mean. Default: 0.0.
         std: the standard deviation. Default: 1.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Raises:
         OptionError: `std` is negative.
@@ -106,6 +104,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     return _write(tensor, unit * std + mean)
 
 
+@like(normal_)
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -116,15 +115,9 @@ def trunc_normal_(
 ) -> Tensor:
     """Draw from the normal distribution cut off at a and b (values, not multiples of std).
 
-    The tensor is written in place, without history, and returned.
-
     Args:
-        tensor: what is filled, in place.
-        mean: the mean. Default: 0.0.
-        std: the standard deviation. Default: 1.0.
         a: the lower bound. Default: -2.0.
         b: the upper bound. Default: 2.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Raises:
         OptionError: `std` isn't positive, or the bounds leave nothing.
@@ -171,13 +164,9 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     return _write(tensor, lucid.full((), val, dtype=tensor.dtype))
 
 
+@like(uniform_)
 def zeros_(tensor: Tensor) -> Tensor:
     """Fill with 0.
-
-    The tensor is written in place, without history, and returned.
-
-    Args:
-        tensor: what is filled, in place.
 
     Example:
         >>> import lucid
@@ -188,13 +177,9 @@ def zeros_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 0)
 
 
+@like(uniform_)
 def ones_(tensor: Tensor) -> Tensor:
     """Fill with 1.
-
-    The tensor is written in place, without history, and returned.
-
-    Args:
-        tensor: what is filled, in place.
 
     Example:
         >>> import lucid
@@ -205,13 +190,9 @@ def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1)
 
 
+@like(uniform_)
 def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with ones on its diagonal and zeros elsewhere.
-
-    The tensor is written in place, without history, and returned.
-
-    Args:
-        tensor: what is filled, in place.
 
     Raises:
         ShapeError: it isn't a matrix.
@@ -297,15 +278,11 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
     return uniform_(tensor, -bound, bound, generator)
 
 
+@like(xavier_uniform_)
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Normal with variance gain^2 * 2 / (fan_in + fan_out).
 
     fan_in and fan_out are the sizes of the weight's second and first axis, times those of a window.
-
-    Args:
-        tensor: what is filled, in place: (out, in, *).
-        gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Example:
         >>> import lucid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters
@@ -98,23 +99,17 @@ class Adam(Optimizer):
         write_(parameter, value - mean * size / denominator)
 
 
+@like(Adam)
 class AdamW(Adam):
     """Adam with decoupled weight decay: the parameter is scaled by 1 - lr * weight_decay.
 
     Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
         betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
-        eps: keeps the division finite. Default: 1e-08.
         weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.01.
         amsgrad: divide by the greatest second moment so far. Default: False.
         maximize: go up instead of down. Default: False.
-        foreach: True, False or None; the update is the same.
-        capturable: True or False; the update is the same. Default: False.
-        differentiable: False: an update has no history. Default: False.
-        fused: True, False or None; the update is the same.
 
     Example:
         >>> import lucid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative
@@ -76,24 +77,16 @@ class Adamax(Optimizer):
         write_(parameter, value - mean * rate / largest)
 
 
+@like(Adamax)
 class NAdam(Optimizer):
     """Adam with Nesterov momentum, whose rate rises by the schedule of `momentum_decay`.
 
     Reference: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.002.
-        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
-        eps: keeps the division finite. Default: 1e-08.
-        weight_decay: param times this is added to the gradient. Default: 0.0.
         momentum_decay: how its schedule rises. Default: 0.004.
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
             False.
-        foreach: True, False or None; the update is the same.
-        maximize: go up instead of down. Default: False.
-        capturable: True or False; the update is the same. Default: False.
-        differentiable: False: an update has no history. Default: False.
 
     Example:
         >>> import lucid
@@ -151,23 +144,14 @@ class NAdam(Optimizer):
         write_(parameter, value - (gradient * from_gradient + mean * from_mean) / size)
 
 
+@like(NAdam)
 class RAdam(Optimizer):
     """Adam that leaves its second moment out until its variance is bounded, and rectifies it then.
 
     Reference: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2020.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
         lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
-        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
-        eps: keeps the division finite. Default: 1e-08.
-        weight_decay: param times this is added to the gradient. Default: 0.0.
-        decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
-            False.
-        foreach: True, False or None; the update is the same.
-        maximize: go up instead of down. Default: False.
-        capturable: True or False; the update is the same. Default: False.
-        differentiable: False: an update has no history. Default: False.
 
     Example:
         >>> import lucid

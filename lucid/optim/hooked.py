@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, cast
 
 from lucid.autograd.hooks import HookHandle
+from lucid.docstrings import like
 from lucid.ir.errors import LucidError
 from lucid.ir.frames import catching, leave
 
@@ -118,12 +119,9 @@ class Hooked:
         """
         return self._add_hook("_state_dict_pre_hooks", hook, prepend)
 
+    @like(register_state_dict_pre_hook)
     def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer, state_dict)` afterwards; it may return another state dict.
-
-        Args:
-            hook: what is called.
-            prepend: call it before the other hooks. Default: False.
 
         Example:
             >>> import lucid
@@ -134,12 +132,9 @@ class Hooked:
         """
         return self._add_hook("_state_dict_post_hooks", hook, prepend)
 
+    @like(register_state_dict_pre_hook)
     def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer, state_dict)` before it is loaded; it may return another one.
-
-        Args:
-            hook: what is called.
-            prepend: call it before the other hooks. Default: False.
 
         Example:
             >>> import lucid
@@ -150,12 +145,9 @@ class Hooked:
         """
         return self._add_hook("_load_pre_hooks", hook, prepend)
 
+    @like(register_state_dict_pre_hook)
     def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer)` after a state dict was loaded.
-
-        Args:
-            hook: what is called.
-            prepend: call it before the other hooks. Default: False.
 
         Example:
             >>> import lucid

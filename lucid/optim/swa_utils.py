@@ -14,6 +14,7 @@ from typing import Any
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import OptionError
 from lucid.nn.modules.batchnorm import _BatchNorm
@@ -70,16 +71,11 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     return mean
 
 
+@like(get_ema_avg_fn)
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
     """Return the function of the exponential mean of two lists of tensors, written into the first.
 
     It is a `multi_avg_fn` of `AveragedModel`.
-
-    Args:
-        decay: how much of the average stays, from 0 to 1. Default: 0.999.
-
-    Raises:
-        OptionError: another decay.
 
     Example:
         >>> import lucid

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
@@ -278,17 +279,9 @@ def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) ->
     return sparse_coo_tensor(indices, values, size, dtype=f32)
 
 
+@like(FloatTensor)
 def DoubleTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -> SparseTensor:
     """Make a sparse tensor of float64 values: an older name of `lucid.sparse_coo_tensor`.
-
-    Args:
-        indices: the places of the entries, (d, n).
-        values: the entries, (n,).
-        size: the shape. Default: None, the smallest that holds all places.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        IndexOutOfRangeError: a place outside of `size`.
 
     Example:
         >>> import lucid

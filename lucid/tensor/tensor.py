@@ -28,6 +28,7 @@ from lucid.functions import (
     products,
     protocols,
     quantiles,
+    rectifiers,
     reduction,
     scans,
     scattering,
@@ -220,8 +221,8 @@ class Tensor(WrittenInPlace):
     logit = special.logit
     signbit = special.signbit
     xlogy = special.xlogy
-    relu = elementwise.relu
-    softplus = elementwise.softplus
+    relu = rectifiers.relu
+    softplus = rectifiers.softplus
     floor = elementwise.floor
     ceil = elementwise.ceil
     trunc = elementwise.trunc

@@ -16,6 +16,7 @@ from lucid.functions import (
     joining,
     linalg,
     products,
+    rectifiers,
     reduction,
     scans,
     scattering,
@@ -88,7 +89,7 @@ class WrittenInPlace(TensorCore):
     tan_ = in_place(trigonometry.tan)
     logit_ = in_place(special.logit)
     copysign_ = in_place(special.copysign)
-    relu_ = in_place(elementwise.relu)
+    relu_ = in_place(rectifiers.relu)
     floor_ = in_place(elementwise.floor)
     ceil_ = in_place(elementwise.ceil)
     trunc_ = in_place(elementwise.trunc)

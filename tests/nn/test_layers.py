@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -180,3 +181,17 @@ def test_the_bases_of_layers_are_where_programs_import_them_from() -> None:
     assert isinstance(nn.Dropout2d(), _DropoutNd)
     assert isinstance(nn.CrossEntropyLoss(), _WeightedLoss) and issubclass(_WeightedLoss, _Loss)
     assert (_pair(3), _triple((1, 2, 3))) == ((3, 3), (1, 2, 3))
+
+
+def test_a_module_of_a_function_has_its_signature_text_and_examples() -> None:
+    assert str(inspect.signature(nn.Threshold)).count("=") == 1
+    assert list(inspect.signature(nn.GaussianNLLLoss).parameters) == ["full", "eps", "reduction"]
+    text = inspect.getdoc(nn.Threshold) or ""
+    assert ">>> nn.Threshold(1.0, 0.0)(lucid.tensor([-2.0, 0.5, 3.0]))" in text
+    assert "Inputs:\n    input: the tensor" in text and "Args:\n    threshold: what" in text
+    assert "nn.RReLU(0.2, 0.4).eval()(" in (nn.RReLU.__doc__ or "")  # the function's default
+    assert "weight" not in (nn.MSELoss.__doc__ or "")  # the function has one
+    assert repr(nn.CELU(2.0, inplace=True)) == "CELU(alpha=2.0, inplace=True)"
+    assert hash(nn.ELU()) != hash(nn.ELU())
+    with pytest.raises(lucid.ArgumentError, match="did you mean negative_slope"):
+        nn.LeakyReLU(negative_slop=0.1)  # type: ignore[call-arg]

@@ -18,6 +18,7 @@ from lucid.autograd.node import Edge, Gradients, Node, edge_of, iterate_graph
 from lucid.autograd.saved import with_history
 from lucid.autograd.transforms.arguments import Argnums, chosen, normalized, replaced
 from lucid.autograd.transforms.vmapping import _as
+from lucid.docstrings import like
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, OptionError
 from lucid.ir.frames import edge
@@ -263,22 +264,13 @@ def grad_and_value(
     return both
 
 
+@like(grad_and_value)
 def value_and_grad(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """Return the function that computes `func` and, beside the value, the gradient.
 
     As `grad`; the result is (value, gradient), or ((value, aux), gradient) with `has_aux`.
-
-    Args:
-        func: a function of tensors whose result is a scalar.
-        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
-            0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
-
-    Raises:
-        LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
 
     Example:
         >>> import lucid

@@ -8,8 +8,12 @@ from typing import Any
 import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
+from lucid.docstrings import like
+from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
+from lucid.functions.elementwise import sigmoid, tanh
 from lucid.functions.inplace import in_place
+from lucid.functions.rectifiers import softplus
 from lucid.functions.softmax import softmax
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.calls import apply, where
@@ -29,22 +33,6 @@ _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 _DENSITY_AT_0 = 1.0 / math.sqrt(2.0 * math.pi)
 _CUBIC = 0.044715
-
-
-@runs_natively
-class ReLU(Function):
-    """max(x, 0); the derivative at 0 is 0, and a NaN stays a NaN."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = x.clamp(min=0)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        return where(y <= 0, 0.0, g)
 
 
 @runs_natively
@@ -154,25 +142,6 @@ class SiLU(Function):
 
 
 @runs_natively
-class Softplus(Function):
-    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, beta: float, threshold: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.beta, ctx.threshold = beta, threshold
-        scaled = x * beta
-        soft = scaled.clamp(max=threshold).exp().log1p() / beta
-        return where(scaled > threshold, x, soft)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        scaled = x * ctx.beta
-        return where(scaled > ctx.threshold, g, g * scaled.sigmoid()), None, None
-
-
-@runs_natively
 class LogSigmoid(Function):
     """log(sigmoid(x)) without overflow: min(x, 0) - log1p(exp(-|x|))."""
 
@@ -213,22 +182,15 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
         >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.0000, 0.5000, 3.0000])
     """
-    if not input.dtype.is_floating_point:
-        return result_of(input, input.clamp(min=0), inplace)
-    return result_of(input, apply(ReLU, input), inplace)
+    return result_of(input, rectifiers.relu(input), inplace)
 
 
 relu_ = in_place(relu)
 
 
+@like(relu)
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(input, 0), 6), elementwise; the derivative at 0 and 6 is 0.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -239,15 +201,12 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
+@like(relu)
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """input where it is positive, else `negative_slope * input`.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         negative_slope: the slope below 0. Default: 0.01.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -261,15 +220,12 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 leaky_relu_ = in_place(leaky_relu)
 
 
+@like(relu)
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input) - 1)`.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         alpha: what it falls to, negated. Default: 1.0.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -310,14 +266,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     raise OptionError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
 
+@like(relu)
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -328,32 +279,9 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, apply(SiLU, source_of(input, inplace)), inplace)
 
 
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold.
-
-    A smooth `relu`. The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        beta: how sharp the bend is. Default: 1.0.
-        threshold: from where on it is taken for a line. Default: 20.0.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.1269, 0.9741, 3.0486])
-    """
-    return apply(Softplus, input, beta, threshold)
-
-
+@like(relu)
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), accurate for inputs of any size.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
 
     Example:
         >>> import lucid
@@ -364,48 +292,9 @@ def logsigmoid(input: Tensor) -> Tensor:
     return apply(LogSigmoid, input)
 
 
-def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-input)), elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.sigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.1192, 0.6225, 0.9526])
-    """
-    return input.sigmoid()
-
-
-def tanh(input: Tensor) -> Tensor:
-    """Hyperbolic tangent, elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.tanh(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.9640,  0.4621,  0.9951])
-    """
-    return input.tanh()
-
-
+@like(relu)
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input)), elementwise.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -417,18 +306,15 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, x * softplus(x).tanh(), inplace)
 
 
+@like(relu)
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """input, brought into [min_val, max_val]; the derivative at both is 0.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         min_val: the lower bound. Default: -1.0.
         max_val: the upper bound. Default: 1.0.
-        inplace: write the result into `input` and return that. Default: False.
 
     Raises:
         OptionError: `min_val` is above `max_val`.
@@ -451,14 +337,9 @@ def hardtanh(
 hardtanh_ = in_place(hardtanh)
 
 
+@like(relu)
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """input / 6 + 1 / 2, brought into [0, 1]; the derivative at -3 and 3 is 0.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -469,14 +350,9 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, hardtanh(input + 3.0, 0.0, 6.0) / 6.0, inplace)
 
 
+@like(relu)
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * hardsigmoid(input).
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -489,16 +365,13 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     return result_of(input, where(x < 3.0, inner * (inner + 3.0) / 6.0, x), inplace)
 
 
+@like(relu)
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where it is above the threshold, else `value`; a NaN stays a NaN.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         threshold: what the input must be above.
         value: what stands for the rest.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -513,14 +386,9 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 threshold_ = in_place(threshold)
 
 
+@like(relu)
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the two constants that keep mean 0 and variance 1.
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -534,15 +402,12 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 selu_ = in_place(selu)
 
 
+@like(relu)
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input / alpha) - 1)`.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         alpha: how fast it falls, and to what. Default: 1.0.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -558,13 +423,9 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 celu_ = in_place(celu)
 
 
+@like(relu)
 def softsign(input: Tensor) -> Tensor:
     """input / (1 + |input|).
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
 
     Example:
         >>> import lucid
@@ -575,13 +436,9 @@ def softsign(input: Tensor) -> Tensor:
     return input / (input.abs() + 1.0)
 
 
+@like(relu)
 def tanhshrink(input: Tensor) -> Tensor:
     """input - tanh(input).
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
 
     Example:
         >>> import lucid
@@ -610,14 +467,9 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
 
+@like(softshrink)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input, and 0 where it is within [-lambd, lambd].
-
-    The result is as large as the input, and of its dtype.
-
-    Args:
-        input: the tensor, of a float dtype.
-        lambd: where the threshold is. Default: 0.5.
 
     Example:
         >>> import lucid
@@ -713,6 +565,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     return one_hot - soft.detach() + soft
 
 
+@like(relu)
 def rrelu(
     input: Tensor,
     lower: float = 1.0 / 8,
@@ -722,14 +575,10 @@ def rrelu(
 ) -> Tensor:
     """leaky_relu with slopes drawn from [lower, upper] if training, else their mean.
 
-    The result is as large as the input, and of its dtype.
-
     Args:
-        input: the tensor, of a float dtype.
         lower: the least slope. Default: 0.125.
         upper: the greatest slope. Default: 0.3333333333333333.
         training: draw slopes; else take their mean. Default: False.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.docstrings import like
 from lucid.functions.arguments import require_computable
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -90,17 +91,9 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] |
     return _adaptive_avg_pool(1, input, output_size)
 
 
+@like(adaptive_avg_pool1d)
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of `output_size` bins over the last two axes; a None leaves an axis as it is.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
-
-    Args:
-        input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
 
     Example:
         >>> import lucid
@@ -112,17 +105,9 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] |
     return _adaptive_avg_pool(2, input, output_size)
 
 
+@like(adaptive_avg_pool1d)
 def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of `output_size` bins over the last three axes; None leaves an axis as it is.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
-
-    Args:
-        input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
 
     Example:
         >>> import lucid
@@ -133,17 +118,11 @@ def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] |
     return _adaptive_avg_pool(3, input, output_size)
 
 
+@like(adaptive_avg_pool1d)
 def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The greatest element of each of `output_size` bins along the last axis.
 
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
-
     Args:
-        input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
         return_indices: return the places of the greatest elements too, flat within the axes.
             Default: False.
 
@@ -156,19 +135,9 @@ def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool 
     return _adaptive_max_pool(1, input, output_size, return_indices)
 
 
+@like(adaptive_max_pool1d)
 def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The greatest element of each of `output_size` bins over the last two axes.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
-
-    Args:
-        input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
 
     Example:
         >>> import lucid
@@ -180,19 +149,9 @@ def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool 
     return _adaptive_max_pool(2, input, output_size, return_indices)
 
 
+@like(adaptive_max_pool1d)
 def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
     """The greatest element of each of `output_size` bins over the last three axes.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
-
-    Args:
-        input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
 
     Example:
         >>> import lucid

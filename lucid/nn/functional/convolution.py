@@ -15,6 +15,7 @@ from typing import Any
 
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
+from lucid.docstrings import like
 from lucid.functions.creation import zeros
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -408,6 +409,7 @@ def conv1d(
     return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@like(conv1d)
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -419,22 +421,9 @@ def conv2d(
 ) -> Tensor:
     """Cross-correlate over the last two axes.
 
-    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
-    dilation - padding]`, for places i and j on each axis. An axis of size l becomes (l + 2 padding
-    - dilation (k - 1) - 1) / stride + 1, rounded down.
-
-    Raises: `ShapeError` where the channels or sizes don't go together, `OptionError` for a stride
-    or dilation below 1.
-
     Args:
         input: (n, c, h, w) or (c, h, w).
         weight: (o, c / groups, kh, kw).
-        bias: (o,), or None.
-        stride: from one window to the next; an int, or one for each axis. Default: 1.
-        padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
-            for as many as keep the size (only with stride 1). Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
 
     Example:
         >>> import lucid
@@ -445,6 +434,7 @@ def conv2d(
     return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@like(conv1d)
 def conv3d(
     input: Tensor,
     weight: Tensor,
@@ -456,22 +446,9 @@ def conv3d(
 ) -> Tensor:
     """Cross-correlate over the last three axes, as `conv2d` does over two.
 
-    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
-    dilation - padding]`, for places i and j on each axis. An axis of size l becomes (l + 2 padding
-    - dilation (k - 1) - 1) / stride + 1, rounded down.
-
-    Raises: `ShapeError` where the channels or sizes don't go together, `OptionError` for a stride
-    or dilation below 1.
-
     Args:
         input: (n, c, d, h, w) or (c, d, h, w).
         weight: (o, c / groups, kd, kh, kw).
-        bias: (o,), or None.
-        stride: from one window to the next; an int, or one for each axis. Default: 1.
-        padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
-            for as many as keep the size (only with stride 1). Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
 
     Example:
         >>> import lucid
@@ -519,6 +496,7 @@ def conv_transpose1d(
     return _convolve_transposed(1, input, weight, bias, options, groups)
 
 
+@like(conv_transpose1d, conv1d="conv2d", conv_transpose1d="conv_transpose2d")
 def conv_transpose2d(
     input: Tensor,
     weight: Tensor,
@@ -531,20 +509,9 @@ def conv_transpose2d(
 ) -> Tensor:
     """Apply the transpose of `conv2d` with the same weight.
 
-    It is the gradient of `conv2d` with respect to its input: each element spreads the weights over
-    a window of the result. An axis of size l becomes (l - 1) stride - 2 padding + dilation (k - 1)
-    + output_padding + 1.
-
     Args:
         input: (n, o, h, w) or (o, h, w).
         weight: (o, c / groups, kh, kw).
-        bias: (c,), one for each channel of the result, or None.
-        stride: the distance of windows in the result. Default: 1.
-        padding: what `conv2d` would have added: cut off at both ends. Default: 0.
-        output_padding: how much longer the result is at its ends, less than the stride or the
-            dilation. Default: 0.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        dilation: the distance between the elements of a window. Default: 1.
 
     Example:
         >>> import lucid
@@ -556,6 +523,7 @@ def conv_transpose2d(
     return _convolve_transposed(2, input, weight, bias, options, groups)
 
 
+@like(conv_transpose1d, conv1d="conv3d", conv_transpose1d="conv_transpose3d")
 def conv_transpose3d(
     input: Tensor,
     weight: Tensor,
@@ -568,20 +536,9 @@ def conv_transpose3d(
 ) -> Tensor:
     """Apply the transpose of `conv3d` with the same weight, as `conv_transpose2d` does.
 
-    It is the gradient of `conv3d` with respect to its input: each element spreads the weights over
-    a window of the result. An axis of size l becomes (l - 1) stride - 2 padding + dilation (k - 1)
-    + output_padding + 1.
-
     Args:
         input: (n, o, d, h, w) or (o, d, h, w).
         weight: (o, c / groups, kd, kh, kw).
-        bias: (c,), one for each channel of the result, or None.
-        stride: the distance of windows in the result. Default: 1.
-        padding: what `conv3d` would have added: cut off at both ends. Default: 0.
-        output_padding: how much longer the result is at its ends, less than the stride or the
-            dilation. Default: 0.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        dilation: the distance between the elements of a window. Default: 1.
 
     Example:
         >>> import lucid

@@ -7,6 +7,7 @@ from typing import Any
 import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import f32
 from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, source_of
@@ -71,6 +72,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return input.copy_(y) if inplace else y
 
 
+@like(dropout)
 def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -81,12 +83,6 @@ def dropout1d(
 
     Raises `OptionError` for p outside of [0, 1].
 
-    Args:
-        input: the tensor, of a float dtype.
-        p: the probability of an element to be dropped. Default: 0.5.
-        training: draw; else the input comes back. Default: True.
-        inplace: write the result into `input` and return that. Default: False.
-
     Example:
         >>> import lucid
         >>> import lucid.nn.functional as F
@@ -96,21 +92,11 @@ def dropout1d(
     return _channel_dropout("dropout1d", input, p, training, inplace, (2, 3))
 
 
+@like(dropout1d)
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Zero whole channels of (n, c, h, w) or (c, h, w) with probability p, and scale the others.
-
-    A channel is kept whole or set to 0 whole, in each example by itself; what is kept is scaled by
-    1 / (1 - p).
-
-    Raises `OptionError` for p outside of [0, 1].
-
-    Args:
-        input: the tensor, of a float dtype.
-        p: the probability of an element to be dropped. Default: 0.5.
-        training: draw; else the input comes back. Default: True.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -121,21 +107,11 @@ def dropout2d(
     return _channel_dropout("dropout2d", input, p, training, inplace, (3, 4))
 
 
+@like(dropout1d)
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others.
-
-    A channel is kept whole or set to 0 whole, in each example by itself; what is kept is scaled by
-    1 / (1 - p).
-
-    Raises `OptionError` for p outside of [0, 1].
-
-    Args:
-        input: the tensor, of a float dtype.
-        p: the probability of an element to be dropped. Default: 0.5.
-        training: draw; else the input comes back. Default: True.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> import lucid
@@ -171,18 +147,15 @@ def alpha_dropout(
     return _alpha_dropout(input, p, training, inplace, tuple(input.shape))
 
 
+@like(alpha_dropout)
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """As `alpha_dropout`, of whole channels: all of (n, c) that follows is kept or dropped.
 
-    Reference: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
-
     Args:
         input: the tensor, (n, c, *), of a float dtype.
         p: the probability of a channel to be dropped. Default: 0.5.
-        training: draw; else the input comes back. Default: False.
-        inplace: write the result into `input` and return that. Default: False.
 
     Raises:
         OptionError: p is outside of [0, 1].

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from lucid.autograd.modes import no_grad
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.calls import apply
 from lucid.nn.functional.normalization import LayerNorm, batch_norm
@@ -65,6 +66,7 @@ def _scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return y if bias is None else y + bias.reshape(shape)
 
 
+@like(group_norm)
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -80,14 +82,10 @@ def instance_norm(
     With the input's own, the running statistics move towards their means over the batch.
 
     Args:
-        input: (n, c, *).
         running_mean: the means of channels, (c,); written where they move.
         running_var: the variances of channels, (c,); written where they move.
-        weight: a factor of each channel, (c,). None for 1.
-        bias: a shift of each channel, (c,). None for 0.
         use_input_stats: use each example's own statistics, not the running ones. Default: True.
         momentum: how far the running statistics move towards the new ones. Default: 0.1.
-        eps: keeps the division finite. Default: 1e-05.
 
     Raises:
         ShapeError: there is one element for each channel.

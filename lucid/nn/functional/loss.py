@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid.autograd import Function
 from lucid.autograd.native import composite, runs_natively
+from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
@@ -59,22 +60,11 @@ def _mse_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: s
     return _weighted("mse_loss", difference * difference, weight, input, reduction)
 
 
+@like(mse_loss)
 def l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
     """|input - target|, reduced.
-
-    Shapes broadcast, with a warning where they differ. The result is a number, but for reduction
-    "none".
-
-    Args:
-        input: the tensor, of a float dtype.
-        target: what `input` is compared with.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
-        weight: factors of the losses, of input's shape, by whose sum a mean divides; None for 1.
-
-    Raises:
-        ShapeError: `weight` has another shape.
 
     Example:
         >>> import lucid
@@ -141,6 +131,7 @@ def _smooth_l1_loss(input: Tensor, target: Tensor, reduction: str, beta: float) 
     return reduce_loss(where(distance < beta, near, distance - 0.5 * beta), reduction)
 
 
+@like(smooth_l1_loss)
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -150,12 +141,7 @@ def huber_loss(
 ) -> Tensor:
     """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target; reduced.
 
-    It grows like a square for small differences, and like a line for large ones.
-
     Args:
-        input: the tensor, of a float dtype.
-        target: what `input` is compared with.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         delta: where squares turn to a line. Default: 1.0.
         weight: factors of the losses; None for 1.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import lucid
+from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
@@ -79,6 +80,7 @@ def triplet_margin_loss(
     )  # fmt: skip
 
 
+@like(triplet_margin_loss)
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -98,10 +100,6 @@ def triplet_margin_with_distance_loss(
         positive: what should be near.
         negative: what should be far.
         distance_function: gives the distances of two batches. None is the Euclidean distance.
-        margin: how far apart the two must be for no loss. Default: 1.0.
-        swap: the negative's distance is the smaller of those to anchor and positive. Default:
-            False.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> import lucid

@@ -14,6 +14,7 @@ import numpy as np
 import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
+from lucid.docstrings import like
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
@@ -257,6 +258,7 @@ def max_pool1d(
     return _max_pool(1, input, kernel_size, options, ceil_mode, return_indices)
 
 
+@like(max_pool1d)
 def max_pool2d(
     input: Tensor,
     kernel_size: Size,
@@ -268,19 +270,9 @@ def max_pool2d(
 ) -> Any:
     """The greatest element of each window over the last two axes, of (n, c, h, w) or (c, h, w).
 
-    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
-    down. Ties go to the first. With `return_indices` the result is a pair.
-
     Args:
-        input: the tensor, of a float dtype.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: the kernel's size by default.
-        padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        ceil_mode: a window that begins inside but reaches over the end counts as well. Default:
-            False.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid
@@ -292,6 +284,7 @@ def max_pool2d(
     return _max_pool(2, input, kernel_size, options, ceil_mode, return_indices)
 
 
+@like(max_pool1d)
 def max_pool3d(
     input: Tensor,
     kernel_size: Size,
@@ -302,19 +295,6 @@ def max_pool3d(
     return_indices: bool = False,
 ) -> Any:
     """The greatest element of each window over the last three axes, of (n, c, d, h, w).
-
-    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
-    down. Ties go to the first. With `return_indices` the result is a pair.
-
-    Args:
-        input: the tensor, of a float dtype.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
 
     Example:
         >>> import lucid
@@ -331,6 +311,7 @@ def pool_greatest(rank: int, input: Tensor, sizes: Size, return_indices: bool = 
     return _max_pool(rank, input, sizes, (None, 0, 1), False, return_indices)
 
 
+@like(max_pool1d)
 def avg_pool1d(
     input: Tensor,
     kernel_size: Size,
@@ -345,11 +326,7 @@ def avg_pool1d(
     is rounded up.
 
     Args:
-        input: the tensor, of a float dtype.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
         padding: how many elements are added at both ends of each axis. Default: 0.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
         count_include_pad: let the zeros of the padding count in the mean. Default: True.
 
     Example:
@@ -363,6 +340,7 @@ def avg_pool1d(
     return _avg_pool(1, input, kernel_size, (stride, padding), ceil_mode, count_include_pad)
 
 
+@like(avg_pool1d)
 def avg_pool2d(
     input: Tensor,
     kernel_size: Size,
@@ -374,17 +352,9 @@ def avg_pool2d(
 ) -> Tensor:
     """The mean of each window over the last two axes, of (n, c, h, w) or (c, h, w).
 
-    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
-    is rounded up.
-
     Args:
-        input: the tensor, of a float dtype.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-        count_include_pad: the zeros of the padding count. Default: True.
-        divisor_override: divides instead.
+        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+        divisor_override: divide by this instead of by the number of elements.
 
     Example:
         >>> import lucid
@@ -398,6 +368,7 @@ def avg_pool2d(
     return _avg_pool(2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
 
 
+@like(avg_pool1d)
 def avg_pool3d(
     input: Tensor,
     kernel_size: Size,
@@ -409,16 +380,7 @@ def avg_pool3d(
 ) -> Tensor:
     """The mean of each window over the last three axes, of (n, c, d, h, w).
 
-    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
-    is rounded up.
-
     Args:
-        input: the tensor, of a float dtype.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-        count_include_pad: let the zeros of the padding count in the mean. Default: True.
         divisor_override: divide by this instead of by the number of elements.
 
     Example:
@@ -433,6 +395,7 @@ def avg_pool3d(
     return _avg_pool(3, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
 
 
+@like(max_pool1d)
 def lp_pool1d(
     input: Tensor,
     norm_type: float,
@@ -445,11 +408,7 @@ def lp_pool1d(
     (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
 
     Args:
-        input: the tensor, of a float dtype.
         norm_type: the order of the norm.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid
@@ -461,6 +420,7 @@ def lp_pool1d(
     return _root(mean * kernel_size, norm_type)
 
 
+@like(lp_pool1d)
 def lp_pool2d(
     input: Tensor,
     norm_type: float,
@@ -469,15 +429,6 @@ def lp_pool2d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """The norm of order `norm_type` of each window over the last two axes.
-
-    (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
-
-    Args:
-        input: the tensor, of a float dtype.
-        norm_type: the order of the norm.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid
@@ -490,6 +441,7 @@ def lp_pool2d(
     return _root(mean * (sizes[0] * sizes[1]), norm_type)
 
 
+@like(lp_pool1d)
 def lp_pool3d(
     input: Tensor,
     norm_type: float,
@@ -498,15 +450,6 @@ def lp_pool3d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """The norm of order `norm_type` of each window over the last three axes.
-
-    (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
-
-    Args:
-        input: the tensor, of a float dtype.
-        norm_type: the order of the norm.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid

@@ -8,6 +8,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
+from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
@@ -97,6 +98,7 @@ def max_unpool2d(
     return _max_unpool(2, input, indices, (kernel_size, stride, padding), output_size)
 
 
+@like(max_unpool2d)
 def max_unpool3d(
     input: Tensor,
     indices: Tensor,
@@ -106,15 +108,6 @@ def max_unpool3d(
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """Undo `max_pool3d(…, return_indices=True)`, as `max_unpool1d` does along one axis.
-
-    Args:
-        input: what the pool gave.
-        indices: places, as the pool with `return_indices=True` gives them.
-        kernel_size: that of the pool.
-        stride: that of the pool. None is `kernel_size`.
-        padding: that of the pool. Default: 0.
-        output_size: of the result, where several inputs of the pool have outputs of one size. None
-            takes the smallest that fits.
 
     Example:
         >>> import lucid

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import lucid
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType, i64
 from lucid.nn import init
@@ -146,25 +147,9 @@ class BatchNorm1d(_BatchNorm):
     ranks = (2, 3)
 
 
+@like(BatchNorm1d)
 class BatchNorm2d(_BatchNorm):
     """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does.
-
-    `(x - mean) / sqrt(var + eps) * weight + bias` for each channel. While training the statistics
-    are those of the batch, and the running ones move; in eval mode they are the running ones.
-
-    Raises `ShapeError` for a batch of one element for each channel while training.
-
-    Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
-
-    Args:
-        num_features: how many channels there are.
-        eps: keeps the division finite. Default: 1e-05.
-        momentum: how far the running statistics move towards the batch's; None for their mean over
-            all batches. Default: 0.1.
-        affine: train a weight and a bias for each channel. Default: True.
-        track_running_stats: keep running statistics, which eval mode uses. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -176,25 +161,9 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
+@like(BatchNorm1d)
 class BatchNorm3d(_BatchNorm):
     """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does.
-
-    `(x - mean) / sqrt(var + eps) * weight + bias` for each channel. While training the statistics
-    are those of the batch, and the running ones move; in eval mode they are the running ones.
-
-    Raises `ShapeError` for a batch of one element for each channel while training.
-
-    Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
-
-    Args:
-        num_features: how many channels there are.
-        eps: keeps the division finite. Default: 1e-05.
-        momentum: how far the running statistics move towards the batch's; None for their mean over
-            all batches. Default: 0.1.
-        affine: train a weight and a bias for each channel. Default: True.
-        track_running_stats: keep running statistics, which eval mode uses. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid

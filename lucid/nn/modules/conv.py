@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import lucid
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
@@ -191,6 +192,7 @@ class Conv1d(_Direct):
     rank = 1
 
 
+@like(Conv1d)
 class Conv2d(_Direct):
     """Convolve over the last two axes: weight (out_channels, in_channels / groups, kh, kw).
 
@@ -202,21 +204,6 @@ class Conv2d(_Direct):
     groups, *kernel_size), bias (out_channels,). Both start uniform in ±1/sqrt(in_channels / groups
     * the elements of a window).
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from one window to the next; an int, or one for each axis. Default: 1.
-        padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
-            as keeps the size (only with stride 1). Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        bias: whether there is one. Default: True.
-        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
-            'zeros'.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
-
     Example:
         >>> import lucid
         >>> from lucid import nn
@@ -227,6 +214,7 @@ class Conv2d(_Direct):
     rank = 2
 
 
+@like(Conv1d)
 class Conv3d(_Direct):
     """Convolve over the last three axes.
 
@@ -237,21 +225,6 @@ class Conv3d(_Direct):
     Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (out_channels,
     in_channels / groups, *kernel_size), bias (out_channels,). Both start uniform in
     ±1/sqrt(in_channels / groups * the elements of a window).
-
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from one window to the next; an int, or one for each axis. Default: 1.
-        padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
-            as keeps the size (only with stride 1). Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        bias: whether there is one. Default: True.
-        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
-            'zeros'.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -337,6 +310,7 @@ class _ConvTransposeNd(_ConvNd):
         return ends
 
 
+@like(Conv1d)
 class ConvTranspose1d(_ConvTransposeNd):
     """The transpose of `Conv1d`: weight (in_channels, out_channels / groups, k).
 
@@ -347,18 +321,10 @@ class ConvTranspose1d(_ConvTransposeNd):
     groups, *kernel_size), bias (out_channels,).
 
     Args:
-        in_channels: channels of the input.
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
         stride: the distance of windows in the result. Default: 1.
         padding: what `Conv1d` would have added: cut off at both ends. Default: 0.
         output_padding: how much longer the result is at its ends. Default: 0.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        bias: whether there is one. Default: True.
-        dilation: the distance between the elements of a window. Default: 1.
         padding_mode: "zeros". Default: 'zeros'.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -370,6 +336,7 @@ class ConvTranspose1d(_ConvTransposeNd):
     rank = 1
 
 
+@like(ConvTranspose1d, Conv1d="Conv2d", ConvTranspose1d="ConvTranspose2d")
 class ConvTranspose2d(_ConvTransposeNd):
     """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw).
 
@@ -378,20 +345,6 @@ class ConvTranspose2d(_ConvTransposeNd):
 
     Shapes: input (n, in_channels, h, w) or (in_channels, h, w); weight (in_channels, out_channels /
     groups, *kernel_size), bias (out_channels,).
-
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: the distance of windows in the result. Default: 1.
-        padding: what `Conv2d` would have added: cut off at both ends. Default: 0.
-        output_padding: how much longer the result is at its ends. Default: 0.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        bias: whether there is one. Default: True.
-        dilation: the distance between the elements of a window. Default: 1.
-        padding_mode: "zeros". Default: 'zeros'.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -403,6 +356,7 @@ class ConvTranspose2d(_ConvTransposeNd):
     rank = 2
 
 
+@like(ConvTranspose1d, Conv1d="Conv3d", ConvTranspose1d="ConvTranspose3d")
 class ConvTranspose3d(_ConvTransposeNd):
     """The transpose of `Conv3d`.
 
@@ -411,20 +365,6 @@ class ConvTranspose3d(_ConvTransposeNd):
 
     Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (in_channels,
     out_channels / groups, *kernel_size), bias (out_channels,).
-
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: the distance of windows in the result. Default: 1.
-        padding: what `Conv3d` would have added: cut off at both ends. Default: 0.
-        output_padding: how much longer the result is at its ends. Default: 0.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        bias: whether there is one. Default: True.
-        dilation: the distance between the elements of a window. Default: 1.
-        padding_mode: "zeros". Default: 'zeros'.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid

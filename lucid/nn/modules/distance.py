@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from lucid.nn import functional as F
 from lucid.nn.modules.module import Module
+from lucid.nn.modules.settings import FunctionModule, settings_of
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["CosineSimilarity", "PairwiseDistance"]
 
 
-class CosineSimilarity(Module):
-    """Cosine of the angle between vectors along `dim`.
+@settings_of(F.cosine_similarity)
+class CosineSimilarity(FunctionModule):
+    """Cosine of the angle between vectors along `dim`."""
 
-    `forward(x1, x2)`; the two broadcast.
-
-    Args:
-        dim: the axis. Default: 1.
-        eps: keeps the division finite. Default: 1e-08.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.CosineSimilarity()(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))
-        tensor([0.7071])
-    """
-
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self.dim = dim
-        self.eps = eps
+    dim: int = 1
+    eps: float = 1e-8
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return F.cosine_similarity(x1, x2, self.dim, live_attribute(self, "eps"))
+        result: Tensor = self._result(x1, x2)
+        return result
+
+    def extra_repr(self) -> str:
+        return ""
 
 
 class PairwiseDistance(Module):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.hooks import HookHandle
+from lucid.docstrings import like
 from lucid.ir.errors import LucidError
 from lucid.ir.location import warn
 from lucid.nn.modules.border import GradientBorder
@@ -138,14 +139,11 @@ class Hooked:
         """
         return self._add_hook("_backward_hooks", hook, prepend)
 
+    @like(register_full_backward_hook)
     def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
         """Call `hook(module, grad_output)` before the module's backward.
 
         It may return other gradients of the outputs. Else as `register_full_backward_hook`.
-
-        Args:
-            hook: what is called.
-            prepend: call it before the other hooks. Default: False.
 
         Example:
             >>> import lucid

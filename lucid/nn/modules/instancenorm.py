@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from lucid.docstrings import like
 from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType
 from lucid.nn.functional.grouped import instance_norm
@@ -86,22 +87,9 @@ class InstanceNorm1d(_InstanceNorm):
     with_batch = 3
 
 
+@like(InstanceNorm1d)
 class InstanceNorm2d(_InstanceNorm):
     """Standardize each channel of each example, (n, c, h, w) or (c, h, w).
-
-    `(x - mean) / sqrt(var + eps)`, then `weight` and `bias` if `affine`.
-
-    Reference: Ulyanov et al., "Instance Normalization", 2016.
-
-    Args:
-        num_features: how many channels there are.
-        eps: keeps the division finite. Default: 1e-05.
-        momentum: how far the running statistics move towards the batch's; None for their mean over
-            all batches. Default: 0.1.
-        affine: train a weight and a bias for each channel. Default: False.
-        track_running_stats: keep running statistics, which eval mode uses. Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -113,22 +101,9 @@ class InstanceNorm2d(_InstanceNorm):
     with_batch = 4
 
 
+@like(InstanceNorm1d)
 class InstanceNorm3d(_InstanceNorm):
     """Standardize each channel of each example, (n, c, d, h, w) or (c, d, h, w).
-
-    `(x - mean) / sqrt(var + eps)`, then `weight` and `bias` if `affine`.
-
-    Reference: Ulyanov et al., "Instance Normalization", 2016.
-
-    Args:
-        num_features: how many channels there are.
-        eps: keeps the division finite. Default: 1e-05.
-        momentum: how far the running statistics move towards the batch's; None for their mean over
-            all batches. Default: 0.1.
-        affine: train a weight and a bias for each channel. Default: False.
-        track_running_stats: keep running statistics, which eval mode uses. Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lucid.compiler.recording import hooks as trace_hooks
+from lucid.docstrings import like
 from lucid.ir.errors import LucidError, OptionError, TraceError
 from lucid.ir.types import DType
 from lucid.nn.functional.sliding import Size
@@ -198,16 +199,9 @@ class LazyConv1d(_LazyDirect, Conv1d):
     cls_to_become = Conv1d
 
 
+@like(LazyConv1d)
 class LazyConv2d(_LazyDirect, Conv2d):
     """A `Conv2d` that takes `in_channels` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -219,16 +213,9 @@ class LazyConv2d(_LazyDirect, Conv2d):
     cls_to_become = Conv2d
 
 
+@like(LazyConv1d)
 class LazyConv3d(_LazyDirect, Conv3d):
     """A `Conv3d` that takes `in_channels` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -240,16 +227,9 @@ class LazyConv3d(_LazyDirect, Conv3d):
     cls_to_become = Conv3d
 
 
+@like(LazyConv1d)
 class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
     """A `ConvTranspose1d` that takes `in_channels` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -261,16 +241,9 @@ class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
     cls_to_become = ConvTranspose1d
 
 
+@like(LazyConv1d)
 class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
     """A `ConvTranspose2d` that takes `in_channels` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -282,16 +255,9 @@ class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
     cls_to_become = ConvTranspose2d
 
 
+@like(LazyConv1d)
 class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
     """A `ConvTranspose3d` that takes `in_channels` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -332,14 +298,9 @@ class _LazyNorm(LazyModuleMixin):
                     tensor._become(values.to(tensor.dtype))
 
 
+@like(LazyConv1d)
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     """A `BatchNorm1d` that takes `num_features` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -351,14 +312,9 @@ class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     cls_to_become = BatchNorm1d
 
 
+@like(LazyConv1d)
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
     """A `BatchNorm2d` that takes `num_features` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -370,14 +326,9 @@ class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
     cls_to_become = BatchNorm2d
 
 
+@like(LazyConv1d)
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
     """A `BatchNorm3d` that takes `num_features` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -389,14 +340,9 @@ class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
     cls_to_become = BatchNorm3d
 
 
+@like(LazyConv1d)
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
     """An `InstanceNorm1d` that takes `num_features` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -408,14 +354,9 @@ class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
     cls_to_become = InstanceNorm1d
 
 
+@like(LazyConv1d)
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
     """An `InstanceNorm2d` that takes `num_features` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid
@@ -427,14 +368,9 @@ class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
     cls_to_become = InstanceNorm2d
 
 
+@like(LazyConv1d)
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
     """An `InstanceNorm3d` that takes `num_features` from its first input.
-
-    Its parameters are uninitialized until then; an optimizer is made after the first call.
-
-    Args:
-        *args: the other arguments of that module, but for those that the input tells.
-        **kwargs: the same, by name.
 
     Example:
         >>> import lucid

@@ -9,6 +9,7 @@ from lucid.autograd.modes import no_grad
 from lucid.choices import check_flag, check_kind
 from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.frames import catching, leave
@@ -469,15 +470,11 @@ class Module(Hooked, StateHooked):
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
 
+    @like(named_parameters)
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield the buffers with their paths; a shared one once, by its first path.
-
-        Args:
-            prefix: what paths begin with. Default: ''.
-            recurse: those of submodules, too. Default: True.
-            remove_duplicate: name what is shared once only. Default: True.
 
         Example:
             >>> import lucid
@@ -561,18 +558,13 @@ class Module(Hooked, StateHooked):
             parent.get_submodule(name)
         setattr(parent, name, module)
 
+    @like(get_submodule)
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a dotted path. Raises `NoSuchAttributeError`.
 
         Names of modules and of the parameter, joined by dots.
 
         Raises `NoSuchAttributeError`.
-
-        Args:
-            target: the path: names, joined by dots.
-
-        Raises:
-            NoSuchAttributeError: there is nothing of that name.
 
         Example:
             >>> import lucid
@@ -587,18 +579,13 @@ class Module(Hooked, StateHooked):
             raise NoSuchAttributeError(f"`{name}` is not a Parameter")
         return value
 
+    @like(get_submodule)
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path. Raises `NoSuchAttributeError`.
 
         Names of modules and of the buffer, joined by dots.
 
         Raises `NoSuchAttributeError`.
-
-        Args:
-            target: the path: names, joined by dots.
-
-        Raises:
-            NoSuchAttributeError: there is nothing of that name.
 
         Example:
             >>> import lucid

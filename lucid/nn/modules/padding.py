@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from lucid.docstrings import like
 from lucid.nn.functional.padding import pad
 from lucid.nn.modules.module import Module
 from lucid.tensor.tensor import Tensor
@@ -78,15 +79,9 @@ class ConstantPad1d(_ConstantPad):
     rank = 1
 
 
+@like(ConstantPad1d)
 class ConstantPad2d(_ConstantPad):
     """Put a number around the last two axes.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
-        value: what is put there.
 
     Example:
         >>> import lucid
@@ -98,15 +93,9 @@ class ConstantPad2d(_ConstantPad):
     rank = 2
 
 
+@like(ConstantPad1d)
 class ConstantPad3d(_ConstantPad):
     """Put a number around the last three axes.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
-        value: what is put there.
 
     Example:
         >>> import lucid
@@ -126,14 +115,9 @@ class _ZeroPad(_ConstantPad):
         return str(self.padding)
 
 
+@like(ConstantPad1d)
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """Put zeros around the last axis.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -143,14 +127,9 @@ class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """
 
 
+@like(ConstantPad1d)
 class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """Put zeros around the last two axes.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -160,14 +139,9 @@ class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """
 
 
+@like(ConstantPad1d)
 class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """Put zeros around the last three axes.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -177,14 +151,9 @@ class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """
 
 
+@like(ConstantPad1d)
 class ReflectionPad1d(_ReflectionPad):
     """Lengthen the last axis by what is inside, reflected at the border.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -196,14 +165,9 @@ class ReflectionPad1d(_ReflectionPad):
     rank = 1
 
 
+@like(ConstantPad1d)
 class ReflectionPad2d(_ReflectionPad):
     """Lengthen the last two axes by what is inside, reflected at the border.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -215,14 +179,9 @@ class ReflectionPad2d(_ReflectionPad):
     rank = 2
 
 
+@like(ConstantPad1d)
 class ReflectionPad3d(_ReflectionPad):
     """Lengthen the last three axes by what is inside, reflected at the border.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -234,14 +193,9 @@ class ReflectionPad3d(_ReflectionPad):
     rank = 3
 
 
+@like(ConstantPad1d)
 class ReplicationPad1d(_ReplicationPad):
     """Lengthen the last axis by copies of the border.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -253,14 +207,9 @@ class ReplicationPad1d(_ReplicationPad):
     rank = 1
 
 
+@like(ConstantPad1d)
 class ReplicationPad2d(_ReplicationPad):
     """Lengthen the last two axes by copies of the border.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -272,14 +221,9 @@ class ReplicationPad2d(_ReplicationPad):
     rank = 2
 
 
+@like(ConstantPad1d)
 class ReplicationPad3d(_ReplicationPad):
     """Lengthen the last three axes by copies of the border.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -291,14 +235,9 @@ class ReplicationPad3d(_ReplicationPad):
     rank = 3
 
 
+@like(ConstantPad1d)
 class CircularPad1d(_CircularPad):
     """Lengthen the last axis by what is at the other end.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -310,14 +249,9 @@ class CircularPad1d(_CircularPad):
     rank = 1
 
 
+@like(ConstantPad1d)
 class CircularPad2d(_CircularPad):
     """Lengthen the last two axes by what is at the other end.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid
@@ -329,14 +263,9 @@ class CircularPad2d(_CircularPad):
     rank = 2
 
 
+@like(ConstantPad1d)
 class CircularPad3d(_CircularPad):
     """Lengthen the last three axes by what is at the other end.
-
-    An axis of size l becomes l + low + high.
-
-    Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
 
     Example:
         >>> import lucid

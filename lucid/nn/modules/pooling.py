@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from lucid.docstrings import like
 from lucid.nn.functional.adaptive_pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -27,6 +28,7 @@ from lucid.nn.functional.pooling import (
 from lucid.nn.functional.sliding import Size, entries
 from lucid.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from lucid.nn.modules.module import Module
+from lucid.nn.modules.settings import FunctionModule, UnaryModule, calling
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -37,9 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _MaxPool(Module):
-    rank: ClassVar[int]
-
+class _MaxPool(FunctionModule):
     def __init__(
         self,
         kernel_size: Size,
@@ -58,16 +58,7 @@ class _MaxPool(Module):
         self.ceil_mode = ceil_mode
 
     def forward(self, input: Tensor) -> Any:
-        function = (max_pool1d, max_pool2d, max_pool3d)[self.rank - 1]
-        return function(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.return_indices,
-        )
+        return self._result(input)
 
     def extra_repr(self) -> str:
         return (
@@ -76,82 +67,22 @@ class _MaxPool(Module):
         )
 
 
+@calling(max_pool1d)
 class MaxPool1d(_MaxPool):
-    """The greatest element of each window along the last axis.
-
-    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
-    down, or up with `ceil_mode`.
-
-    Args:
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.MaxPool1d(2)(lucid.ones(1, 1, 4)).shape
-        lucid.Size([1, 1, 2])
-    """
-
-    rank = 1
+    """The greatest element of each window along the last axis."""
 
 
+@calling(max_pool2d)
 class MaxPool2d(_MaxPool):
-    """The greatest element of each window over the last two axes.
-
-    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
-    down, or up with `ceil_mode`.
-
-    Args:
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.MaxPool2d(2)(lucid.ones(1, 1, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2])
-    """
-
-    rank = 2
+    """The greatest element of each window over the last two axes."""
 
 
+@calling(max_pool3d)
 class MaxPool3d(_MaxPool):
-    """The greatest element of each window over the last three axes.
-
-    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
-    down, or up with `ceil_mode`.
-
-    Args:
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.MaxPool3d(2)(lucid.ones(1, 1, 4, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2, 2])
-    """
-
-    rank = 3
+    """The greatest element of each window over the last three axes."""
 
 
-class _MaxUnpool(Module):
+class _MaxUnpool(FunctionModule):
     rank: ClassVar[int]
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
@@ -165,80 +96,35 @@ class _MaxUnpool(Module):
     def forward(
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        function = (max_unpool1d, max_unpool2d, max_unpool3d)[self.rank - 1]
-        return function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        result: Tensor = self._result(input, indices, output_size=output_size)
+        return result
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
+@calling(max_unpool1d)
 class MaxUnpool1d(_MaxUnpool):
-    """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places.
-
-    All other elements are 0. `forward` takes the maxima, their places and, where sizes are
-    ambiguous, `output_size`.
-
-    Args:
-        kernel_size: that of the pool.
-        stride: that of the pool. None is `kernel_size`.
-        padding: that of the pool. Default: 0.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> y, places = nn.MaxPool1d(2, return_indices=True)(lucid.ones(1, 1, 4))
-        >>> nn.MaxUnpool1d(2)(y, places).shape
-        lucid.Size([1, 1, 4])
-    """
+    """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places."""
 
     rank = 1
 
 
+@calling(max_unpool2d)
 class MaxUnpool2d(_MaxUnpool):
-    """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places.
-
-    All other elements are 0. `forward` takes the maxima, their places and, where sizes are
-    ambiguous, `output_size`.
-
-    Args:
-        kernel_size: that of the pool.
-        stride: that of the pool. None is `kernel_size`.
-        padding: that of the pool. Default: 0.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> y, places = nn.MaxPool2d(2, return_indices=True)(lucid.ones(1, 1, 4, 4))
-        >>> nn.MaxUnpool2d(2)(y, places).shape
-        lucid.Size([1, 1, 4, 4])
-    """
+    """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places."""
 
     rank = 2
 
 
+@calling(max_unpool3d)
 class MaxUnpool3d(_MaxUnpool):
-    """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places.
-
-    All other elements are 0. `forward` takes the maxima, their places and, where sizes are
-    ambiguous, `output_size`.
-
-    Args:
-        kernel_size: that of the pool.
-        stride: that of the pool. None is `kernel_size`.
-        padding: that of the pool. Default: 0.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> y, places = nn.MaxPool3d(2, return_indices=True)(lucid.ones(1, 1, 4, 4, 4))
-        >>> nn.MaxUnpool3d(2)(y, places).shape
-        lucid.Size([1, 1, 4, 4, 4])
-    """
+    """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places."""
 
     rank = 3
 
 
-class _AvgPoolNd(Module):
+class _AvgPoolNd(UnaryModule):
     def __init__(
         self,
         kernel_size: Size,
@@ -258,40 +144,12 @@ class _AvgPoolNd(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
+@calling(avg_pool1d)
 class AvgPool1d(_AvgPoolNd):
-    """The mean of each window along the last axis.
-
-    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
-    is rounded up.
-
-    Args:
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-        count_include_pad: let the zeros of the padding count in the mean. Default: True.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AvgPool1d(2)(lucid.ones(1, 1, 4)).shape
-        lucid.Size([1, 1, 2])
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        return avg_pool1d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-        )
+    """The mean of each window along the last axis."""
 
 
 class _DividedAvgPoolNd(_AvgPoolNd):
-    rank: ClassVar[int]
-
     def __init__(
         self,
         kernel_size: Size,
@@ -304,130 +162,42 @@ class _DividedAvgPoolNd(_AvgPoolNd):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
 
-    def forward(self, input: Tensor) -> Tensor:
-        return (avg_pool2d, avg_pool3d)[self.rank - 2](
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
 
-
+@calling(avg_pool2d)
 class AvgPool2d(_DividedAvgPoolNd):
-    """The mean of each window over the last two axes.
-
-    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
-    is rounded up.
-
-    Args:
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-        count_include_pad: let the zeros of the padding count in the mean. Default: True.
-        divisor_override: divide by this instead of by the number of elements.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AvgPool2d(2)(lucid.ones(1, 1, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2])
-    """
-
-    rank = 2
+    """The mean of each window over the last two axes."""
 
 
+@calling(avg_pool3d)
 class AvgPool3d(_DividedAvgPoolNd):
-    """The mean of each window over the last three axes.
-
-    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
-    is rounded up.
-
-    Args:
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-        count_include_pad: let the zeros of the padding count in the mean. Default: True.
-        divisor_override: divide by this instead of by the number of elements.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AvgPool3d(2)(lucid.ones(1, 1, 4, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2, 2])
-    """
-
-    rank = 3
+    """The mean of each window over the last three axes."""
 
 
-class _AdaptivePoolNd(Module):
+class _AdaptivePoolNd(FunctionModule):
     def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
         super().__init__()
         self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Any:
+        return self._result(input)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 
+@calling(adaptive_avg_pool1d)
 class AdaptiveAvgPool1d(_AdaptivePoolNd):
-    """The means of `output_size` bins along the last axis.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
-
-    Args:
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AdaptiveAvgPool1d(2)(lucid.ones(1, 1, 4)).shape
-        lucid.Size([1, 1, 2])
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        return adaptive_avg_pool1d(input, self.output_size)
+    """The means of `output_size` bins along the last axis."""
 
 
+@calling(adaptive_avg_pool2d)
 class AdaptiveAvgPool2d(_AdaptivePoolNd):
-    """The means of `output_size` bins over the last two axes; None leaves an axis as it is.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
-
-    Args:
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AdaptiveAvgPool2d(2)(lucid.ones(1, 1, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2])
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        return adaptive_avg_pool2d(input, self.output_size)
+    """The means of `output_size` bins over the last two axes; None leaves an axis as it is."""
 
 
+@calling(adaptive_avg_pool3d)
 class AdaptiveAvgPool3d(_AdaptivePoolNd):
-    """The means of `output_size` bins over the last three axes; None leaves an axis as it is.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
-
-    Args:
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AdaptiveAvgPool3d(2)(lucid.ones(1, 1, 4, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2, 2])
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        return adaptive_avg_pool3d(input, self.output_size)
+    """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
 
 
 class _AdaptiveMaxPoolNd(_AdaptivePoolNd):
@@ -438,67 +208,19 @@ class _AdaptiveMaxPoolNd(_AdaptivePoolNd):
         self.return_indices = return_indices
 
 
+@calling(adaptive_max_pool1d)
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """The greatest element of each of `output_size` bins along the last axis.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
-
-    Args:
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AdaptiveMaxPool1d(2)(lucid.ones(1, 1, 4)).shape
-        lucid.Size([1, 1, 2])
-    """
-
-    def forward(self, input: Tensor) -> Any:
-        return adaptive_max_pool1d(input, self.output_size, self.return_indices)
+    """The greatest element of each of `output_size` bins along the last axis."""
 
 
+@calling(adaptive_max_pool2d)
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """The greatest element of each of `output_size` bins over the last two axes.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
-
-    Args:
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AdaptiveMaxPool2d(2)(lucid.ones(1, 1, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2])
-    """
-
-    def forward(self, input: Tensor) -> Any:
-        return adaptive_max_pool2d(input, self.output_size, self.return_indices)
+    """The greatest element of each of `output_size` bins over the last two axes."""
 
 
+@calling(adaptive_max_pool3d)
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """The greatest element of each of `output_size` bins over the last three axes.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n).
-
-    Args:
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.AdaptiveMaxPool3d(2)(lucid.ones(1, 1, 4, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2, 2])
-    """
-
-    def forward(self, input: Tensor) -> Any:
-        return adaptive_max_pool3d(input, self.output_size, self.return_indices)
+    """The greatest element of each of `output_size` bins over the last three axes."""
 
 
 class _LPPoolNd(Module):
@@ -540,16 +262,9 @@ class LPPool1d(_LPPoolNd):
         return lp_pool1d(input, self.norm_type, size, step, self.ceil_mode)
 
 
+@like(LPPool1d)
 class LPPool2d(_LPPoolNd):
     """The norm of order `norm_type` of each window over the last two axes.
-
-    (sum of x ** norm_type) ** (1 / norm_type) over each window.
-
-    Args:
-        norm_type: the order of the norm.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid
@@ -562,16 +277,9 @@ class LPPool2d(_LPPoolNd):
         return lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
+@like(LPPool1d)
 class LPPool3d(_LPPoolNd):
     """The norm of order `norm_type` of each window over the last three axes.
-
-    (sum of x ** norm_type) ** (1 / norm_type) over each window.
-
-    Args:
-        norm_type: the order of the norm.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> import lucid

@@ -10,6 +10,7 @@ from typing import Any
 import lucid
 from lucid.autograd.native import composite
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
@@ -168,6 +169,7 @@ class RNNCellBase(_Recurrent):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
+@like(RNNCellBase)
 class RNNCell(RNNCellBase):
     """h' = tanh(W x + b + U h + c), or with relu.
 
@@ -175,12 +177,7 @@ class RNNCell(RNNCellBase):
     state.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
-        bias: whether there is one. Default: True.
         nonlinearity: "tanh" or "relu". Default: 'tanh'.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -205,18 +202,12 @@ class RNNCell(RNNCellBase):
         return _activation(self.nonlinearity)
 
 
+@like(RNNCellBase)
 class LSTMCell(RNNCellBase):
     """One step of an LSTM: the state, given and returned, is (h, c).
 
     c' = f * c + i * g and h' = o * tanh(c'), where the gates i, f, o are sigmoids of W x + U h + b,
     and g is its tanh.
-
-    Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -235,19 +226,13 @@ class LSTMCell(RNNCellBase):
         return lstm_step
 
 
+@like(RNNCellBase)
 class GRUCell(RNNCellBase):
     """One step of a GRU.
 
     `forward(input, h)`: (n, input_size) and (n, hidden_size), zeros if not given; returns the new
     state, h' = (1 - z) * n + z * h with z = sigmoid(W x + U h), r likewise, and n = tanh(W x + r *
     (U h)).
-
-    Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -262,6 +247,7 @@ class GRUCell(RNNCellBase):
         return gru_step
 
 
+@like(RNNCellBase)
 class RNNBase(_Recurrent):
     """The base of RNN, LSTM and GRU: layers of cells, a `scan` of the sequence each.
 
@@ -271,17 +257,12 @@ class RNNBase(_Recurrent):
     i; each state (layers * d, n, h), where d is 2 if bidirectional, else 1.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
         num_layers: how many layers there are. Default: 1.
-        bias: whether there is one. Default: True.
         batch_first: the batch comes before the sequence. Default: False.
         dropout: what all layers but the last one drop of their outputs while training. Default:
             0.0.
         bidirectional: a second pass from the end. Default: False.
         proj_size: features that an LSTM's output is projected to. Default: 0, none.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: `dropout` is no probability, or `proj_size` that there can't be.
@@ -481,6 +462,7 @@ class RNN(RNNBase):
         return _activation(self.nonlinearity)
 
 
+@like(RNNCellBase)
 class LSTM(RNNBase):
     """Long short-term memories; the state is (h, c).
 
@@ -491,18 +473,13 @@ class LSTM(RNNBase):
     step records one round and runs it natively.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
         num_layers: how many layers lie on top of each other. Default: 1.
-        bias: whether there is one. Default: True.
         batch_first: input and result are (n, t, features), not (t, n, features). Default: False.
         dropout: the probability of dropping between layers, while training. Default: 0.0.
         bidirectional: a second network goes from the end to the start; the results stand side by
             side. Default: False.
         proj_size: features that h is projected to, at each step, fewer than `hidden_size`; 0 for no
             projection. The result and h have as many. Default: 0.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: `proj_size` is negative, or not below `hidden_size`.
@@ -524,6 +501,7 @@ class LSTM(RNNBase):
         return lstm_step
 
 
+@like(LSTM)
 class GRU(RNNBase):
     """Gated recurrent units.
 
@@ -534,17 +512,7 @@ class GRU(RNNBase):
     step records one round and runs it natively.
 
     Args:
-        input_size: features of the input.
-        hidden_size: features of the state.
-        num_layers: how many layers lie on top of each other. Default: 1.
-        bias: whether there is one. Default: True.
-        batch_first: input and result are (n, t, features), not (t, n, features). Default: False.
-        dropout: the probability of dropping between layers, while training. Default: 0.0.
-        bidirectional: a second network goes from the end to the start; the results stand side by
-            side. Default: False.
         proj_size: 0; only what an LSTM gives can be projected. Default: 0.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: a `proj_size`; a `dropout` outside of 0 to 1.

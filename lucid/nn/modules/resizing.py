@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.nn.functional.folding import fold, unfold
 from lucid.nn.functional.resizing import (
     channel_shuffle,
@@ -14,6 +15,7 @@ from lucid.nn.functional.resizing import (
 )
 from lucid.nn.functional.sliding import Size
 from lucid.nn.modules.module import Module
+from lucid.nn.modules.settings import UnaryModule, settings_of
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -71,14 +73,11 @@ class Upsample(Module):
         return f"{given}={getattr(self, given)!r}, mode={self.mode!r}"
 
 
+@like(Upsample)
 class UpsamplingNearest2d(Upsample):
     """Resize images by copying the nearest element.
 
     Images are (n, c, h, w).
-
-    Args:
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
         >>> import lucid
@@ -91,12 +90,9 @@ class UpsamplingNearest2d(Upsample):
         super().__init__(size, scale_factor, "nearest")
 
 
+@like(Upsample)
 class UpsamplingBilinear2d(Upsample):
     """Resize images by bilinear interpolation between the corners' centres.
-
-    Args:
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
         >>> import lucid
@@ -109,153 +105,43 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, "bilinear", True)
 
 
-class PixelShuffle(Module):
-    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r).
+@settings_of(pixel_shuffle)
+class PixelShuffle(UnaryModule):
+    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r)."""
 
-    Each run of r squared channels becomes a square of pixels.
-
-    Args:
-        upscale_factor: r, by how much both axes grow.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.PixelShuffle(2)(lucid.ones(1, 4, 3, 3)).shape
-        lucid.Size([1, 1, 6, 6])
-    """
-
-    def __init__(self, upscale_factor: int) -> None:
-        super().__init__()
-        self.upscale_factor = upscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return pixel_shuffle(input, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
+    upscale_factor: int
 
 
-class PixelUnshuffle(Module):
-    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w).
+@settings_of(pixel_unshuffle)
+class PixelUnshuffle(UnaryModule):
+    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w)."""
 
-    Each square of pixels becomes a run of channels.
-
-    Args:
-        downscale_factor: r, by how much both axes shrink.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.PixelUnshuffle(2)(lucid.ones(1, 1, 6, 6)).shape
-        lucid.Size([1, 4, 3, 3])
-    """
-
-    def __init__(self, downscale_factor: int) -> None:
-        super().__init__()
-        self.downscale_factor = downscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return pixel_unshuffle(input, self.downscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
+    downscale_factor: int
 
 
-class ChannelShuffle(Module):
-    """Return the channels in an order that takes one of each group in turn.
+@settings_of(channel_shuffle)
+class ChannelShuffle(UnaryModule):
+    """Return the channels in an order that takes one of each group in turn."""
 
-    Args:
-        groups: the channels are cut into this many groups, which don't mix.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ChannelShuffle(2)(lucid.arange(4.0).reshape(1, 4, 1)).flatten()
-        tensor([0., 2., 1., 3.])
-    """
-
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        return channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
+    groups: int
 
 
-class _Windows(Module):
-    def __init__(
-        self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
-    ) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.dilation = dilation
-        self.padding = padding
-        self.stride = stride
+@settings_of(unfold)
+class Unfold(UnaryModule):
+    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
 
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
-            f"stride={self.stride}"
-        )
+    kernel_size: Size
+    dilation: Size = 1
+    padding: Size = 0
+    stride: Size = 1
 
 
-class Unfold(_Windows):
-    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows).
+@settings_of(fold)
+class Fold(UnaryModule):
+    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
 
-    The windows come row by row, and a column has a window's elements channel by channel.
-
-    Args:
-        kernel_size: the size of a window; an int, or one for each axis.
-        dilation: the distance between the elements of a window. Default: 1.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        stride: from window to window. Default: 1.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.Unfold(2)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 4, 4])
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
-
-
-class Fold(_Windows):
-    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size).
-
-    Args:
-        output_size: the size of the axes before `Unfold`.
-        kernel_size: the size of a window; an int, or one for each axis.
-        dilation: the distance between the elements of a window. Default: 1.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        stride: from window to window. Default: 1.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.Fold((3, 3), 2)(lucid.ones(1, 4, 4)).shape
-        lucid.Size([1, 1, 3, 3])
-    """
-
-    def __init__(
-        self,
-        output_size: int | Sequence[int],
-        kernel_size: Size,
-        dilation: Size = 1,
-        padding: Size = 0,
-        stride: Size = 1,
-    ) -> None:
-        super().__init__(kernel_size, dilation, padding, stride)
-        self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return fold(
-            input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
-        )
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}, {super().extra_repr()}"
+    output_size: int | Sequence[int]
+    kernel_size: Size
+    dilation: Size = 1
+    padding: Size = 0
+    stride: Size = 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import lucid
 from lucid.choices import check_flag
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn import init
@@ -138,6 +139,7 @@ class TransformerEncoderLayer(_Layer):
         return self._added("norm2", x, lambda x: self._fed_forward("dropout2", x))
 
 
+@like(TransformerEncoderLayer)
 class TransformerDecoderLayer(_Layer):
     """Attention to oneself and to the memory, and a feed-forward network.
 
@@ -145,19 +147,6 @@ class TransformerDecoderLayer(_Layer):
     sequences are (t, n, d_model), or (n, t, d_model) with `batch_first`.
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
-
-    Args:
-        d_model: features of the sequences.
-        nhead: how many heads attention has.
-        dim_feedforward: features within the feed-forward network. Default: 2048.
-        dropout: the probability of dropping, while training. Default: 0.1.
-        activation: between its two layers: "relu", "gelu" or a function. Default: 'relu'.
-        layer_norm_eps: of the layer norms. Default: 1e-05.
-        batch_first: sequences are (n, t, d_model). Default: False.
-        norm_first: standardize before each block, not after it. Default: False.
-        bias: whether layers have one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid
@@ -314,6 +303,7 @@ def generate_square_subsequent_mask(
     return lucid.full((sz, sz), -math.inf, dtype=dtype, device=device).triu(1)
 
 
+@like(TransformerEncoderLayer)
 class Transformer(Module):
     """An encoder and a decoder that attends to its result.
 
@@ -328,16 +318,8 @@ class Transformer(Module):
         num_encoder_layers: layers of the encoder. Default: 6.
         num_decoder_layers: layers of the decoder. Default: 6.
         dim_feedforward: features within the feed-forward networks. Default: 2048.
-        dropout: the probability of dropping, while training. Default: 0.1.
-        activation: between its two layers: "relu", "gelu" or a function. Default: 'relu'.
         custom_encoder: a module instead of the encoder, or None.
         custom_decoder: a module instead of the decoder, or None.
-        layer_norm_eps: of the layer norms. Default: 1e-05.
-        batch_first: sequences are (n, t, d_model). Default: False.
-        norm_first: standardize before each block, not after it. Default: False.
-        bias: whether layers have one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> import lucid

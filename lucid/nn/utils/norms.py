@@ -10,6 +10,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.functional.distance import normalize
@@ -170,12 +171,9 @@ def spectral_norm(
     return module
 
 
+@like(remove_weight_norm)
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
-
-    Args:
-        module: whose weight it is.
-        name: of the parameter. Default: 'weight'.
 
     Example:
         >>> import lucid

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.nn.modules.module import Module
@@ -315,17 +316,9 @@ class RandomUnstructured(_Ranked):
         return default_mask * kept.reshape(t.shape)
 
 
+@like(RandomUnstructured)
 class L1Unstructured(_Ranked):
     """Prunes the elements of the least absolute value.
-
-    What an earlier mask has pruned stays pruned; the amount is of what is left.
-
-    Args:
-        amount: how many, an int, or which share of those that are left, a float from 0 to 1.
-
-    Raises:
-        ArgumentError: the amount is no number.
-        OptionError: it is negative, or more than there is.
 
     Example:
         >>> import lucid
@@ -374,20 +367,12 @@ class RandomStructured(_Ranked):
         return default_mask * kept.reshape(-1, *(1,) * (t.ndim - 1 - axis))
 
 
+@like(RandomStructured)
 class LnStructured(RandomStructured):
     """Prunes the channels of the least norm.
 
-    What an earlier mask has pruned stays pruned; the amount is of what is left.
-
     Args:
-        amount: how many channels, an int, or which share of them, a float from 0 to 1.
         n: of which order the norm is, as `lucid.norm` has it.
-        dim: the axis whose elements are the channels. Default: -1.
-
-    Raises:
-        ArgumentError: the amount is no number.
-        OptionError: it is negative, or more than there is.
-        ShapeError: the parameter has less than two axes.
 
     Example:
         >>> import lucid
@@ -462,17 +447,13 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
     return module
 
 
+@like(random_unstructured)
 def l1_unstructured(
     module: Module, name: str, amount: float, importance_scores: Tensor | None = None
 ) -> Module:
     """Prune the elements of the least absolute value; return the module.
 
-    What an earlier mask has pruned stays pruned; the amount is of what is left.
-
     Args:
-        module: whose parameter it is.
-        name: of the parameter.
-        amount: how many, an int, or which share of those that are left, a float from 0 to 1.
         importance_scores: what counts in place of the values. Default: None.
 
     Example:
@@ -487,14 +468,11 @@ def l1_unstructured(
     return module
 
 
+@like(random_unstructured)
 def random_structured(module: Module, name: str, amount: float, dim: int) -> Module:
     """Prune channels by chance; return the module.
 
-    What an earlier mask has pruned stays pruned; the amount is of what is left.
-
     Args:
-        module: whose parameter it is.
-        name: of the parameter.
         amount: how many channels, an int, or which share of them, a float from 0 to 1.
         dim: the axis whose elements are the channels.
 
@@ -509,6 +487,7 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
     return module
 
 
+@like(random_structured)
 def ln_structured(
     module: Module,
     name: str,
@@ -519,14 +498,8 @@ def ln_structured(
 ) -> Module:
     """Prune the channels of the least norm; return the module.
 
-    What an earlier mask has pruned stays pruned; the amount is of what is left.
-
     Args:
-        module: whose parameter it is.
-        name: of the parameter.
-        amount: how many channels, an int, or which share of them, a float from 0 to 1.
         n: of which order the norm is, as `lucid.norm` has it.
-        dim: the axis whose elements are the channels.
         importance_scores: of what the norm is in place of the values. Default: None.
 
     Example:
@@ -606,12 +579,9 @@ def global_unstructured(
         custom_from_mask(module, name, part.reshape(value.shape))
 
 
+@like(identity)
 def remove(module: Module, name: str) -> Module:
     """Make the pruned weight an ordinary parameter, with its zeros; return the module.
-
-    Args:
-        module: whose parameter it is.
-        name: of the parameter.
 
     Raises:
         OptionError: it isn't pruned.

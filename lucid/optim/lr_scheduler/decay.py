@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.optim.lr_scheduler.base import LRScheduler
@@ -81,13 +82,9 @@ class LambdaLR(_ByFunction):
         return self._times(self.base_lrs)
 
 
+@like(LambdaLR)
 class MultiplicativeLR(_ByFunction):
     """The rate before times `lr_lambda(epoch)`; one function, or one per group.
-
-    Args:
-        optimizer: whose groups' rate is set.
-        lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
         >>> import lucid

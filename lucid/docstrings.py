@@ -1,0 +1,178 @@
+"""Docstrings that follow from another's: a variant's, and a module's from its function.
+
+What is the same is written once. Whoever asks for help, or runs doctests, finds the whole text.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import re
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+_HEADING = re.compile(
+    r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises|Example|Examples):\n(?= )"
+)
+_ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
+
+
+def like(other: Callable[..., Any], **renamed: str) -> Callable[[T], T]:
+    """Fill the docstring of a function or class with what it doesn't say itself, from another's.
+
+    Prose below the summary and whole sections are taken over where there is none, and from `Args:`
+    the entries of parameters that it has.
+
+    Args:
+        other: the function or class with the full docstring.
+        **renamed: what stands for a word of the other's there.
+
+    Example:
+        >>> from lucid.docstrings import like
+        >>> def total(input):
+        ...     '''Add.
+        ...
+        ...     Args:
+        ...         input: the numbers.
+        ...     '''
+        >>> @like(total)
+        ... def mean(input):
+        ...     "Add and divide."
+        >>> print(mean.__doc__)
+        Add and divide.
+        <BLANKLINE>
+        Args:
+            input: the numbers.
+    """
+
+    def fill(value: T) -> T:
+        theirs = inspect.cleandoc(other.__doc__ or "")
+        for word, instead in renamed.items():
+            theirs = re.sub(rf"\b{word}\b", instead, theirs)
+        value.__doc__ = _filled(inspect.cleandoc(value.__doc__ or ""), theirs, _parameters(value))
+        return value
+
+    return fill
+
+
+def of_module(cls: type, function: Callable[..., Any]) -> str:
+    """The docstring of a module that calls a function with its settings.
+
+    What the module is called with stands in `Inputs:`, and the examples make the module first.
+    """
+    own, full = inspect.cleandoc(cls.__doc__ or ""), inspect.cleandoc(function.__doc__ or "")
+    forward: Any = cls.__dict__.get("forward") or inspect.getattr_static(cls, "forward")
+    settings, operands, parts = _parameters(cls), _parameters(forward), _sections(full)
+    parts["Inputs"] = _chosen(_entries(parts.get("Args", "")), operands)
+    absent = {*_parameters(function)} - {*settings, *operands}
+    raised = re.split(r"\n(?=    \S)", parts.get("Raises", ""))
+    parts["Raises"] = "\n".join(r for r in raised if not absent & {*re.findall(r"`(\w+)`", r)})
+    if "Example" in parts and "Example:" not in own:
+        parts["Example"] = _of_module(parts["Example"], cls, function, operands)
+    return _filled(own, _joined(parts), settings)
+
+
+def _parameters(value: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(value).parameters if name != "self"]
+
+
+def _filled(own: str, other: str, parameters: Collection[str]) -> str:
+    mine, theirs = _sections(own), _sections(other)
+    entries = {**_entries(theirs.get("Args", "")), **_entries(mine.get("Args", ""))}
+    summary, _, prose = mine[""].partition("\n\n")
+    both = {**theirs, **mine, "Args": _chosen(entries, parameters)}
+    both[""] = f"{summary}\n\n{prose or theirs[''].partition(chr(10) * 2)[2]}".strip()
+    return _joined({name: both[name] for name in ("", *_ORDER) if name in both})
+
+
+_ORDER = ("Inputs", "Shapes", "Attributes", "Args", "Returns", "Raises", "Example", "Examples")
+
+
+def _sections(doc: str) -> dict[str, str]:
+    """The text below each heading; what stands before the first one is under ""."""
+    parts = _HEADING.split(doc)
+    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+
+
+def _joined(parts: dict[str, str]) -> str:
+    texts = [f"{name}:\n{text}" if name else text for name, text in parts.items() if text]
+    return "\n\n".join(text.rstrip() for text in texts)
+
+
+def _entries(text: str) -> dict[str, str]:
+    """The description of each name in `Args:`."""
+    parts = _ENTRY.split(text)
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    return {name.strip(): said.rstrip() for names, said in pairs for name in names.split(",")}
+
+
+def _chosen(entries: dict[str, str], names: Collection[str]) -> str:
+    """The entries of these parameters; neighbours that are said to be the same share one."""
+    lines: list[tuple[str, str]] = []
+    known = {name.lstrip("*"): (name, said) for name, said in entries.items()}
+    for name, said in [known[each] for each in names if each in known]:
+        if lines and lines[-1][1] == said:
+            name = f"{lines.pop()[0]}, {name}"
+        lines.append((name, said))
+    return "\n".join(f"    {name}:{said}" for name, said in lines)
+
+
+def _of_module(text: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:
+    """The examples of a function as those of a module: `F.elu(x, 0.5)` is `nn.ELU(0.5)(x)`."""
+    found: list[str] = []
+    imported = ["import lucid", "from lucid import nn"]
+    for example in doctest.DocTestParser().get_examples(inspect.cleandoc(text)):
+        source = example.source.rstrip()
+        if source.startswith("import lucid"):
+            continue
+        source = _made_first(source, cls, function, operands)
+        if re.search(r"\bF\.", source) and imported[-1] != _IMPORTED:
+            imported.append(_IMPORTED)
+        lines = source.splitlines()
+        found += [f"    {'...' if i else '>>>'} {line}" for i, line in enumerate(lines)]
+        found += [f"    {line}" for line in example.want.splitlines()]
+    return "\n".join([f"    >>> {line}" for line in imported] + found)
+
+
+_IMPORTED = "import lucid.nn.functional as F"
+
+
+def _made_first(source: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:
+    tree = ast.parse(source)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    mine = [node for node in calls if _last_name(node.func) == function.__name__]
+    for node in mine:
+        _make_first(node, cls, function, operands)
+    return ast.unparse(tree).replace("'", '"') if mine else source
+
+
+def _make_first(
+    node: ast.Call, cls: type, function: Callable[..., Any], operands: list[str]
+) -> None:
+    keywords = {str(each.arg): each.value for each in node.keywords}
+    bound = inspect.signature(function).bind(*node.args, **keywords)
+    bound.apply_defaults()
+    given = {*[*bound.arguments][: len(node.args)], *keywords}
+    made: ast.expr = ast.Call(ast.parse(f"nn.{cls.__name__}", mode="eval").body, [], [])
+    assert isinstance(made, ast.Call)
+    in_order = True
+    for parameter in inspect.signature(cls).parameters.values():
+        name = parameter.name
+        in_order &= name in given and parameter.kind is not parameter.KEYWORD_ONLY
+        if in_order:
+            made.args.append(bound.arguments[name])
+        elif name in given:
+            made.keywords.append(ast.keyword(name, bound.arguments[name]))
+    training = bound.arguments.get("training")
+    if training is False or (isinstance(training, ast.Constant) and not training.value):
+        made = ast.Call(ast.Attribute(made, "eval", ast.Load()), [], [])
+    node.func = made
+    node.args = [bound.arguments[name] for name in operands if name in given]
+    node.keywords = []
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

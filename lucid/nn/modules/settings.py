@@ -1,0 +1,121 @@
+"""Modules that are a function with settings: a class declares these, and has all else from both.
+
+    @settings_of(F.softplus)
+    class Softplus(UnaryModule):
+        beta: float = 1.0
+        threshold: float = 20.0
+
+The constructor keeps the settings as attributes, and `forward` hands them to the function. A type
+checker sees a dataclass.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from lucid.docstrings import of_module
+from lucid.nn.modules.module import Module
+from lucid.nn.tracing import live_attribute
+from lucid.tensor.tensor import Tensor
+
+M = TypeVar("M", bound="FunctionModule")
+
+
+class FunctionModule(Module):
+    """A module that calls a function with what it was made with."""
+
+    _handed: ClassVar[tuple[str, ...]]  # what of the module the function takes, by its name there
+
+    def _result(self, *operands: Any, **named: Any) -> Any:
+        """What the function gives for these operands and the settings; made for each class."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        given = [name for name in self._handed if name not in ("inplace", "training")]
+        shown = [f"{name}={getattr(self, name)!r}" for name in given]
+        return ", ".join(shown + ["inplace=True"] * getattr(self, "inplace", False))
+
+
+class UnaryModule(FunctionModule):
+    """One that is called with a tensor."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        result: Tensor = self._result(input)
+        return result
+
+
+@dataclass_transform(eq_default=False)
+def settings_of(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
+    """Let a class's annotations declare the settings with which its function is called.
+
+    A setting that may be a tensor is a buffer, the others are attributes; `__post_init__` checks
+    them.
+    """
+
+    def complete(cls: type[M]) -> type[M]:
+        if "__init__" not in vars(cls) and inspect.get_annotations(cls):
+            setattr(cls, "__init__", _constructor(cls))  # noqa: B010
+        return calling(function)(cls)
+
+    return complete
+
+
+def calling(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
+    """Let a class that has a constructor call its function with what it was made with."""
+
+    def complete(cls: type[M]) -> type[M]:
+        made_with = inspect.signature(cls).parameters
+        taken = inspect.signature(function).parameters
+        cls._handed = tuple(name for name in taken if name in made_with or name == "training")
+        setattr(cls, "_result", _calling(cls, function))  # noqa: B010
+        cls.__doc__ = of_module(cls, function)
+        return cls
+
+    return complete
+
+
+def _calling(cls: type[FunctionModule], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`return elu(*operands, alpha=live_attribute(self, "alpha"), inplace=self.inplace)`."""
+    floats = {n for n, p in inspect.signature(cls).parameters.items() if p.annotation == "float"}
+    given = [
+        f"{name}=live_attribute(self, {name!r})" if name in floats else f"{name}=self.{name}"
+        for name in cls._handed
+    ]
+    given = ["*operands", "**named", *given]
+    text = f"def _result(self, *operands, **named):\n    return function({', '.join(given)})"
+    return _made(text, cls, {"function": function, "live_attribute": live_attribute})
+
+
+def _constructor(cls: type) -> Callable[..., None]:
+    """`def __init__(self, beta: float = 1.0)`, as the annotations of the class say."""
+    parameters, body = ["self"], ["super(cls, self).__init__()"]
+    defaults: dict[str, Any] = {"cls": cls}
+    for name, kind in inspect.get_annotations(cls).items():
+        if kind == "KW_ONLY":
+            parameters.append("*")
+            continue
+        if kind.startswith("ClassVar"):
+            continue
+        parameters.append(f"{name}: {kind}")
+        if name in vars(cls):
+            parameters[-1] += f" = _{name}"
+            defaults[f"_{name}"] = vars(cls)[name]
+            delattr(cls, name)
+        is_tensor = kind == "Tensor | None"
+        body.append(
+            f"self.register_buffer({name!r}, {name})" if is_tensor else f"self.{name} = {name}"
+        )
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    text = f"def __init__({', '.join(parameters)}) -> None:\n    " + "\n    ".join(body)
+    return _made(text, cls, defaults)
+
+
+def _made(text: str, cls: type, names: dict[str, Any]) -> Callable[..., Any]:
+    """The function of that text, as one of the class's."""
+    exec(compile(text, __file__, "exec"), names)
+    made: Callable[..., Any] = [*names.values()][-1]
+    made.__module__, made.__qualname__ = cls.__module__, f"{cls.__qualname__}.{made.__name__}"
+    return made
