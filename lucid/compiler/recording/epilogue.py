@@ -25,6 +25,7 @@ from lucid.compiler.recording.texts import is_late
 from lucid.compiler.results.histories import Histories, History, calls_users, lost_backward
 from lucid.compiler.results.output_specs import (
     ArrayCopy,
+    ArrayOf,
     Constant,
     FoundGrad,
     GradMetadata,
@@ -230,6 +231,8 @@ class EpilogueBuilder:
                 if position >= 0 and not leaf.is_part:
                     return InputArray(position)
                 leaf.settle()
+                if leaf.tensor is not None and not leaf.is_part:
+                    return ArrayOf(self._outcome(leaf.tensor))
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
             early = {key: self._spec_of(x) for key, x in leaf.bases.items() if is_live(x)}
             return LateOutput(leaf.formula, slots, early)

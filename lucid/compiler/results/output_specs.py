@@ -242,6 +242,19 @@ class InputArray(InputAlias):
         return run.call.tensors[self.position]._array
 
 
+class ArrayOf(OutputSpec):
+    """A NumPy array on the memory of a tensor, as `t.numpy()` gives it."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: OutputSpec) -> None:
+        self.tensor = tensor
+
+    def make(self, run: Run) -> np.ndarray:
+        found: np.ndarray = self.tensor.of(run).numpy()
+        return found
+
+
 class InputContainer(OutputSpec):
     """A container or an object in an argument or a place: the one of this call."""
 
