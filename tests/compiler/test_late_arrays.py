@@ -172,6 +172,25 @@ def test_functions_of_tensors(function):
     runs(lambda: step)
 
 
+def test_a_returned_array_and_its_tensor_share_memory():
+    kept = {}
+
+    @lucid.compile
+    def step(x):
+        y = x * 2
+        kept["all"] = y.numpy()
+        return y, y.numpy(), y[1:].numpy(), (x * 3).numpy()
+
+    x = lucid.ones(2, 3)
+    for _ in range(3):
+        y, whole, part, other = step(x)
+        y.add_(1)
+        assert whole is kept["all"] or np.shares_memory(whole, kept["all"])
+        assert whole.tolist() == y.tolist() and part.tolist() == y[1:].tolist()
+        assert other.tolist() == (x * 3).tolist()
+    assert step.stats.calls == 3
+
+
 def test_texts_of_arrays(capsys):
     def step(x):
         a = x.numpy()

@@ -26,6 +26,7 @@ from lucid.compiler.recording.texts import is_late
 from lucid.compiler.results.histories import Histories, History, lost_backward
 from lucid.compiler.results.outcomes import (
     Alias,
+    ArrayOf,
     Copied,
     FromArgument,
     FromLate,
@@ -222,6 +223,8 @@ class Finisher:
                 if position >= 0 and not leaf.is_part:
                     return GivenArray(position)
                 leaf.settle()
+                if leaf.tensor is not None and not leaf.is_part:
+                    return ArrayOf(self._outcome(leaf.tensor))
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
             early = {key: self._outcome(x) for key, x in leaf.bases.items() if is_live(x)}
             return FromLate(leaf.formula, slots, early)

@@ -238,6 +238,19 @@ class GivenArray(FromArgument):
         return run.call.tensors[self.position]._array
 
 
+class ArrayOf(Outcome):
+    """A NumPy array on the memory of a tensor, as `t.numpy()` gives it."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Outcome) -> None:
+        self.tensor = tensor
+
+    def make(self, run: Run) -> np.ndarray:
+        found: np.ndarray = self.tensor.of(run).numpy()
+        return found
+
+
 class GivenContainer(Outcome):
     """A container or an object in an argument or a place: the one of this call."""
 
