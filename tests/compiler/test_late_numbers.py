@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import math
+import pickle
 import pprint
 import queue
 import re
@@ -458,7 +459,8 @@ def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
             log.info("%s after %s", meter, [meter])
             log.info(meter)
             log.info("%(losses)s", state)
-            json.dump({"m": meter, **state}, file, default=str)
+            json.dump({"m": meter, **state}, fp=file, default=str)
+            pprint.pprint([meter], file)
             meter.update(100.0)
             state["losses"].append(100.0)
             return x
@@ -470,6 +472,32 @@ def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
         found.append((file.getvalue(), caplog.text))
         caplog.clear()
     assert found[0] == found[1] and not step.stats.eager_reasons
+
+
+def test_what_is_pickled_and_saved_is_what_was_there_then(agree: Any, tmp_path: Any) -> None:
+    def scenario(compile: Compile, of_object: bool) -> Any:
+        file, state = io.BytesIO(), SimpleNamespace(count=0, sums=np.zeros(2))
+
+        @compile
+        def step(x: Any) -> Any:
+            state.count += 1
+            state.sums = state.sums + x.numpy()
+            pickle.dump(state if of_object else {"count": state.count}, file)
+            np.save(tmp_path / "sums.npy", state.sums)
+            state.count += 10
+            state.sums = state.sums * 2
+            return x
+
+        found = []
+        for _ in range(3):
+            step(lucid.ones(2))
+            found.append(np.load(tmp_path / "sums.npy"))
+        file.seek(0)
+        dumped = [pickle.load(file) for _ in range(3)]
+        return found, [vars(x)["count"] if of_object else x["count"] for x in dumped]
+
+    natively(agree(lambda compile: scenario(compile, False)))
+    agree(lambda compile: scenario(compile, True))
 
 
 def test_logs_and_warnings(caplog: Any) -> None:

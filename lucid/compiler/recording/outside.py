@@ -67,14 +67,12 @@ _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the lik
 # Functions that do something outside, and return None; those that write files.
 _WRITE: frozenset[Any] = frozenset(
     {
-        *(json.dump, pickle.dump, np.save, np.savez, np.savez_compressed, np.savetxt),
+        *(pickle.dump, np.save, np.savez, np.savez_compressed, np.savetxt),
         *(os.mkdir, os.makedirs, os.remove, os.unlink, os.rename, os.replace),
     }
 )
-_DO = _WRITE | {
-    *(print, pprint.pprint, pprint.pp, time.sleep, traceback.print_exc, traceback.print_stack)
-}
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_DO = _WRITE | {*(print, time.sleep, traceback.print_exc, traceback.print_stack)}
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type(np.save))
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
 _LAZY = (types.GeneratorType, map, filter, zip)
 
@@ -121,8 +119,10 @@ class Outside:
             return self._print
         if function is warnings.warn:
             return functools.partial(self.say, self._warning())
-        if function is json.dump:
-            return self._json
+        if function in _TEXTS and isinstance(function, types.FunctionType):
+            return functools.partial(_TEXTS[function], self)
+        if function is pickle.dump:
+            return self._pickle
         if isinstance(function, _FUNCTIONS) and function in _DO:
             return functools.partial(self.say, function)
         name = function.__name__ if isinstance(function, (*_FUNCTIONS, *_METHODS)) else ""
@@ -190,11 +190,27 @@ class Outside:
         is_named = len(values) == 1 and isinstance(values[0], dict) and bool(values[0])
         return written(str.__mod__, str(message), values[0] if is_named else tuple(values))
 
-    def _json(self, value: Any, file: Any, **how: Any) -> None:
+    def _json(self, obj: Any, fp: Any, **how: Any) -> None:
         """`json.dump` of what there is now."""
-        self._collector.read_text(value)
+        self._collector.read_text(obj)
         default = how.pop("default", None)
-        self.say(file.write, written(json.dumps, jsonable(value, default), **how))
+        if how.get("cls") is not None:
+            self._exits.op_by_op("it writes JSON by an encoder of its own")
+        self.say(fp.write, written(json.dumps, jsonable(obj, default), **how))
+
+    def _pprint(self, object: Any, stream: Any = None, *args: Any, **how: Any) -> None:
+        """`pprint.pprint` of what there is now."""
+        self._collector.read_text(object)
+        self.say(print, written(pprint.pformat, object, *args, **how), file=stream)
+
+    def _pp(self, object: Any, *args: Any, sort_dicts: bool = False, **how: Any) -> None:
+        self._pprint(object, *args, sort_dicts=sort_dicts, **how)
+
+    def _pickle(self, obj: Any, *args: Any, **how: Any) -> None:
+        """`pickle.dump`, which nobody can make of an object as it was before the call's end."""
+        if any(_is_object(leaf) for leaf in flatten(obj)[0]):
+            self._exits.op_by_op("it pickles an object, which may change until the call has ended")
+        self.say(pickle.dump, obj, *args, **how)
 
     def _warning(self) -> Callable[..., Any]:
         frame = self._frame()
@@ -228,9 +244,21 @@ class Outside:
         return written(str, value) if isinstance(value, (*PLAIN, tuple)) else str(value)
 
 
+_TEXTS: dict[Any, Callable[..., None]] = {
+    json.dump: Outside._json,
+    pprint.pprint: Outside._pprint,
+    pprint.pp: Outside._pp,
+}
+
+
 def _is_fixed(value: Any) -> bool:
     """Whether a value can't change until the call has ended, or only a call knows it."""
     return isinstance(value, (str, bytes, int, float, complex, types.NoneType)) or is_of_call(value)
+
+
+def _is_object(value: Any) -> bool:
+    """Whether what is in a value may change until the call has ended."""
+    return not _is_fixed(value) and not isinstance(value, (np.ndarray, np.generic, type))
 
 
 def _say_nothing(*_: Any, **__: Any) -> None:
