@@ -92,6 +92,7 @@ MOST_REASONS = 4096  # that `stats` keeps
 LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
 DEPARTS = (Differs, LeavesPath)  # what a run raises that has found another thing than its trace
+RECENT = 3  # programs that native code tries where the one used last doesn't fit
 VAIN = 8  # calls in turn that looked for a program and would need a trace; then looks are rarer
 VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
@@ -131,7 +132,16 @@ _OTHERS = object()  # calls of signatures that are new
 
 _OWN = frozenset(
     {
-        *("_options", "_optimize", "_families", "_programs", "_places", "_ints", "_latest"),
+        *(
+            "_options",
+            "_optimize",
+            "_families",
+            "_programs",
+            "_places",
+            "_ints",
+            "_latest",
+            "_recent",
+        ),
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
         *("_took_over", "_resized", "_shapes", "_eager_seconds", "_counts", "_vain", "stats"),
@@ -233,6 +243,7 @@ class Compiled:
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._asked: set[str] = set()  # attributes that it looks for in tensors
         self._latest: Program | None = None
+        self._recent: list[weakref.ref[Program]] = []
         self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
         self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
         self._is_paced = is_paced  # False for what can't run op by op
@@ -267,6 +278,8 @@ class Compiled:
                         result, differs = self._follow(self._left(latest, found), args)
                     except NotFinite:  # nothing has happened; the long way says where it is made
                         result = LONG_WAY
+                    if result is LONG_WAY and differs is None:
+                        result, differs = self._enter_recent(args)
                     if result is not LONG_WAY:
                         return result
             if not self._is_eager():
@@ -353,6 +366,26 @@ class Compiled:
             return result, differs
         return LONG_WAY, differs
 
+    def _enter_recent(self, args: tuple[Any, ...]) -> tuple[Any, Departure | None]:
+        """Let native code try the programs that calls began with before; as `_follow`."""
+        for reference in self._recent:
+            program = reference()
+            if program is None or program is self._latest or program.enter is None:
+                continue
+            try:
+                result = program.enter(*args)
+                if result is LONG_WAY and program.rearm():
+                    result = program.enter(*args)
+            except DEPARTS as found:
+                return self._follow(self._left(program, found), args)
+            except NotFinite:
+                break
+            if result is not LONG_WAY:
+                self._counts.credit(self._number_of_latest, program.number, self.stats.calls)
+                self._begin_with(program)
+                return result, None
+        return LONG_WAY, None
+
     def _left(self, program: Program, error: Differs | LeavesPath) -> Departure:
         """What a run of a program has found that is another thing than in its trace."""
         self.stats.exits += isinstance(error, LeavesPath)
@@ -386,6 +419,9 @@ class Compiled:
         program.used = self.stats.calls
         if self._latest is not None:
             self._latest.used = program.used
+            if self._latest is not program:
+                others = [x for x in self._recent if x() not in (None, program, self._latest)]
+                self._recent = [weakref.ref(self._latest), *others][:RECENT]
         self._latest = program
 
     def _call(
@@ -466,6 +502,7 @@ class Compiled:
             self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
             self._counts.settle(self._number_of_latest, calls)
             self._latest = None
+            self._recent.clear()
             self._programs.clear()
             self._audits.stop()
         else:
@@ -515,7 +552,7 @@ class Compiled:
 
         Raises `LucidError` when programs never fit at the time they are to run.
         """
-        left = ATTEMPTS
+        left, traces = ATTEMPTS, self.stats.traces
         while left:
             try:
                 call, program = self._prepared(args, kwargs, differs)
@@ -556,6 +593,8 @@ class Compiled:
                 differs.program.links[differs.path] = weakref.ref(program)
             if result is not LONG_WAY:  # as it is when another thread changed what guards look at
                 self.stats.add_call()
+                if self.stats.traces == traces:  # it serves calls again
+                    program.prepare_native()
                 if differs is None or self._latest is None or not differs.path:
                     latest = self._number_of_latest
                     self._counts.credit(latest, program.number, self.stats.calls)

@@ -52,6 +52,34 @@ def difference(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
     return 2 * x - y
 
 
+@pytest.mark.parametrize("moves", ["a size", "a flag", "a number of the user's", "a path"])
+def test_native_code_goes_from_one_program_to_another(moves: str, monkeypatch: Any) -> None:
+    net, state = nn.Linear(3, 2), {"factor": 2}
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        y = net(x) if net.training else x @ net.weight.T
+        return y * state["factor"] if moves != "a path" or x.sum() > 0 else -y
+
+    def change(i: int) -> lucid.Tensor:
+        if moves == "a flag":
+            net.train(i % 2 == 0)
+        if moves == "a number of the user's":
+            state["factor"] = [True, 2, 3.5][i % 3]
+        x = tensor(4 + i % 2, 3) if moves == "a size" else tensor(4, 3)
+        return -x if moves == "a path" and i % 2 else x
+
+    for i in range(12):
+        step(change(i))
+    traces, calls, found = step.stats.traces, step.stats.calls, []
+    monkeypatch.setattr(type(step), "_call_natively", lambda *args: found.append(args))
+    for i in range(12):
+        x = change(i)
+        np.testing.assert_allclose(step(x).detach(), step.__wrapped__(x).detach(), rtol=1e-5)
+    assert not found and (step.stats.traces, step.stats.calls) == (traces, calls + 12)
+    assert sum(program.calls for program in step.stats.programs) == calls + 12
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -464,14 +464,15 @@ class Program:
             return LONG_WAY
         call = Call.of_tensors(args) if self._rebinding is None else Call(args, {})
         result = self.run(call)
-        if self._types is not None and self.native is None and result is not LONG_WAY:
-            self._prepare_native(self._types)
+        if result is not LONG_WAY:
+            self.prepare_native()
         return result
 
-    def _prepare_native(self, types: Sequence[PlainType]) -> None:
-        """Let native code run the calls from now on, after one that has bound the state."""
-        if self.guards.epoch == epoch.count:
-            self.native = native_calls(self, types)
+    def prepare_native(self) -> None:
+        """Let native code run calls from now on where it can, after one that bound the state."""
+        is_bound = self.guards.epoch == epoch.count
+        if self._types is not None and self.native is None and is_bound:
+            self.native = native_calls(self, self._types)
             self.enter = None if self.native is None else self.native.function
 
     def _accepts(self, args: tuple[Any, ...]) -> bool:
