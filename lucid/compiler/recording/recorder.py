@@ -50,14 +50,17 @@ if TYPE_CHECKING:
 # Files of the library that write texts for the user's code.
 _OUTSIDE = os.path.join(LIBRARY, "compiler", "recording", "outside.py")
 _ASKING = (_OUTSIDE, texts.__file__)
-_WRITERS = (*_ASKING, os.path.join(LIBRARY, "functions", "protocols.py"))
+_PROTOCOLS = os.path.join(LIBRARY, "functions", "protocols.py")
+_WRITERS = (*_ASKING, _PROTOCOLS)
+_BETWEEN = (
+    *(__file__, _PROTOCOLS, os.path.join(LIBRARY, "tensor", "formatting.py")),
+    *(os.path.join(LIBRARY, "ir", "frames.py"), unheard.__code__.co_filename),
+)
 
 
-def _of_user(frame: types.FrameType | None, but: tuple[str, ...] = ()) -> types.FrameType | None:
-    """The frame that has called the library, which may be one of these files of it."""
-    while frame is not None and frame.f_code.co_filename.startswith(LIBRARY):
-        if frame.f_code.co_filename in but:
-            return frame
+def _behind(frame: types.FrameType | None, files: tuple[str, ...]) -> types.FrameType | None:
+    """The frame that has called what is in these files."""
+    while frame is not None and frame.f_code.co_filename in files:
         frame = frame.f_back
     return frame
 
@@ -308,7 +311,7 @@ class Recorder(TracedMemory):
     def is_followed_text(self, frame: types.FrameType | None, value: Any) -> bool:
         """Whether a frame waits for the text of a value, and what it does with it is told."""
         if frame is not None and frame.f_code.co_filename in _WRITERS:
-            frame = _of_user(frame, _ASKING)
+            frame = _behind(frame, _BETWEEN)
         if frame is None or self.collector is None or not is_text_of(frame, value):
             return False
         return frame.f_code.co_filename in _ASKING or self.collector.hears(frame)
@@ -317,8 +320,10 @@ class Recorder(TracedMemory):
         """What `str` and `repr` give for a tensor."""
         self.loops.unroll("looks at a value")
         self.hosts.leave()
-        value, writer = self.value_of(tensor, "str()"), _of_user(sys._getframe(1), _ASKING)
-        if not self.is_followed_text(writer, tensor):
+        value, writer = self.value_of(tensor, "str()"), _behind(sys._getframe(1), _BETWEEN)
+        file = "" if writer is None else writer.f_code.co_filename
+        is_own = file.startswith(LIBRARY) and file not in _ASKING  # such as a message of ours
+        if not is_own and not self.is_followed_text(writer, tensor):
             self.exits.op_by_op("it writes a tensor within a text")
         return texts.of_tensor(tensor, value, self.hosts.present.of([value])[0], self.exits)
 

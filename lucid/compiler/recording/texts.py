@@ -33,7 +33,7 @@ NUMBERS: dict[type, tuple[str, ...]] = {
 }
 _OWN = {*WRITERS, *(name for names in NUMBERS.values() for name in names)}
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
-_PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType)
+_PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType, slice, range)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
