@@ -232,7 +232,7 @@ class EpilogueBuilder:
                     return InputArray(position)
                 leaf.settle()
                 if leaf.tensor is not None and not leaf.is_part:
-                    return ArrayOf(self._outcome(leaf.tensor))
+                    return ArrayOf(self._spec_of(leaf.tensor))
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
             early = {key: self._spec_of(x) for key, x in leaf.bases.items() if is_live(x)}
             return LateOutput(leaf.formula, slots, early)
