@@ -24,6 +24,7 @@ from lucid.codegen.llvm.values import (
     element_of,
     i64,
     iota,
+    lane_mask,
     lanes_of,
     literal,
     mangled,
@@ -394,9 +395,8 @@ class FunctionBuilder:
         """The given lanes of `a` followed by `b`; one lane gives a scalar."""
         if len(lanes) == 1:
             return self.extract(*((a, lanes[0]) if lanes[0] < a.lanes else (b, lanes[0] - a.lanes)))
-        mask = const_lanes("i32", lanes)
         type_ = vector(a.element, len(lanes))
-        return self.emit(type_, f"shufflevector {a}, {b}, {mask}")
+        return self.emit(type_, f"shufflevector {a}, {b}, {lane_mask(tuple(lanes))}")
 
     def build(self, scalars: Sequence[Val]) -> Val:
         """A vector of these lanes."""

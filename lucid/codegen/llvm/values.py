@@ -122,6 +122,12 @@ def const_lanes(element: str, values: Sequence[float]) -> Val:
     return Val(vector(element, len(values)), f"<{body}>")
 
 
+@functools.lru_cache(maxsize=1024)
+def lane_mask(lanes: tuple[int, ...]) -> Val:
+    """Which lanes a shuffle takes."""
+    return const_lanes("i32", lanes)
+
+
 def iota(element: str, lanes: int) -> Val:
     """The constant 0, 1, 2, ..."""
     return const_lanes(element, range(lanes))
