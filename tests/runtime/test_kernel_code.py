@@ -37,7 +37,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     compiled = executable.compiled
 
     def noted(modules, *args, **kwargs):  # type: ignore[no-untyped-def]
-        found.extend(modules())
+        modules(found.append)
         return compiled(modules, *args, **kwargs)
 
     monkeypatch.setattr(executable, "compiled", noted)
