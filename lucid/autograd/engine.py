@@ -41,7 +41,6 @@ from lucid.tensor import write_locks
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
-    from lucid.tensor.applied import Applied
     from lucid.tensor.core import TensorCore
     from lucid.tensor.tensor import Tensor
 
@@ -111,7 +110,9 @@ class BackwardRun:
     def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
             self.send(edge, gradient)
-        natively = machine_code_of_walks() if self.is_plain and self.wanted is None else None
+        from lucid.tensor.core import machine_code
+
+        natively = machine_code() if self.is_plain and self.wanted is None else None
         recorder, run_node = context.recorder, self._run_node
         run_unheard = run_node if recorder is None else recorder.unheard(run_node)
         while self.queue:
@@ -297,17 +298,6 @@ def _room_to_nest(depth: int) -> Iterator[None]:
     finally:
         with _raising:
             sys.setrecursionlimit(sys.getrecursionlimit() - _FRAMES)
-
-
-def machine_code_of_walks() -> Applied | None:
-    """What runs nodes of ops where nobody watches; None as long as Python applies ops, too."""
-    from lucid.tensor import core
-
-    if core.natively is core.leave_to_python or core.natively is core.not_yet:
-        return None
-    from lucid.tensor.applied import applied
-
-    return applied()
 
 
 def accumulate(variable: TensorCore, gradient: Gradient) -> None:

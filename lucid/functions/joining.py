@@ -85,7 +85,7 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     nothing = (*shape[:axis], 0, *shape[axis + 1 :])
     left_out = [part for part in parts if part._type.shape == (0,) != shape]
     joined = [*real, *(reshaped(part, nothing) for part in left_out if part.requires_grad)]
-    return emit(ops.concat, [operand(part, dtype, "cat") for part in joined], axis=axis)
+    return emit(ops.concat, tuple([operand(part, dtype, "cat") for part in joined]), axis=axis)
 
 
 concat = concatenate = cat
@@ -117,10 +117,11 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     """
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
-    if any(part._type.shape != shape for part in parts):
+    if not all(part._type.shape == shape for part in parts):
         raise ShapeError(f"stack: expects each tensor to be equal size{describe(*parts)}")
     axis = axis_of(dim, len(shape) + 1, "stack")
-    return cat([unsqueeze(part, axis) for part in parts], axis)
+    longer = (*shape[:axis], 1, *shape[axis:])
+    return cat([reshaped(part, longer) for part in parts], axis)
 
 
 def hstack(tensors: Tensors) -> Tensor:
