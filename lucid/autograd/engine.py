@@ -41,7 +41,6 @@ from lucid.tensor import claims
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
-    from lucid.tensor.applied import Applied
     from lucid.tensor.core import TensorCore
     from lucid.tensor.tensor import Tensor
 
@@ -111,7 +110,9 @@ class BackwardRun:
     def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
             self.send(edge, gradient)
-        natively = machine_code_of_walks() if self.is_plain and self.wanted is None else None
+        from lucid.tensor.core import machine_code
+
+        natively = machine_code() if self.is_plain and self.wanted is None else None
         while self.queue:
             if natively is not None:
                 natively.walk(self.queue, self.arrived, self.spent, self._sum_of)
@@ -298,17 +299,6 @@ def _room_to_nest(depth: int) -> Iterator[None]:
     finally:
         with _raising:
             sys.setrecursionlimit(sys.getrecursionlimit() - _FRAMES)
-
-
-def machine_code_of_walks() -> Applied | None:
-    """What runs nodes of ops where nobody watches; None as long as Python applies ops, too."""
-    from lucid.tensor import core
-
-    if core.natively is core.leave_to_python or core.natively is core.not_yet:
-        return None
-    from lucid.tensor.applied import applied
-
-    return applied()
 
 
 def accumulate(variable: TensorCore, gradient: Gradient) -> None:

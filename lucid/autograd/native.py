@@ -30,14 +30,14 @@ from lucid.ir.graph import Graph, Value
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, _new, apply_op
+from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
 from lucid.tensor.levels import Level, Result
-from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
     from lucid.runtime.executable import Executable
     from lucid.runtime.open_programs import Families
+    from lucid.tensor.applied import Applied
 
 logger = logging.getLogger("lucid")
 _MOST = 128  # programs of one Function; calls with further types and other arguments go op by op
@@ -149,6 +149,7 @@ class Code:
         name: the Function's; of a backward with `.backward`.
         types: of its outputs.
         reads: of each input, whether the code reads it: others may have been written since.
+        templates: of the outputs, once machine code makes tensors of these.
 
     Args:
         constants: the last inputs.
@@ -158,7 +159,7 @@ class Code:
         NotStraightError: an op of it can't be compiled.
     """
 
-    __slots__ = ("_call", "_constants", "_executable", "name", "reads", "types")
+    __slots__ = ("_call", "_constants", "_executable", "name", "reads", "templates", "types")
 
     def __init__(self, graph: Graph, constants: Sequence[np.ndarray], families: Families) -> None:
         from lucid.ir.passes.pipeline import PassLog, simplify
@@ -167,6 +168,7 @@ class Code:
 
         self.name = graph.name
         self.types = [value.type for value in graph.outputs]
+        self.templates: list[np.ndarray] | None = None
         self._constants = [np.ascontiguousarray(array) for array in constants]
         if any(value.producer is None for value in graph.outputs) or graph.functions:
             raise NotStraightError("a result is an argument")
@@ -392,15 +394,18 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
     except LucidError:  # op by op it is raised again, with operands and line
         return NotImplemented
     spot = user_spot()
-    made = []
-    for type_, array in zip(forward.code.types, arrays, strict=True):
-        tensor = _new(Storage(type_, array), type_, array, ())
-        tensor._spot = spot
-        made.append(tensor)
+    natively, code = machine_code(), forward.code
+    if natively is None:
+        made = [of_own_array(array, spot) for array in arrays]
+    else:
+        if code.templates is None:
+            code.templates = [natively.templates(type_) for type_ in code.types]
+        pairs = zip(code.templates, arrays, strict=True)
+        made = [natively.made(templates, array, spot) for templates, array in pairs]
     outputs = made[: forward.count]
     for end in ends:
         if end is not None:
-            _give_history(cls, forward, tensors, ends, made, spot)
+            _give_history(cls, forward, tensors, ends, made, spot, natively)
             break
     return tuple(outputs) if forward.is_tuple else outputs[0]
 
@@ -445,6 +450,7 @@ def _give_history(
     ends: list[Any],
     made: list[Any],
     spot: Any,
+    natively: Applied | None,
 ) -> None:
     """Let the outputs have a ctx as their node, as after a call op by op."""
     ctx: BackwardCFunction = cls._backward_cls()
@@ -457,18 +463,22 @@ def _give_history(
         tensor._requires_grad = True
         tensor._grad_fn, tensor._output_nr = ctx, number
     if forward.saved is not None:
+        templates = forward.code.templates
         saved: list[Any] = []
         for source in forward.saved:
             if source is None:
                 saved.append(None)
                 continue
             kind, number = source
-            if kind == "input":
-                saved.append(SavedTensor(tensors[number], -1))
-            elif kind == "output":
+            if kind == "output" and (number or natively is None):
                 saved.append(SavedTensor(made[number], number))
-            else:
-                saved.append(SavedTensor(made[forward.count + number], -1))
+                continue
+            if kind == "output":
+                assert natively is not None and templates is not None
+                saved.append(natively.kept(made[0], templates[0]))
+                continue
+            tensor = tensors[number] if kind == "input" else made[forward.count + number]
+            saved.append(SavedTensor(tensor, -1) if natively is None else natively.kept(tensor))
         ctx._saved = saved
 
 

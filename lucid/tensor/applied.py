@@ -25,6 +25,8 @@ from lucid.ir.op import Op, Operand
 from lucid.ir.types import TensorType, f32
 from lucid.runtime.entry.apply import (
     APPLY,
+    KEPT,
+    MADE,
     MOST_OPERANDS,
     NO_HISTORY,
     RECORD_WORDS,
@@ -110,6 +112,7 @@ class Applied(Tables):
         super().__init__(offsets)
         self._records: list[_Record | None] = [None] * SLOTS
         self._table = np.zeros(SLOTS, np.int64)
+        self._templates: dict[TensorType, np.ndarray] = {}
         plan = self._plan = np.zeros(len(Common), np.int64)
         constants = {
             Common.NONE: None,
@@ -148,9 +151,19 @@ class Applied(Tables):
         self._kept.append(code)
         self.function: Callable[..., Any] = code.function(plan, APPLY)
         self.walk: Callable[..., Any] = code.function(plan, WALK)
+        self.made: Callable[..., Tensor] = code.function(plan, MADE)
+        self.kept: Callable[..., SavedTensor] = code.function(plan, KEPT)
 
     def _objects(self, values: Sequence[Any]) -> int:
         return self._words([self._keep(value) for value in values])
+
+    def templates(self, type: TensorType) -> np.ndarray:
+        """The words of a new tensor's templates, for `made` and `kept`."""
+        found: np.ndarray | None = self._templates.get(type)
+        if found is None:
+            words = [0, *self._tensor(type, template_of(type), 0)]
+            found = self._templates[type] = np.array(words, np.int64)
+        return found
 
     def enter_rule(self, derivative: Derivative) -> None:
         """Let the walk run a derivative's rule, if a table can hold it."""
@@ -223,4 +236,6 @@ def applied() -> Applied | None:
     if found is None:
         return None
     layout, offsets = found
-    return Applied(offsets, NativeFunctions(apply_text(host_target(), layout), APPLY, WALK))
+    return Applied(
+        offsets, NativeFunctions(apply_text(host_target(), layout), APPLY, WALK, MADE, KEPT)
+    )

@@ -47,6 +47,7 @@ from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard, element_strides
 
 if TYPE_CHECKING:
+    from lucid.tensor.applied import Applied
     from lucid.tensor.tensor import Tensor
 
 ViewChain = tuple[tuple[Op, Attributes], ...]
@@ -773,12 +774,25 @@ _applied = itertools.count()
 natively: Callable[..., Any] = not_yet  # applies an op; None: Python is to do it
 
 
-def _enter(known: Application, operands: Sequence[TensorCore]) -> None:
-    from lucid.tensor.applied import applied
+_machine_code: Applied | None = None
 
-    found = applied()
-    assert found is not None
-    found.enter(known, operands)
+
+def machine_code() -> Applied | None:
+    """What else does the work of Python, where machine code applies ops already."""
+    global _machine_code
+    if natively is not_yet or natively is leave_to_python:
+        return None
+    if _machine_code is None:
+        from lucid.tensor.applied import applied
+
+        _machine_code = applied()
+    return _machine_code
+
+
+def _enter(known: Application, operands: Sequence[TensorCore]) -> None:
+    found = machine_code()
+    if found is not None:
+        found.enter(known, operands)
 
 
 def _evaluate(

@@ -39,9 +39,12 @@ def _flat(g: Operand, y: Operand, x: Operand) -> tuple[Any, ...]:
 
 
 def _sigmoid(x: np.ndarray) -> Any:
-    """1 / (1 + e^-x), from e^-|x|, which can't overflow."""
-    decay = np.exp(-np.abs(x))
-    return np.where(x >= 0, x.dtype.type(1), decay) / (1 + decay)
+    """1 / (1 + e^-x), from e^-|x|, which can't overflow: max(that, sign(x)) is 1 from x = 0 on."""
+    decay = np.abs(x, out=np.empty_like(x))
+    np.exp(np.negative(decay, out=decay), out=decay)
+    sums = np.add(decay, 1, out=np.empty_like(x))
+    np.maximum(decay, np.sign(x), out=decay)
+    return np.divide(decay, sums, out=sums)
 
 
 _POSITIVE = singles(0.3, 4.0)

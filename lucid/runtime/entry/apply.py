@@ -19,6 +19,8 @@ from lucid.runtime.entry.walk import define_walk
 from lucid.runtime.entry.words import EntryBuilder, Layout, entry_function
 
 APPLY = "lucid_apply"
+MADE = "lucid_made"
+KEPT = "lucid_kept"
 MOST_OPERANDS = 3
 SLOTS = 4096  # of the table of records
 _EQUAL = 2  # Py_EQ
@@ -60,7 +62,16 @@ def apply_text(target: Target, layout: Layout) -> str:
     define_right_array(module, layout)
     define_walk(module, layout)
     parts = (_define_grad, _define_find, _define_wanted, _define_evaluate, _define_view)
-    for define in (*parts, _define_end, _define_saved, _define_node, _define_spot, _define_apply):
+    for define in (
+        *parts,
+        _define_end,
+        _define_saved,
+        _define_node,
+        _define_spot,
+        _define_apply,
+        _define_made,
+        _define_kept,
+    ):
         define(module, layout)
     return module.text()
 
@@ -114,6 +125,31 @@ def _define_apply(module: Module, layout: Layout) -> None:
             _require_or_drop(b, made, tensor)
             _exchange(b, tensor, layout.tensor_grad_fn, made)
         b.answer(tensor)
+
+
+def _define_made(module: Module, layout: Layout) -> None:
+    """`lucid_made(words of templates, array, spot)`: a tensor on an array, as in a record."""
+    with entry_function(module, MADE, "self", "args", "count", internal=False) as b:
+        _, args, _ = b.args
+        templates, array, spot = (b.word(args, i) for i in range(3))
+        b.own(array)
+        made = b.call("tensor", "i64", b.field(templates, layout.array_data), array)
+        b.require(b.ne(made, 0))
+        b.own(spot)
+        _exchange(b, made, layout.tensor_spot, spot)
+        b.answer(made)
+
+
+def _define_kept(module: Module, layout: Layout) -> None:
+    """`lucid_kept(tensor)`: what keeps it for a backward; of a result with words of templates."""
+    with entry_function(module, KEPT, "self", "args", "count", internal=False) as b:
+        holder, args, count = b.args
+        plan = b.field(holder, layout.array_data)
+        tensor = b.word(args)
+        with b.if_(b.eq(count, 1)):
+            b.answer(b.call("saved", "i64", plan, const("i64", 0), tensor, tensor))
+        templates = b.field(b.word(args, 1), layout.array_data)
+        b.answer(b.call("saved", "i64", plan, templates, const("i64", 0), tensor))
 
 
 def _define_spot(module: Module, layout: Layout) -> None:
@@ -358,8 +394,8 @@ def _define_end(module: Module, layout: Layout) -> None:
 
 def _define_saved(module: Module, layout: Layout) -> None:
     """What keeps an operand, or an alias of the result, for the backward."""
-    with entry_function(module, "saved", "plan", "record", "operand", "result") as b:
-        plan, record, operand, result = b.args
+    with entry_function(module, "saved", "plan", "templates", "operand", "result") as b:
+        plan, templates, operand, result = b.args
         is_result = b.eq(operand, 0)
         tensor = b.select(is_result, result, operand)
         saved_result, saved_operand = b.word(plan, Common.RESULT), b.word(plan, Common.OPERAND)
@@ -370,7 +406,7 @@ def _define_saved(module: Module, layout: Layout) -> None:
         b.set_field(made, layout.saved_version, version)
         with b.if_else(is_result) as branch:
             with branch.then():
-                alias = b.call("instance", "i64", b.word(record, Record.TENSOR + 3))
+                alias = b.call("instance", "i64", b.word(templates, 3))
                 _require_or_drop(b, alias, made)
                 shared = ("array", "storage", "counter")
                 for name in shared:
@@ -421,7 +457,8 @@ def _define_node(module: Module, layout: Layout) -> None:
             place = b.select(is_result, const("i64", 0), number)
             operand = b.api("PyTuple_GetItem", operands, place)
             operand = b.select(is_result, const("i64", 0), operand)
-            saved = b.call("saved", "i64", plan, record, operand, tensor)
+            templates = b.add(record, 8 * Record.TENSOR)
+            saved = b.call("saved", "i64", plan, templates, operand, tensor)
             _require_or_drop(b, saved, node)
             key = b.word(b.word(plan, Common.NUMBERS_AT), b.add(number, 1))
             b.api("PyDict_SetItem", kept, key, saved)
