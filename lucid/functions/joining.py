@@ -74,13 +74,13 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     parts = _listed(tensors, "cat")
     dtype = common_dtype(tuple(parts), "cat")
     real = [part for part in parts if part._type.shape != (0,)] or parts[:1]
-    if any(part.ndim == 0 for part in real):
+    if not all(part._type.shape for part in real):
         raise ShapeError(
             f"cat: zero-dimensional tensor cannot be concatenated{describe(*parts)}\n"
             "hint: use stack"
         )
     axis = axis_of(dim, real[0].ndim, "cat")
-    return emit(ops.concat, [operand(part, dtype, "cat") for part in real], axis=axis)
+    return emit(ops.concat, tuple([operand(part, dtype, "cat") for part in real]), axis=axis)
 
 
 concat = concatenate = cat
@@ -112,10 +112,11 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     """
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
-    if any(part._type.shape != shape for part in parts):
+    if not all(part._type.shape == shape for part in parts):
         raise ShapeError(f"stack: expects each tensor to be equal size{describe(*parts)}")
     axis = axis_of(dim, len(shape) + 1, "stack")
-    return cat([unsqueeze(part, axis) for part in parts], axis)
+    longer = (*shape[:axis], 1, *shape[axis:])
+    return cat([reshaped(part, longer) for part in parts], axis)
 
 
 def hstack(tensors: Tensors) -> Tensor:

@@ -29,7 +29,6 @@ from lucid.runtime.entry.apply import (
     MADE,
     MOST_OPERANDS,
     NO_HISTORY,
-    RECORD_WORDS,
     SLOTS,
     UNKNOWN_HISTORY,
     Record,
@@ -54,7 +53,8 @@ class _Record(Tables):
     def __init__(self, offsets: Offsets, known: Application) -> None:
         super().__init__(offsets)
         self._known = known
-        words = self.words = np.zeros(RECORD_WORDS, np.int64)
+        count = Record.HISTORIES + (1 << len(known.types))
+        words = self.words = np.zeros(count, np.int64)
         op, type = known.op, known.result_type
         words[Record.OP] = id(op)
         words[Record.COUNT] = len(known.types)

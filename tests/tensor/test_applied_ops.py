@@ -136,6 +136,7 @@ def test_what_is_usual_is_applied_by_machine_code() -> None:
         (ops.slice, (w,), {"starts": (0, 1), "stops": (2, 2), "steps": (1, 1)}),
         (ops.lt, (x, w), {}),
         (ops.add, (lucid.nn.Parameter(w), w), {}),
+        (ops.concat, (x, w, y, w, x), {"axis": 0}),
     ):
         warm(op, operands, attributes)
         assert is_native(op, operands, attributes), op

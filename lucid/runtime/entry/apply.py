@@ -21,7 +21,7 @@ from lucid.runtime.entry.words import EntryBuilder, Layout, entry_function
 APPLY = "lucid_apply"
 MADE = "lucid_made"
 KEPT = "lucid_kept"
-MOST_OPERANDS = 3
+MOST_OPERANDS = 8
 SLOTS = 4096  # of the table of records
 _EQUAL = 2  # Py_EQ
 
@@ -31,14 +31,14 @@ class Record(IntEnum):
 
     OP = 0
     COUNT = 1
-    TYPES = 2  # three words
-    ATTRIBUTES = 5  # a dict, or 0: none
-    EVALUATE = 6
+    ATTRIBUTES = 2  # a dict, or 0: none
+    EVALUATE = 3
     # Templates of a new storage, counter and tensor, as `define_tensor` takes them, after a word
     # of its own.
-    TENSOR = 7
-    STEP = 11  # of a view: the chain that it adds, a tuple of one pair; else 0
-    HISTORIES = 12  # by the operands that require grad, as bits: the words of one, or as below
+    TENSOR = 4
+    STEP = 8  # of a view: the chain that it adds, a tuple of one pair; else 0
+    TYPES = 9  # a word for each operand
+    HISTORIES = 17  # by the operands that require grad, as bits: the words of one, or as below
 
 
 NO_HISTORY, UNKNOWN_HISTORY = range(2)
@@ -52,7 +52,7 @@ class History(IntEnum):
     SAVED = 2
 
 
-RECORD_WORDS = Record.HISTORIES + (1 << MOST_OPERANDS)
+assert Record.HISTORIES == Record.TYPES + MOST_OPERANDS
 
 
 def apply_text(target: Target, layout: Layout) -> str:
