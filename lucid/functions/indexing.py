@@ -96,6 +96,10 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 def _picked(input: Tensor, index: Any) -> Tensor:
     if type(index) is int:
         return item_at(input, 0, index, "x[i]") if input._type.shape else _too_many(input, 1)
+    if isinstance(index, Tensor) and input._type.shape and index._type.shape:
+        dtype = index._type.dtype
+        if dtype.kind == "int" and dtype is not u8:
+            return _pick(input, input, [Pick(0, index, 0)])
     view, parsed = _basic_view(input, index)
     if parsed.mask is not None:
         parsed.picks = [*parsed.picks, *_nonzero_picks(parsed)]
@@ -204,9 +208,11 @@ class _Parsed:
 
 def _basic_view(x: Tensor, index: Any) -> tuple[Tensor, _Parsed]:
     """The view that ints, slices and None make, and what is left to be picked from it."""
+    shape = x._type.shape
+    if type(index) is int and shape:
+        return item_at(x, 0, index, "x[i]"), _Parsed()
     items = _items(index)
     parsed = _parse(x, items)
-    shape = x._type.shape
     if parsed.trivial and (parsed.picks or parsed.mask is not None):
         return x, parsed
     view = x
