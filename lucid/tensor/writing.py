@@ -79,27 +79,31 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     Raises: `LucidError` for a leaf that requires grad (unless under no_grad) and for memory that
     overlaps itself, `ShapeError`, `DTypeError`.
     """
-    if context.levels:
+    state: dict[str, Any] = context.__dict__  # one look-up of what belongs to the thread
+    if state["levels"]:
         acting = acting_level(None, (target, value))
         if acting is not None:
             level, position = acting
             level.write(target, value, position)
             return cast("Tensor", target)
-    is_kept = context.grad_enabled and (value.requires_grad or target.requires_grad)
-    if context.grad_enabled:
+    is_recorded = False
+    if state["grad_enabled"]:
+        is_recorded = target.requires_grad or value.requires_grad
         _check_history(target)
     refuse_overlaps(target)
-    is_recorded = is_kept or context.recorder is not None or context.forward is not None
+    recorder, forward = state["recorder"], state["forward"]
+    is_recorded = is_recorded or recorder is not None or forward is not None
     value = fitted(target, value, is_recorded)
-    if context.mutation_guard is not None:
-        context.mutation_guard.before_write(target)
-    if context.forward is not None:
-        context.forward.guard.before_write(target)
-    if context.recorder is not None:
-        context.recorder.write(target, value)
+    if state["mutation_guard"] is not None:
+        state["mutation_guard"].before_write(target)
+    if forward is not None:
+        forward.guard.before_write(target)
+    if recorder is not None:
+        recorder.write(target, value)
+        target._counter.value += 1
     else:
         _store(target, cast(np.ndarray, value._array))
-    target._counter.value += 1
+        target._counter.now += 1
     if is_recorded:
         keep_written(target, value)
     return cast("Tensor", target)
