@@ -150,6 +150,24 @@ def test_a_program_means_what_the_ops_mean(name: str, dtype: Any) -> None:
                     np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_is_a_program_where_all_scores_are_many(is_causal: bool) -> None:
+    def call(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    few, many = (arrays_for(((n, 3), (n, 3), (n, 5)), f32, n) for n in (7, 523))
+    results(call, few)
+    assert not programs()
+    found = results(call, many)
+    (forward,) = programs()
+    assert all(code is not None for code in forward.backwards.values())
+    with native.op_by_op():
+        expected = results(call, many)
+    for mine, right in zip(found, expected, strict=True):
+        assert mine is not None and right is not None
+        np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", [name for name in CALLS if name.startswith("step of")])
 def test_a_backward_that_looks_at_results_is_a_program(name: str) -> None:
     """A node keeps an alias of a result, which is no other value of the program."""

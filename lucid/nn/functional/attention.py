@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid.autograd.native import composite
 from lucid.functions.elementwise import where
 from lucid.functions.softmax import MaskedSoftmax, softmax
 from lucid.ir import ops
@@ -91,19 +92,44 @@ def _attended(
     """Attention to heads that broadcast."""
     if dropout_p == 1.0 or (dropout_p > 0.0 and context.levels):
         return _spelled(q, k, v, mask, dropout_p, is_causal)
-    given = [q, k, v] if mask is None else [q, k, v, mask]
-    sizes = AttentionSizes.of(*given)
-    draws = dropout_p > 0.0 and 0 not in sizes.scores
-    rest: list[Any] = [] if mask is None else [mask]
-    if draws:
+    sizes = _sizes(q, k, v, mask)
+    state = keep = None
+    if dropout_p > 0.0 and 0 not in sizes.scores:
         state = default_generator.reserve(math.prod(sizes.scores))
-        rest += [state, constant(1.0 - dropout_p, q.dtype)]
+        keep = constant(1.0 - dropout_p, q.dtype)
+    is_large = math.prod(sizes.scores) >= _LARGE
+    weighted: Any = _weighted if is_large else _weighted.__wrapped__  # type: ignore[attr-defined]
+    result: Tensor = weighted(q, k, v, mask, state, keep, is_causal)
+    return result
+
+
+# Scores from which a program of its own is worth its tenth of a second, outside of traces: sizes
+# of attention are never open, so each of them has one.
+_LARGE = 1 << 18
+
+
+def _sizes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> AttentionSizes:
+    return AttentionSizes.of(*([q, k, v] if mask is None else [q, k, v, mask]))
+
+
+@composite
+def _weighted(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    state: Tensor | None,
+    keep: Tensor | None,
+    is_causal: bool,
+) -> Tensor:
+    """Attention by the op, which drops weights by a state and the probability to keep them."""
+    sizes = _sizes(q, k, v, mask)
     flat = emit(
         ops.attention,
-        (q, k, v, *rest),
+        (q, k, v, *[x for x in (mask, state, keep) if x is not None]),
         causal=is_causal,
         has_mask=mask is not None,
-        has_dropout=draws,
+        has_dropout=state is not None,
         nan_rows=mask is None and 0 not in sizes.scores,
     )
     result: Tensor = split(flat, sizes.parts)[0]
