@@ -9,6 +9,7 @@ import docstrings
 import pytest
 
 import lucid
+from lucid import docstrings as docstrings_of
 
 
 @pytest.mark.parametrize("place", docstrings.namespaces())
@@ -71,3 +72,39 @@ def test_in_place_and_method_forms_show_the_functions_signature_and_text() -> No
         assert inspect.getdoc(written).endswith(inspect.getdoc(method))
         assert written.__name__ == f"{name}_" and written.__qualname__ == f"Tensor.{name}_"
         assert function is None or inspect.getdoc(function) == inspect.getdoc(method)
+
+
+def test_a_docstring_takes_from_anothers_what_it_does_not_say_itself() -> None:
+    def pool2d(input: Any, size: int, stride: int = 1) -> None:
+        """Pool over two axes.
+
+        See `pool2d`, which rounds down.
+
+        Args:
+            input, size: what
+                and how much.
+            stride: from window to window.
+
+        Raises:
+            ShapeError: too small.
+
+        Example:
+            >>> pool2d(1, 2)
+        """
+
+    @docstrings_of.like(pool2d, pool2d="pool3d")
+    def pool3d(input: Any, stride: int = 2) -> None:
+        """Pool over three axes.
+
+        Args:
+            stride: always 2.
+
+        Example:
+            >>> pool3d(1)
+        """
+
+    assert (pool3d.__doc__ or "").splitlines() == [
+        *("Pool over three axes.", "", "See `pool3d`, which rounds down.", ""),
+        *("Args:", "    input: what", "        and how much.", "    stride: always 2.", ""),
+        *("Raises:", "    ShapeError: too small.", "", "Example:", "    >>> pool3d(1)"),
+    ]
