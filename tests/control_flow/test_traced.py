@@ -616,6 +616,25 @@ def test_a_round_that_differentiates_is_differentiated():
     assert step.dump_ir().count(" = scan ") == 2
 
 
+def test_what_no_result_depends_on_has_no_gradient():
+    """Not even zeros, which an infinite derivative would make NaN."""
+
+    def run(h, z):
+        def body(carry, _):
+            h, z = carry
+            return (h.sin() + 1, z.sqrt() * h), None
+
+        loss = lucid.scan(body, (h, z), length=5)[0][0].sum()
+        return lucid.autograd.grad(loss, (h, z), allow_unused=True)
+
+    h = lucid.tensor([0.0, 0.2, 0.3], dtype=f64, requires_grad=True)
+    z = lucid.zeros(3, dtype=f64, requires_grad=True)
+    step = lucid.compile(run)
+    wanted, found = run(h, z), step(h, z)
+    np.testing.assert_allclose(found[0].numpy(), wanted[0].numpy(), rtol=1e-12)
+    assert found[1] is None and wanted[1] is None and " = scan " in step.dump_ir()
+
+
 def test_a_graph_may_be_gone_through_twice():
     world = World()
 

@@ -876,11 +876,10 @@ class LoopNode(RegionNode):
         _carried: of what is carried, the leaf that it is; _state: what has a gradient from round to
             round; both by number.
         _rows: leaves that are rows, or of the forward's round; _sums: all that is read besides.
+        _reached: of each result the numbers of the leaves that it depends on, in one round.
     """
 
-    __slots__ = (
-        "_carried", "_rows", "_state", "_sums",
-    )  # fmt: skip
+    __slots__ = ("_carried", "_reached", "_rows", "_state", "_sums")
 
     @staticmethod
     def enter(
@@ -895,7 +894,7 @@ class LoopNode(RegionNode):
         edges = [_edge_outside(leaf, body, layer) for leaf in leaves]
         alive = _depending(layer, leaves, edges, reached)
         if alive:
-            node = LoopNode(body, layer, leaves, edges, results, read, name)
+            node = LoopNode(body, layer, leaves, edges, reached, results, read, name)
             layer.enter_node(node, results, alive)
 
     def __init__(
@@ -904,6 +903,7 @@ class LoopNode(RegionNode):
         layer: Layer,
         leaves: list[Edge],
         edges: list[Edge | None],
+        reached: Sequence[set[Edge]],
         results: Sequence[TensorCore],
         read: dict[str, TensorCore],
         name: str,
@@ -911,6 +911,8 @@ class LoopNode(RegionNode):
         types, carries = [result._type for result in results], layer.carries
         types += [stacked(type, body.length) for type in types[:carries]]
         super().__init__([body], [layer], leaves, edges, types, read, name)
+        numbers = {leaf: n for n, leaf in enumerate(leaves)}
+        self._reached = [{numbers[leaf] for leaf in ends} for ends in reached]
         at = {node: number for number, (node, _) in enumerate(leaves)}
         found = [None if node is None else at.get(node) for node in layer.inputs]
         self._carried = {i: n for i, n in enumerate(found[:carries]) if n is not None}
@@ -934,32 +936,46 @@ class LoopNode(RegionNode):
         count = len(layer.results)
         ys = [i for i in range(layer.carries, count) if gradients[i] is not None]
         past = [i for i in self._state if gradients[count + i] is not None]
+        last = [i for i in self._state if gradients[i] is not None]
+        state, rows, sums = self._needed([*ys, *past, *last])
 
-        def step(given: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
-            state, sums = given[: len(self._state)], given[len(self._state) :]
-            of_y, of_past = rows[: len(ys)], rows[len(ys) :]
-            seeds = zip((*self._state, *ys), (*state, *of_y), strict=True)
+        def step(given: list[Any], xs: list[Any]) -> tuple[list[Any], list[Any]]:
+            of_state, of_sums = given[: len(state)], given[len(state) :]
+            of_y, of_past = xs[: len(ys)], xs[len(ys) :]
+            seeds = zip((*state, *ys), (*of_state, *of_y), strict=True)
             found: dict[int | None, Any] = dict(enumerate(self._walk(layer, seeds)))
             for i, gradient in zip(past, of_past, strict=True):
                 leaf = self._carried.get(i)
                 if leaf is not None:
                     found[leaf] = _sum(found[leaf], gradient)
-            new = [found.get(self._carried.get(i)) for i in self._state]
-            totals = [_sum(before, found[n]) for n, before in zip(self._sums, sums, strict=True)]
+            new = [found.get(self._carried.get(i)) for i in state]
+            totals = [_sum(before, found[n]) for n, before in zip(sums, of_sums, strict=True)]
             return (
-                [*map(or_zeros, new, map(self._output_types.__getitem__, self._state)), *totals],
-                [or_zeros(found[n], self._leaf_type(n)) for n in self._rows],
+                [*map(or_zeros, new, map(self._output_types.__getitem__, state)), *totals],
+                [or_zeros(found[n], self._leaf_type(n)) for n in rows],
             )
 
-        first = [or_zeros(gradients[i], self._output_types[i]) for i in self._state]
-        first += [zeros_of(self._leaf_type(n)) for n in self._sums]
-        xs: list[Any] = [gradients[i] for i in (*ys, *(count + i for i in past))]
-        last, rows = loops.backwards(step, first, xs, self._called, body, self._read("count"))
-        parts: dict[int | None, Any] = dict(
-            zip(map(self._carried.get, self._state), last, strict=False)
-        )
-        parts |= zip((*self._sums, *self._rows), (*last[len(self._state) :], *rows), strict=True)
+        first = [or_zeros(gradients[i], self._output_types[i]) for i in state]
+        first += [zeros_of(self._leaf_type(n)) for n in sums]
+        given: list[Any] = [gradients[i] for i in (*ys, *(count + i for i in past))]
+        ends, of_rows = loops.backwards(step, first, given, self._called, body, self._read("count"))
+        parts: dict[int | None, Any] = dict(zip(map(self._carried.get, state), ends, strict=False))
+        parts |= zip((*sums, *rows), (*ends[len(state) :], *of_rows), strict=True)
         return tuple(parts.get(n) for n in range(len(self._leaves)))
+
+    def _needed(self, results: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """What has a gradient if these results have one: of the state, of rows, and of sums."""
+        carry_of = {leaf: i for i, leaf in self._carried.items()}
+        pending, leaves = [*dict.fromkeys(results)], set[int]()
+        for i in pending:  # which grows meanwhile
+            leaves |= self._reached[i]
+            new = {carry_of[n] for n in self._reached[i] if n in carry_of}
+            pending += sorted(new - {*pending})
+        return (
+            [i for i in self._state if i in pending],
+            [n for n in self._rows if n in leaves],
+            [n for n in self._sums if n in leaves],
+        )
 
 
 def _sum(a: Any, b: Any) -> Any:

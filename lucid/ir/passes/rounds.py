@@ -310,9 +310,9 @@ def _can_move(node: Node) -> bool:
 def _indices(graph: Graph) -> dict[Node, Range]:
     """The ranges of indices that are known to be right, by the nodes that have them."""
     found: dict[Node, Range] = {}
-    ranges = Ranges()
-    for node in graph.nodes:
-        if Trait.INDEXED in node.op.traits:
+    ranges, indexed = Ranges(), {node for node in graph.nodes if Trait.INDEXED in node.op.traits}
+    for node in graph.nodes if indexed else ():
+        if node in indexed:
             size = node.operands[0].shape[node.attributes["axis"]]
             known = ranges.of(node.operands[1])
             if known is not None and known.is_within(-size, size - 1):
