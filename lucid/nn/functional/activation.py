@@ -49,7 +49,7 @@ class ReLU(Function):
 
 @runs_natively
 class HardTanh(Function):
-    """x, brought into [low, high]; the derivative is 0 at the bounds, where that of `clamp` is 1."""
+    """x, brought into [low, high]; the derivative is 0 at the bounds, where `clamp` has 1."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
