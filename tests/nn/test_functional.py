@@ -250,6 +250,17 @@ def test_dropout_passes_the_gradient_through_the_same_mask() -> None:
     assert_array_equal(x.grad.numpy(), y.detach().numpy())
 
 
+def test_what_a_hardtanh_gives_and_takes_in_place_may_be_written(run: Any) -> None:
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        y = F.hardtanh_(x * 1.0).mul_(2.0)
+        y.sum().backward()
+        return y
+
+    x = lucid.tensor([-3.0, 0.5, 1.0], requires_grad=True)
+    assert run(step, x).tolist() == [-2.0, 1.0, 2.0]
+    assert x.grad is not None and x.grad.tolist() == [0.0, 2.0, 0.0]
+
+
 def test_in_place_forms_write_into_their_input() -> None:
     x = lucid.tensor([-1.0, 2.0])
     assert F.relu(x, inplace=True) is x

@@ -37,20 +37,19 @@ _CUBIC = 0.044715
 
 @runs_natively
 class HardTanh(Function):
-    """x, brought into [low, high]; the derivative is 0 at the bounds, that of `clamp` 1."""
+    """x, brought into [low, high]; the derivative is 0 at the bounds, where `clamp` has 1."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
-        y = x.clamp(low, high)
-        ctx.save_for_backward(y)
+        ctx.save_for_backward(x)
         ctx.bounds = low, high
-        return y
+        return x.clamp(low, high)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (y,) = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         low, high = ctx.bounds
-        return where((y <= low) | (y >= high), 0.0, g), None, None
+        return where((x <= low) | (x >= high), 0.0, g), None, None
 
 
 @runs_natively
@@ -331,7 +330,8 @@ def hardtanh(
         )
     if not input.dtype.is_floating_point:
         return result_of(input, input.clamp(min_val, max_val), inplace)
-    return result_of(input, apply(HardTanh, input, min_val, max_val), inplace)
+    y = apply(HardTanh, source_of(input, inplace), min_val, max_val)
+    return result_of(input, y, inplace)
 
 
 hardtanh_ = in_place(hardtanh)
