@@ -5,6 +5,7 @@ Densities, entropies and divergences are compared with PyTorch's in tensor/test_
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -314,6 +315,31 @@ TRANSFORMED: list[tuple[D.Transform, list[float], list[float]]] = [
     (D.SoftplusTransform(), [0.97408, 0.31326, 2.12693], [-0.47408, -1.31326, -0.12693]),
     (D.StickBreakingTransform(), [0.35466, 0.10026, 0.4801, 0.06497], [-6.80408]),
     (D.IndependentTransform(D.ExpTransform(), 1), [1.64872, 0.36788, 7.38906], [1.5]),
+    (
+        D.CorrCholeskyTransform(),
+        [1.0, 0.0, 0.0, 0.46212, 0.88682, 0.0, -0.76159, 0.62474, 0.17225],
+        [-4.19158],
+    ),
+    (
+        D.ComposeTransform([D.ReshapeTransform((3,), (3, 1)), D.ExpTransform()]),
+        [1.64872, 0.36788, 7.38906],
+        [1.5],
+    ),
+    (
+        D.CumulativeDistributionTransform(D.Normal(0.5, 2.0)),
+        [0.5, 0.22663, 0.77337],
+        [-1.61209, -1.89334, -1.89334],
+    ),
+    (
+        D.CatTransform([D.ExpTransform(), D.TanhTransform()], -1, [1, 2]),
+        [1.64872, -0.76159, 0.96403],
+        [0.5, -0.86756, -2.65001],
+    ),
+    (
+        D.StackTransform([D.ExpTransform(), D.TanhTransform(), D.identity_transform], -1),
+        [1.64872, -0.76159, 2.0],
+        [0.5, -0.86756, 0.0],
+    ),
 ]
 
 
@@ -343,6 +369,72 @@ def test_a_distribution_over_a_simplex_by_breaking_sticks() -> None:
     assert density.item() == pytest.approx(2.47403, abs=2e-5)
     assert simplex.rsample((5,)).sum(-1).tolist() == pytest.approx([1.0] * 5)
     assert simplex.expand((2,)).log_prob(lucid.tensor([0.1, 0.2, 0.3, 0.4])).shape == (2,)
+
+
+constraints = D.constraints
+ABOVE, BETWEEN = constraints.greater_than(1.5), constraints.interval(-1.0, 3.0)
+CAT = constraints.cat([constraints.positive, constraints.unit_interval], -1, [1, 2])
+CORR = [1.0, 0.0, 0.0, 0.46212, 0.88682, 0.0, -0.76159, 0.62474, 0.17225]
+INTO: list[tuple[constraints.Constraint, list[float], list[float] | None]] = [
+    (constraints.real, [0.5, -1.0, 2.0], None),
+    (constraints.positive, [1.64872, 0.36788, 7.38906], None),
+    (ABOVE, [3.14872, 1.86788, 8.88906], None),
+    (constraints.less_than(2.0), [0.35128, 1.63212, -5.38906], None),
+    (BETWEEN, [1.48984, 0.07577, 2.52319], None),
+    (constraints.simplex, [0.35466, 0.10026, 0.4801, 0.06497], [0.17529, 0.03911, 0.7856]),
+    (constraints.corr_cholesky, CORR, None),
+    (constraints.independent(constraints.positive, 1), [1.64872, 0.36788, 7.38906], None),
+    (CAT, [1.64872, 0.26894, 0.8808], None),
+    (constraints.stack([ABOVE, BETWEEN, BETWEEN], -1), [3.14872, 0.07577, 2.52319], None),
+]
+
+
+@pytest.mark.parametrize(("constraint", "bijective", "any_way"), INTO)
+def test_numbers_are_transformed_into_a_set_as_by_pytorch(
+    constraint: constraints.Constraint,
+    bijective: list[float],
+    any_way: list[float] | None,
+    run: Any,
+) -> None:
+    x = lucid.tensor([0.5, -1.0, 2.0])
+    for registry, values in ((D.biject_to, bijective), (D.transform_to, any_way or bijective)):
+        for kind in (constraint, copy.deepcopy(constraint)):
+            y = run(lambda x, kind=kind, registry=registry: registry(kind)(x), x)
+            np.testing.assert_allclose(y.flatten().numpy(), values, atol=2e-5)
+            assert constraint.check(y).all()
+
+
+def test_matrices_are_transformed_into_positive_definite_ones() -> None:
+    x = lucid.tensor([[0.3, -1.2], [0.7, 0.1]])
+    transform = D.transform_to(constraints.positive_definite)
+    y = transform(x)
+    np.testing.assert_allclose(y.flatten(), [1.82212, 0.9449, 0.9449, 1.7114], atol=2e-5)
+    np.testing.assert_allclose(transform.inv(y), x.tril(), atol=1e-5)
+    assert constraints.positive_semidefinite.check(y) and constraints.square.check(y)
+    assert not constraints.positive_semidefinite.check(-y)
+    with pytest.raises(NotImplementedError, match=r"no transform to .*0 or 1. is registered"):
+        D.biject_to(constraints.boolean)
+    with pytest.raises(TypeError, match="register: constraint must be a Constraint or a class"):
+        D.biject_to.register(3, lambda _: D.identity_transform)
+
+
+def test_a_density_counts_axes_that_a_transform_adds() -> None:
+    base = D.Normal(lucid.zeros(2, 3), lucid.ones(2, 3))
+    x = lucid.tensor([[0.3, -1.2, 0.7], [1.5, 0.2, -0.4]])
+    for transforms, event in (
+        ([D.CorrCholeskyTransform()], (3, 3)),
+        ([D.ReshapeTransform((3,), (3, 1)), D.ExpTransform()], (3, 1)),
+    ):
+        family = D.TransformedDistribution(base, transforms)
+        whole = D.ComposeTransform(transforms)
+        y = whole(x)
+        assert (family.batch_shape, family.event_shape) == ((2,), event)
+        wanted = base.log_prob(x).sum(-1) - whole.log_abs_det_jacobian(x, y)
+        np.testing.assert_allclose(family.log_prob(y), wanted, atol=1e-5)
+    with pytest.raises(ValueError, match=r"2 is not n .* for any number of rows"):
+        D.CorrCholeskyTransform()(x[:, :2])
+    with pytest.raises(ValueError, match="have different numbers of elements"):
+        D.ReshapeTransform((3,), (2, 2))
 
 
 def test_transforms_without_a_density_have_an_inverse() -> None:

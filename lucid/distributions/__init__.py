@@ -6,6 +6,7 @@ import types
 from lucid.distributions import constraints as constraints, transforms as transforms
 from lucid.distributions.angles import *
 from lucid.distributions.composed import *
+from lucid.distributions.constraint_registry import *
 from lucid.distributions.counts import *
 from lucid.distributions.discrete import *
 from lucid.distributions.distribution import *

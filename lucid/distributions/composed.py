@@ -309,7 +309,7 @@ class TransformedDistribution(Distribution):
         >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
         >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
         >>> found.support, found.log_prob(lucid.tensor(2.0))
-        (_Stated(greater than 0), tensor(-1.8523))
+        (greater_than(greater than 0), tensor(-1.8523))
     """
 
     def __init__(
@@ -366,6 +366,7 @@ class TransformedDistribution(Distribution):
         for transform in reversed(self.transforms):
             x = transform.inv(y)
             slope = transform.log_abs_det_jacobian(x, y)
+            axes -= transform._added_axes
             total = total - sum_rightmost(slope, axes - transform.event_dim)
             y = x
         density = sum_rightmost(self.base_dist.log_prob(y), axes - self._base_event)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lucid
-from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError
 from lucid.tensor.context import context
@@ -130,6 +129,36 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
         )
 
 
+class stack(Constraint):  # noqa: N801 -- PyTorch's name
+    """Values along an axis, the n-th of which is in the n-th set.
+
+    Args:
+        cseq: the sets.
+        dim: the axis. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import constraints
+        >>> found = constraints.stack([constraints.positive, constraints.boolean])
+        >>> found, found.check(lucid.tensor([[0.5, 2.0], [1.0, 2.0]]))
+        (stack(greater than 0 and 0 or 1), tensor([[ True,  True],
+                [ True, False]]))
+    """
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
+        self.cseq = list(cseq)
+        self.dim = dim
+        self.said = " and ".join(part.said for part in self.cseq)
+        self.event_dim = max(part.event_dim for part in self.cseq)
+        if self.event_dim + dim < 0:
+            self.event_dim += 1
+        self.is_discrete = any(part.is_discrete for part in self.cseq)
+
+    def check(self, value: Tensor) -> Tensor:
+        parts = zip(self.cseq, value.unbind(self.dim), strict=True)
+        return lucid.stack([part.check(item) for part, item in parts], self.dim)
+
+
 def _text(bound: Any) -> str:
     if isinstance(bound, Tensor) and bound.numel() != 1:
         return f"a bound of shape {tuple(bound.shape)}"
@@ -140,7 +169,7 @@ def _text(bound: Any) -> str:
     return f"{bound:g}"
 
 
-def greater_than(lower_bound: Any) -> Constraint:
+class greater_than(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers above a bound; the bound itself isn't among them.
 
     Args:
@@ -151,12 +180,15 @@ def greater_than(lower_bound: Any) -> Constraint:
         >>> from lucid.distributions import constraints
         >>> found = constraints.greater_than(1)
         >>> found, found.check(lucid.tensor([1.0, 2.0]))
-        (_Stated(greater than 1), tensor([False,  True]))
+        (greater_than(greater than 1), tensor([False,  True]))
     """
-    return _Stated(f"greater than {_text(lower_bound)}", lambda x: x > lower_bound)
+
+    def __init__(self, lower_bound: Any) -> None:
+        self.lower_bound = lower_bound
+        super().__init__(f"greater than {_text(lower_bound)}", lambda x: x > lower_bound)
 
 
-def greater_than_eq(lower_bound: Any) -> Constraint:
+class greater_than_eq(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers from a bound on, which is among them.
 
     Args:
@@ -167,12 +199,15 @@ def greater_than_eq(lower_bound: Any) -> Constraint:
         >>> from lucid.distributions import constraints
         >>> found = constraints.greater_than_eq(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
-        (_Stated(at least 1), tensor([False,  True]))
+        (greater_than_eq(at least 1), tensor([False,  True]))
     """
-    return _Stated(f"at least {_text(lower_bound)}", lambda x: x >= lower_bound)
+
+    def __init__(self, lower_bound: Any) -> None:
+        self.lower_bound = lower_bound
+        super().__init__(f"at least {_text(lower_bound)}", lambda x: x >= lower_bound)
 
 
-def less_than(upper_bound: Any) -> Constraint:
+class less_than(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers below a bound; the bound itself isn't among them.
 
     Args:
@@ -183,12 +218,15 @@ def less_than(upper_bound: Any) -> Constraint:
         >>> from lucid.distributions import constraints
         >>> found = constraints.less_than(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
-        (_Stated(less than 1), tensor([ True, False]))
+        (less_than(less than 1), tensor([ True, False]))
     """
-    return _Stated(f"less than {_text(upper_bound)}", lambda x: x < upper_bound)
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+        super().__init__(f"less than {_text(upper_bound)}", lambda x: x < upper_bound)
 
 
-def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+class interval(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers between two bounds, which are among them.
 
     Args:
@@ -200,15 +238,19 @@ def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
         >>> from lucid.distributions import constraints
         >>> found = constraints.interval(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 1.0, 2.0]))
-        (_Stated(between 0 and 1), tensor([ True,  True, False]))
+        (interval(between 0 and 1), tensor([ True,  True, False]))
     """
-    return _Stated(
-        f"between {_text(lower_bound)} and {_text(upper_bound)}",
-        lambda x: (x >= lower_bound) & (x <= upper_bound),
-    )
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound = lower_bound
+        self.upper_bound = upper_bound
+        super().__init__(
+            f"between {_text(lower_bound)} and {_text(upper_bound)}",
+            lambda x: (x >= lower_bound) & (x <= upper_bound),
+        )
 
 
-def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+class half_open_interval(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers from one bound on, below the other.
 
     Args:
@@ -220,15 +262,19 @@ def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
         >>> from lucid.distributions import constraints
         >>> found = constraints.half_open_interval(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
-        (_Stated(at least 0 and less than 1), tensor([ True,  True, False]))
+        (half_open_interval(at least 0 and less than 1), tensor([ True,  True, False]))
     """
-    return _Stated(
-        f"at least {_text(lower_bound)} and less than {_text(upper_bound)}",
-        lambda x: (x >= lower_bound) & (x < upper_bound),
-    )
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound = lower_bound
+        self.upper_bound = upper_bound
+        super().__init__(
+            f"at least {_text(lower_bound)} and less than {_text(upper_bound)}",
+            lambda x: (x >= lower_bound) & (x < upper_bound),
+        )
 
 
-def open_below(lower_bound: Any, upper_bound: Any) -> Constraint:
+class open_below(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers above one bound, up to the other.
 
     Args:
@@ -240,12 +286,16 @@ def open_below(lower_bound: Any, upper_bound: Any) -> Constraint:
         >>> from lucid.distributions import constraints
         >>> found = constraints.open_below(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
-        (_Stated(greater than 0 and at most 1), tensor([False,  True,  True]))
+        (open_below(greater than 0 and at most 1), tensor([False,  True,  True]))
     """
-    return _Stated(
-        f"greater than {_text(lower_bound)} and at most {_text(upper_bound)}",
-        lambda x: (x > lower_bound) & (x <= upper_bound),
-    )
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound = lower_bound
+        self.upper_bound = upper_bound
+        super().__init__(
+            f"greater than {_text(lower_bound)} and at most {_text(upper_bound)}",
+            lambda x: (x > lower_bound) & (x <= upper_bound),
+        )
 
 
 def _is_whole(x: Tensor) -> Tensor:
@@ -253,25 +303,32 @@ def _is_whole(x: Tensor) -> Tensor:
     return found
 
 
-@like(interval)
-def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
     """Whole numbers between two bounds, which are among them, in any dtype.
+
+    Args:
+        lower_bound: a number or a tensor.
+        upper_bound: a number or a tensor.
 
     Example:
         >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.integer_interval(0, 3)
         >>> found, found.check(lucid.tensor([0.0, 1.5, 3.0]))
-        (_Stated(whole numbers from 0 to 3), tensor([ True, False,  True]))
+        (integer_interval(whole numbers from 0 to 3), tensor([ True, False,  True]))
     """
-    return _Stated(
-        f"whole numbers from {_text(lower_bound)} to {_text(upper_bound)}",
-        lambda x: _is_whole(x) & (x >= lower_bound) & (x <= upper_bound),
-        is_discrete=True,
-    )
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound = lower_bound
+        self.upper_bound = upper_bound
+        super().__init__(
+            f"whole numbers from {_text(lower_bound)} to {_text(upper_bound)}",
+            lambda x: _is_whole(x) & (x >= lower_bound) & (x <= upper_bound),
+            is_discrete=True,
+        )
 
 
-def multinomial(upper_bound: Any) -> Constraint:
+class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
     """Counts, along the last axis, that sum up to a number.
 
     Args:
@@ -282,14 +339,17 @@ def multinomial(upper_bound: Any) -> Constraint:
         >>> from lucid.distributions import constraints
         >>> found = constraints.multinomial(3)
         >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))
-        (_Stated(counts that sum up to 3), tensor([ True, False]))
+        (multinomial(counts that sum up to 3), tensor([ True, False]))
     """
-    return _Stated(
-        f"counts that sum up to {_text(upper_bound)}",
-        lambda x: (_is_whole(x) & (x >= 0)).all(-1) & (x.sum(-1) == upper_bound),
-        is_discrete=True,
-        event_dim=1,
-    )
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+        super().__init__(
+            f"counts that sum up to {_text(upper_bound)}",
+            lambda x: (_is_whole(x) & (x >= 0)).all(-1) & (x.sum(-1) == upper_bound),
+            is_discrete=True,
+            event_dim=1,
+        )
 
 
 def _is_simplex(x: Tensor) -> Tensor:
@@ -323,6 +383,31 @@ def _is_positive_definite(x: Tensor) -> Tensor:
     return found
 
 
+def _is_square(x: Tensor) -> Tensor:
+    return lucid.full(x.shape[:-2], x.shape[-1] == x.shape[-2], dtype=lucid.bool)
+
+
+def _is_positive_semidefinite(x: Tensor) -> Tensor:
+    found: Tensor = _is_symmetric(x) & (lucid.linalg.eigvalsh(x) >= 0).all(-1)
+    return found
+
+
+def is_dependent(constraint: Any) -> bool:
+    """Whether a set depends on other parameters, as `constraints.dependent` does.
+
+    Args:
+        constraint: a `Constraint`.
+
+    Example:
+        >>> from lucid.distributions import constraints
+        >>> constraints.is_dependent(constraints.dependent)
+        True
+        >>> constraints.is_dependent(constraints.positive)
+        False
+    """
+    return isinstance(constraint, _Dependent)
+
+
 def _has_unit_rows(x: Tensor) -> Tensor:
     limit = 10 * x.shape[-1] * float(lucid.finfo(x.dtype).eps)
     return ((x.norm(dim=-1) - 1).abs() < limit).all(-1)
@@ -330,9 +415,9 @@ def _has_unit_rows(x: Tensor) -> Tensor:
 
 boolean: Constraint = _Stated("0 or 1", lambda x: (x == 0) | (x == 1), is_discrete=True)
 real: Constraint = _Stated("numbers, not NaN", lambda x: x == x)
-positive = greater_than(0)
-nonnegative = greater_than_eq(0)
-unit_interval = interval(0, 1)
+positive: Constraint = greater_than(0)
+nonnegative: Constraint = greater_than_eq(0)
+unit_interval: Constraint = interval(0, 1)
 nonnegative_integer = _Stated(
     "whole numbers from 0 on", lambda x: _is_whole(x) & (x >= 0), is_discrete=True
 )
@@ -353,7 +438,11 @@ corr_cholesky = _Stated(
     lambda x: _is_lower(x) & _has_positive_diagonal(x) & _has_unit_rows(x),
     event_dim=2,
 )
+square = _Stated("square matrices", _is_square, event_dim=2)
 symmetric = _Stated("symmetric", _is_symmetric, event_dim=2)
+positive_semidefinite = _Stated(
+    "symmetric, with no negative eigenvalue", _is_positive_semidefinite, event_dim=2
+)
 positive_definite = _Stated("symmetric and positive definite", _is_positive_definite, event_dim=2)
 
 frames.edge_of_module(__name__)

@@ -12,15 +12,21 @@ from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
 from lucid.ir import frames
-from lucid.ir.errors import MissingRuleError
+from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "AbsTransform", "AffineTransform", "ComposeTransform", "ExpTransform", "IndependentTransform",
-    "PowerTransform", "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform",
-    "StickBreakingTransform", "TanhTransform", "Transform",
+    "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
+    "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform",
+    "LowerCholeskyTransform", "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform",
+    "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StackTransform",
+    "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform",
 ]  # fmt: skip
+
+
+def _sum_last(slope: Tensor, axes: int) -> Tensor:
+    return slope.sum(tuple(range(-axes, 0))) if axes else slope
 
 
 class Transform:
@@ -45,10 +51,11 @@ class Transform:
         >>> from lucid.distributions import ExpTransform, Transform
         >>> transform = ExpTransform()
         >>> isinstance(transform, Transform), transform.codomain
-        (True, _Stated(greater than 0))
+        (True, greater_than(greater than 0))
     """
 
     event_dim = 0
+    _added_axes = 0  # of a result, more than of what is transformed
     _is_changed_by_users = True
     domain: Any = None
     codomain: Any = None
@@ -126,7 +133,8 @@ class Transform:
 class _Inverse(Transform):
     def __init__(self, transform: Transform) -> None:
         self._transform = transform
-        self.event_dim = transform.event_dim
+        self.event_dim = transform.event_dim + transform._added_axes
+        self._added_axes = -transform._added_axes
         self.domain, self.codomain = transform.codomain, transform.domain
         self.bijective = transform.bijective
 
@@ -173,7 +181,9 @@ class ComposeTransform(Transform):
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.parts = [part.with_cache(cache_size) if cache_size else part for part in parts]
-        self.event_dim = max((part.event_dim for part in self.parts), default=0)
+        for part in reversed(self.parts):
+            self.event_dim = max(self.event_dim - part._added_axes, part.event_dim)
+            self._added_axes += part._added_axes
         if self.parts:
             self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
         self.bijective = all(part.bijective for part in self.parts)
@@ -199,12 +209,15 @@ class ComposeTransform(Transform):
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        if not self.parts:
+            return lucid.zeros_like(x)
         total: Any = 0.0
+        axes = self.event_dim
         for part in self.parts:
             after = part(x)
             slope = part.log_abs_det_jacobian(x, after)
-            more = self.event_dim - part.event_dim
-            total = total + (slope.sum(tuple(range(-more, 0))) if more else slope)
+            total = total + _sum_last(slope, axes - part.event_dim)
+            axes += part._added_axes
             x = after
         result: Tensor = total
         return result
@@ -252,7 +265,7 @@ class AffineTransform(Transform):
             slope = self.scale.abs().log().expand(*x.shape)
         else:
             slope = lucid.full_like(x, math.log(abs(self.scale)))
-        return slope.sum(tuple(range(-self.event_dim, 0))) if self.event_dim else slope
+        return _sum_last(slope, self.event_dim)
 
 
 class ExpTransform(Transform):
@@ -542,6 +555,7 @@ class IndependentTransform(Transform):
         self.base_transform = base_transform
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         self.event_dim = base_transform.event_dim + reinterpreted_batch_ndims
+        self._added_axes = base_transform._added_axes
         self.bijective = base_transform.bijective
         if base_transform.codomain is not None:
             self.codomain = constraints.independent(
@@ -562,8 +576,378 @@ class IndependentTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         slope = self.base_transform.log_abs_det_jacobian(x, y)
-        axes = tuple(range(-self.reinterpreted_batch_ndims, 0))
-        return slope.sum(axes) if axes else slope
+        return _sum_last(slope, self.reinterpreted_batch_ndims)
+
+
+class ReshapeTransform(Transform):
+    """Values of one shape as values of another, in the order that they have; the slope is 1.
+
+    Shapes: (*, *in_shape) to (*, *out_shape).
+
+    Args:
+        in_shape: of what is transformed.
+        out_shape: of what it becomes; of as many elements.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+
+    Raises:
+        OptionError: the shapes differ in their numbers of elements.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import ReshapeTransform
+        >>> transform = ReshapeTransform((4,), (2, 2))
+        >>> y = transform(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
+        >>> y, transform.inv(y)
+        (tensor([[1., 2.],
+                [3., 4.]]), tensor([1., 2., 3., 4.]))
+    """
+
+    def __init__(
+        self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0
+    ) -> None:
+        super().__init__(cache_size)
+        self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
+        if math.prod(self.in_shape) != math.prod(self.out_shape):
+            raise OptionError(
+                f"ReshapeTransform: in_shape {self.in_shape} and out_shape {self.out_shape} have "
+                "different numbers of elements"
+            )
+        self.event_dim = len(self.in_shape)
+        self._added_axes = len(self.out_shape) - len(self.in_shape)
+        self.domain = constraints.independent(constraints.real, len(self.in_shape))
+        self.codomain = constraints.independent(constraints.real, len(self.out_shape))
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._batch(shape, self.in_shape) + self.out_shape
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return self._batch(shape, self.out_shape) + self.in_shape
+
+    @staticmethod
+    def _batch(shape: Sequence[int], event: tuple[int, ...]) -> tuple[int, ...]:
+        """The axes before those of the event."""
+        cut = len(shape) - len(event)
+        if cut < 0 or tuple(shape[cut:]) != event:
+            raise ShapeError(f"ReshapeTransform: takes values (*, {event}), not {tuple(shape)}")
+        return tuple(shape[:cut])
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.reshape(self.forward_shape(x.shape))
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.reshape(self.inverse_shape(y.shape))
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return lucid.zeros(self._batch(x.shape, self.in_shape), dtype=x.dtype)
+
+
+class CumulativeDistributionTransform(Transform):
+    """The cumulative distribution function of a distribution: its draws to uniform ones.
+
+    Two in turn, the second inverted, give the values of one distribution the ranks that they have
+    in another: a copula.
+
+    Args:
+        distribution: one with `cdf` and `icdf`.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import CumulativeDistributionTransform, Normal
+        >>> transform = CumulativeDistributionTransform(Normal(0.0, 1.0))
+        >>> x = lucid.tensor([0.0, 1.0])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([0.5000, 0.8413]), tensor([0.0000, 1.0000]), tensor([-0.9189, -1.4189]))
+    """
+
+    codomain = constraints.unit_interval
+
+    def __init__(self, distribution: Any, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.distribution = distribution
+        self.domain = distribution.support
+
+    def _call(self, x: Tensor) -> Tensor:
+        found: Tensor = self.distribution.cdf(x)
+        return found
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        found: Tensor = self.distribution.icdf(y)
+        return found
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = self.distribution.log_prob(x)
+        return found
+
+
+class LowerCholeskyTransform(Transform):
+    """Square matrices to lower triangular ones with a positive diagonal, its exponential.
+
+    What is above the diagonal is lost, so there is no density.
+
+    Args:
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import LowerCholeskyTransform
+        >>> transform = LowerCholeskyTransform()
+        >>> transform(lucid.tensor([[0.0, 5.0], [2.0, 1.0]]))
+        tensor([[1.0000, 0.0000],
+                [2.0000, 2.7183]])
+    """
+
+    event_dim = 2
+    domain = constraints.independent(constraints.real, 2)
+    codomain = constraints.lower_cholesky
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
+
+
+class PositiveDefiniteTransform(Transform):
+    """Square matrices to positive definite ones, by `LowerCholeskyTransform`: L @ L.mT.
+
+    Args:
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import PositiveDefiniteTransform
+        >>> PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
+        tensor([[1., 2.],
+                [2., 5.]])
+    """
+
+    event_dim = 2
+    domain = constraints.independent(constraints.real, 2)
+    codomain = constraints.positive_definite
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        root = LowerCholeskyTransform()(x)
+        found: Tensor = root @ root.mT
+        return found
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return LowerCholeskyTransform().inv(lucid.linalg.cholesky(y))
+
+
+class CorrCholeskyTransform(Transform):
+    """n (n - 1) / 2 numbers to the Cholesky factor of a correlation matrix (n, n).
+
+    `tanh` makes each number a share of what a row has left of its length, 1. Shapes: (*, m) to
+    (*, n, n).
+
+    Reference: Stan Development Team, "Cholesky factors of correlation matrices", reference manual.
+
+    Args:
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+
+    Raises:
+        ShapeError: m isn't n (n - 1) / 2 for any n.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import CorrCholeskyTransform
+        >>> transform, x = CorrCholeskyTransform(), lucid.tensor([0.5])
+        >>> y = transform(x)
+        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+        (tensor([[1.0000, 0.0000],
+                [0.4621, 0.8868]]), tensor([0.5000]), tensor(-0.2402))
+    """
+
+    event_dim = 1
+    _added_axes = 1
+    domain = constraints.real_vector
+    codomain = constraints.corr_cholesky
+
+    @staticmethod
+    def _side(count: int) -> int:
+        """How many rows there are for so many numbers below the diagonal."""
+        side = (1 + math.isqrt(1 + 8 * count)) // 2
+        if side * (side - 1) // 2 != count:
+            raise ShapeError(
+                f"CorrCholeskyTransform: {count} is not n * (n - 1) / 2 for any number of rows n"
+            )
+        return side
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        side = self._side(shape[-1])
+        return (*shape[:-1], side, side)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        if len(shape) < 2 or shape[-1] != shape[-2]:
+            raise ShapeError(
+                f"CorrCholeskyTransform: takes square matrices back, not {tuple(shape)}"
+            )
+        return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
+
+    def _call(self, x: Tensor) -> Tensor:
+        side, eps = self._side(x.shape[-1]), float(lucid.finfo(x.dtype).eps)
+        shares = x.tanh().clamp(-1 + eps, 1 - eps)
+        rows, columns = lucid.tril_indices(side, side, -1)
+        lower = lucid.zeros((*x.shape[:-1], side, side), dtype=x.dtype)
+        lower[..., rows, columns] = shares
+        left = (1 - lower**2).sqrt().cumprod(-1)
+        lower = lower + lucid.eye(side, dtype=x.dtype)
+        found: Tensor = lower * F.pad(left[..., :-1], (1, 0), value=1.0)
+        return found
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        rows, columns = lucid.tril_indices(y.shape[-1], y.shape[-1], -1)
+        left = F.pad(1 - (y * y).cumsum(-1)[..., :-1], (1, 0), value=1.0)
+        shares: Tensor = y[..., rows, columns] / left[..., rows, columns].sqrt()
+        return lucid.atanh(shares)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        rows, columns = lucid.tril_indices(y.shape[-1], y.shape[-1], -2)
+        left = 1 - (y * y).cumsum(-1)
+        lengths: Tensor = 0.5 * left[..., rows, columns].log().sum(-1)
+        slopes: Tensor = -2 * (x + F.softplus(-2 * x) - math.log(2.0)).sum(-1)
+        return lengths + slopes
+
+
+class _Joined(Transform):
+    """Parts of an axis, each with a transform of its own."""
+
+    transforms: list[Transform]
+    dim: int
+
+    def _parts(self, x: Tensor) -> Sequence[Tensor]:
+        raise NotImplementedError
+
+    def _join(self, parts: list[Tensor]) -> Tensor:
+        raise NotImplementedError
+
+    def _call(self, x: Tensor) -> Tensor:
+        pairs = zip(self.transforms, self._parts(x), strict=True)
+        return self._join([transform(part) for transform, part in pairs])
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        pairs = zip(self.transforms, self._parts(y), strict=True)
+        return self._join([transform.inv(part) for transform, part in pairs])
+
+    def _slopes(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        parts = zip(self.transforms, self._parts(x), self._parts(y), strict=True)
+        found = ((t.event_dim, t.log_abs_det_jacobian(a, b)) for t, a, b in parts)
+        return [_sum_last(slope, self.event_dim - axes) for axes, slope in found]
+
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        other = super().with_cache(cache_size)
+        if other is not self:
+            assert isinstance(other, _Joined)
+            other.transforms = [part.with_cache(cache_size) for part in self.transforms]
+        return other
+
+
+class CatTransform(_Joined):
+    """Transforms beside one another along an axis, each of some elements of it.
+
+    Args:
+        tseq: the transforms.
+        dim: the axis. Default: 0.
+        lengths: how many elements of the axis each takes. Default: None, one each.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+
+    Raises:
+        OptionError: as many lengths as transforms are needed.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import CatTransform, ExpTransform, TanhTransform
+        >>> transform = CatTransform([ExpTransform(), TanhTransform()], lengths=[1, 2])
+        >>> y = transform(lucid.tensor([0.0, 0.0, 1.0]))
+        >>> y, transform.inv(y)
+        (tensor([1.0000, 0.0000, 0.7616]), tensor([0., 0., 1.]))
+    """
+
+    def __init__(
+        self,
+        tseq: Sequence[Transform],
+        dim: int = 0,
+        lengths: Sequence[int] | None = None,
+        cache_size: int = 0,
+    ) -> None:
+        super().__init__(cache_size)
+        self.transforms = [part.with_cache(cache_size) if cache_size else part for part in tseq]
+        self.dim = dim
+        self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
+        if len(self.lengths) != len(self.transforms):
+            raise OptionError(
+                f"CatTransform: needs one length for each of {len(self.transforms)} transforms, "
+                f"not {len(self.lengths)}"
+            )
+        self.event_dim = max(part.event_dim for part in self.transforms)
+        self.bijective = all(part.bijective for part in self.transforms)
+        self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
+        self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
+
+    def _parts(self, x: Tensor) -> Sequence[Tensor]:
+        return x.split(self.lengths, self.dim)
+
+    def _join(self, parts: list[Tensor]) -> Tensor:
+        return lucid.cat(parts, self.dim)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        slopes = self._slopes(x, y)
+        axis = self.dim - x.ndim if self.dim >= 0 else self.dim
+        axis += self.event_dim
+        if axis < 0:
+            return lucid.cat(slopes, axis)
+        total: Tensor = sum(slopes[1:], start=slopes[0])
+        return total
+
+
+class StackTransform(_Joined):
+    """Transforms along an axis: the n-th of what is at its n-th place.
+
+    Args:
+        tseq: the transforms, as many as the axis has places.
+        dim: the axis. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform
+        >>> transform = StackTransform([identity_transform, ExpTransform()], dim=1)
+        >>> y = transform(lucid.tensor([[2.0, 0.0], [3.0, 1.0]]))
+        >>> y, transform.inv(y)
+        (tensor([[2.0000, 1.0000],
+                [3.0000, 2.7183]]), tensor([[2., 0.],
+                [3., 1.]]))
+    """
+
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.transforms = [part.with_cache(cache_size) if cache_size else part for part in tseq]
+        self.dim = dim
+        self.bijective = all(part.bijective for part in self.transforms)
+        self.domain = constraints.stack([t.domain for t in self.transforms], dim)
+        self.codomain = constraints.stack([t.codomain for t in self.transforms], dim)
+
+    def _parts(self, x: Tensor) -> Sequence[Tensor]:
+        if x.shape[self.dim] != len(self.transforms):
+            raise ShapeError(
+                f"StackTransform: axis {self.dim} of {tuple(x.shape)} needs "
+                f"{len(self.transforms)} places, one for each transform"
+            )
+        return x.unbind(self.dim)
+
+    def _join(self, parts: list[Tensor]) -> Tensor:
+        return lucid.stack(parts, self.dim)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._join(self._slopes(x, y))
+
+
+identity_transform = ComposeTransform([])
+identity_transform.domain = identity_transform.codomain = constraints.real
 
 
 frames.edge_of_module(__name__)
