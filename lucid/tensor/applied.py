@@ -22,6 +22,7 @@ from lucid.ir.graph import Graph
 from lucid.ir.inference import MOST_ELEMENTS, Application
 from lucid.ir.location import Spot, user_spot
 from lucid.ir.op import Op, Operand
+from lucid.ir.ops.evaluation import quiet
 from lucid.ir.types import TensorType, f32
 from lucid.runtime.entry.apply import (
     APPLY,
@@ -136,7 +137,7 @@ class Applied(Tables):
             Common.REPEATED: (LucidError, MemoryError),
             Common.NODE: OpNode,
             Common.ACCUMULATOR: accumulator_of,
-            Common.ADD: np.add,
+            Common.ADD: quiet(_sum),
         }
         for word, value in constants.items():
             plan[word] = self._keep(value)
@@ -224,9 +225,15 @@ def _spot() -> Spot:
     return user_spot()
 
 
+def _sum(x: np.ndarray, y: np.ndarray, *into: np.ndarray) -> np.ndarray:
+    """The sum of two arrays, into the memory of a third one if that is given."""
+    added: np.ndarray = np.add(x, y, *into)
+    return added
+
+
 def _contiguous(array: Any) -> np.ndarray:
-    """What an op has given, as an array of its own, row-major."""
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    """What an op has given, a scalar too, as an array of its own, row-major."""
+    return np.asarray(array, order="C")
 
 
 @functools.cache

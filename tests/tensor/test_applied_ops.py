@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -316,6 +318,28 @@ def test_nodes_of_ops_are_run_by_machine_code(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(lucid.LucidError, match="second time"):
         (loss := (x * x).sum()).backward()
         loss.backward()
+
+
+def test_sums_of_scalars_gradients_are_arrays() -> None:
+    x = lucid.tensor(3.0, requires_grad=True)
+    for _ in range(3):
+        x.grad = None
+        y = x * 2.0
+        (y * y + y * y).backward()
+        assert x.grad is not None and x.grad.item() == 48.0
+        assert type(x.grad._array) is np.ndarray
+
+
+def test_gradients_overflow_silently() -> None:
+    x = lucid.full((2,), 2e19, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            x.grad = None
+            y = x * 1e19
+            (y * 1e19 + y * -1e19).sum().backward()
+            (x * 3e38 + x * 3e38).sum().backward()
+            assert x.grad is not None and x.grad.tolist() == [math.inf] * 2
 
 
 def test_an_interrupt_in_a_rule_comes_through_and_the_walk_can_be_repeated() -> None:
