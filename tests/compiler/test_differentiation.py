@@ -218,8 +218,8 @@ def test_compiled_inside_of_a_custom_function(agree):
     agree(scenario)
 
 
-@pytest.mark.parametrize("new", [lambda: lucid.tensor([2.0]), lambda: lucid.tensor([2.0, 3.0, 4.0])])
-def test_a_leaf_of_data_that_the_step_makes_has_a_gradient_of_each_call(agree, new):
+@pytest.mark.parametrize("data", [[2.0], [2.0, 3.0, 4.0]])
+def test_a_leaf_of_data_that_the_step_makes_has_a_gradient_of_each_call(agree, data):
     """As the scale of an invariant risk: its gradient is the step's own, and ends with the call."""
 
     def scenario(compile):
@@ -227,7 +227,7 @@ def test_a_leaf_of_data_that_the_step_makes_has_a_gradient_of_each_call(agree, n
 
         @compile
         def step(x):
-            scale = new().requires_grad_()
+            scale = lucid.tensor(data).requires_grad_()
             loss = (w * x * scale).sum(0, keepdim=True).square()
             (slope,) = lucid.autograd.grad(loss, [scale], create_graph=True)
             w.grad = None
