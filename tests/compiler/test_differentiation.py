@@ -218,6 +218,28 @@ def test_compiled_inside_of_a_custom_function(agree):
     agree(scenario)
 
 
+@pytest.mark.parametrize("data", [[2.0], [2.0, 3.0, 4.0]])
+def test_a_leaf_of_data_that_the_step_makes_has_a_gradient_of_each_call(agree, data):
+    """As the scale of an invariant risk: its gradient is the step's own, and ends with the call."""
+
+    def scenario(compile):
+        w = lucid.tensor([1.0, -2.0, 0.5], requires_grad=True)
+
+        @compile
+        def step(x):
+            scale = lucid.tensor(data).requires_grad_()
+            loss = (w * x * scale).sum(0, keepdim=True).square()
+            (slope,) = lucid.autograd.grad(loss, [scale], create_graph=True)
+            w.grad = None
+            (loss.sum() + slope.square().sum()).backward()
+            assert scale.grad is not None
+            return scale.grad * 1.0
+
+        return [(step(lucid.ones(3) * i), w.grad.clone()) for i in range(1, 4)]
+
+    agree(scenario, traces=1)
+
+
 def test_no_grad_calls_have_no_history(agree):
     def scenario(compile):
         model = nn.Linear(2, 1)

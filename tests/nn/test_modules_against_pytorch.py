@@ -13,6 +13,7 @@ from recording import load
 
 import lucid
 from lucid import nn
+from lucid.nn import functional as F
 
 RECORDED = load(Path(module_cases.__file__).with_name("modules.npz"))
 
@@ -62,6 +63,57 @@ def test_masks_of_attention() -> None:
     _, weights = attention(x, x, x, key_padding_mask=padding, average_attn_weights=False)
     assert weights.shape == (2, 2, 3, 3)
     assert weights[..., 2].abs().sum().item() == 0.0
+
+
+def test_attention_as_a_function_is_pytorchs(run: Any) -> None:
+    """With all that may be added or given; sums of cubes and their gradients recorded of torch."""
+    draw = np.random.RandomState(0)
+
+    def tensor(*shape: int) -> lucid.Tensor:
+        array = draw.standard_normal(shape).astype(np.float32)
+        return lucid.from_numpy(array).requires_grad_()
+
+    q, k, v = tensor(3, 2, 6), tensor(5, 2, 4), tensor(5, 2, 7)
+    apart = {
+        "use_separate_proj_weight": True,
+        "q_proj_weight": tensor(6, 6),
+        "k_proj_weight": tensor(6, 4),
+        "v_proj_weight": tensor(6, 7),
+    }
+    bias, behind_k, behind_v = tensor(18), tensor(1, 1, 6), tensor(1, 1, 6)
+    out, shift = tensor(6, 6), tensor(6)
+    padding = lucid.tensor([[False, False, False, True, False], [False] * 4 + [True]])
+    mask = tensor(4, 3, 5).detach()
+    static = {"static_k": tensor(4, 5, 3), "static_v": tensor(4, 5, 3)}
+
+    def attend(added: tuple[Any, ...], zeros: bool, **options: Any) -> Any:
+        def step(q: lucid.Tensor) -> Any:
+            result, _ = F.multi_head_attention_forward(
+                q, k, v, 6, 2, None, bias, *added, zeros, 0.0, out, shift, **apart, **options
+            )
+            total = result.pow(3).sum()
+            return total, lucid.autograd.grad(total, [q, bias])
+
+        total, gradients = run(step, q)
+        return [total.item(), *(g.abs().sum().item() for g in gradients)]
+
+    none = (None, None)
+    masks = {"key_padding_mask": padding, "attn_mask": mask}
+    wanted = (
+        (attend((behind_k, behind_v), True, **masks), [2390.381, 11418.96, 7484.37]),
+        (attend(none, False, need_weights=False), [6856.657, 13325.15, 12155.7]),
+        (attend(none, False, **static), [-530.008, 1692.08, 318.26]),
+    )
+    for found, values in wanted:
+        assert found == pytest.approx(values, rel=1e-5, abs=0.01)
+    with pytest.raises(lucid.ShapeError, match="query has 6 features, not embed_dim_to_check, 8"):
+        F.multi_head_attention_forward(
+            q, k, v, 8, 2, None, bias, None, None, False, 0.0, out, shift, **apart
+        )
+    with pytest.raises(lucid.OptionError, match="in_proj_weight is needed"):
+        F.multi_head_attention_forward(
+            q, q, q, 6, 2, None, bias, None, None, False, 0.0, out, shift
+        )
 
 
 def test_dropout_between_recurrent_layers_while_training() -> None:

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 import lucid
 from lucid import nn
 from lucid.nn import utils
+from lucid.nn.utils import rnn
 
 GRADIENTS = (np.array([3.0, -4.0]), np.array([[12.0]]))
 
@@ -106,3 +107,13 @@ def test_gradients_are_clipped_with_a_norm_that_is_known(run: Any) -> None:
     run(body)
     assert w.grad is not None
     assert w.grad.norm().item() == pytest.approx(2.0, abs=1e-5)
+
+
+def test_what_is_packed_is_unpacked_with_its_dtype() -> None:
+    parts = [lucid.tensor([4, 5]), lucid.tensor([1, 2, 3]), lucid.tensor([6])]
+    packed = rnn.pack_sequence(parts, enforce_sorted=False)
+    found = rnn.unpack_sequence(packed)
+    assert [part.tolist() for part in found] == [[4, 5], [1, 2, 3], [6]]
+    assert {part.dtype for part in found} == {lucid.int64}
+    padded, _ = rnn.pad_packed_sequence(packed, padding_value=-1)
+    assert padded[2].tolist() == [-1, 3, -1]

@@ -280,7 +280,7 @@ class TracedMemory(SymNumbers):
             )
 
     def _grad_use(self, leaf: TensorCore) -> GradUse | None:
-        if leaf._array is None or id(leaf) in self.aliases:
+        if leaf._array is None or self.is_own(leaf):
             return None
         use = self.grads.get(id(leaf))
         if use is None:

@@ -23,7 +23,7 @@ from lucid.tensor.tensor import Tensor
 
 __all__ = [
     "affine_grid", "channel_shuffle", "grid_sample", "interpolate", "pixel_shuffle",
-    "pixel_unshuffle", "upsample",
+    "pixel_unshuffle", "upsample", "upsample_bilinear", "upsample_nearest",
 ]  # fmt: skip
 
 _LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
@@ -210,6 +210,42 @@ def upsample(
         tensor([[[1., 1., 2., 2.]]])
     """
     return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """Return `interpolate(input, size, scale_factor, mode="nearest")`, whose older name it is.
+
+    Args:
+        input: (n, c, *).
+        size: the new sizes; an int for all. Either this or `scale_factor`.
+        scale_factor: how much longer the axes become; a number, or one for each.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
+        tensor([[[1., 1., 2., 2.]]])
+    """
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """Return `interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)`.
+
+    The corners of an image stay where they are, unlike by `interpolate`'s default.
+
+    Args:
+        input: (n, c, h, w).
+        size: the new sizes; an int for all. Either this or `scale_factor`.
+        scale_factor: how much longer the axes become; a number, or one for each.
+
+    Example:
+        >>> import lucid
+        >>> import lucid.nn.functional as F
+        >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
+        tensor([[[[1.0000, 1.5000, 2.0000]]]])
+    """
+    return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 # ---------------------------------------------------------------------- sampling at points

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import lucid
 from lucid.device import check_device
-from lucid.functions.softmax import softmax
-from lucid.ir.errors import OptionError, ShapeError
-from lucid.ir.types import DType, bool_
+from lucid.ir.errors import OptionError
+from lucid.ir.types import DType
 from lucid.nn import init
-from lucid.nn.functional.attention import scaled_dot_product_attention
-from lucid.nn.functional.dropout import dropout as drop
-from lucid.nn.functional.linear import linear
-from lucid.nn.functional.padding import pad
+from lucid.nn.functional.multi_head import attend_in_heads
 from lucid.nn.modules.linear import Linear
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
@@ -139,94 +132,20 @@ class MultiheadAttention(Module):
         (l, s) or (n * heads, l, s). is_causal says that attn_mask is the causal one; without
         `need_weights` and padding it isn't read then.
         """
-        single = query.ndim == 2
-        if is_causal and attn_mask is None:
-            raise OptionError("Need attn_mask if specifying the is_causal hint.")
-        q, k, v = (self._batched(x, single) for x in (query, key, value))
-        q, k, v = self._projected(q, k, v)
-        mask = self._mask(q, k, key_padding_mask, attn_mask)
-        k, v, added = self._extended(k, v)
-        if mask is not None and added:
-            mask = pad(mask, (0, added))
-        p = live_attribute(self, "dropout") if self.training else 0.0
-        if need_weights:
-            scores = (q * (1.0 / math.sqrt(self.head_dim))) @ k.transpose(-2, -1)
-            weights = softmax(scores if mask is None else scores + mask, -1)
-            weights = drop(weights, p, self.training)
-            heads = weights @ v
-        else:
-            causal = is_causal and key_padding_mask is None and not added
-            heads = scaled_dot_product_attention(
-                q, k, v, None if causal else mask, p, is_causal=causal
-            )
-        joined = heads.transpose(1, 2).flatten(2)
-        result = self._unbatched(linear(joined, self.out_proj.weight, self.out_proj.bias), single)
-        if not need_weights:
-            return result, None
-        shown = weights.mean(1) if average_attn_weights else weights
-        return result, shown.squeeze(0) if single else shown
-
-    def _batched(self, x: Tensor, single: bool) -> Tensor:
-        """(n, l, e)."""
-        if x.ndim != (2 if single else 3):
-            raise ShapeError(
-                f"MultiheadAttention: query, key and value need 2 or 3 axes, all the same: "
-                f"{x._type}"
-            )
-        if single:
-            return x.unsqueeze(0)
-        return x if self.batch_first else x.transpose(0, 1)
-
-    def _unbatched(self, x: Tensor, single: bool) -> Tensor:
-        if single:
-            return x.squeeze(0)
-        return x if self.batch_first else x.transpose(0, 1)
-
-    def _projected(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        """Each as (n, heads, l, e / heads)."""
-        if self.in_proj_weight is not None:
-            weights: Any = self.in_proj_weight.chunk(3)
-        else:
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        bias = self.in_proj_bias
-        shifts: Any = (None,) * 3 if bias is None else bias.chunk(3)
-        return tuple(
-            linear(x, weight, shift)
-            .reshape(x.shape[0], x.shape[1], self.num_heads, self.head_dim)
-            .transpose(1, 2)
-            for x, weight, shift in zip((q, k, v), weights, shifts, strict=True)
+        packed = self.in_proj_weight is not None
+        apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        return attend_in_heads(
+            (query, key, value),
+            self.num_heads,
+            self.batch_first,
+            (self.in_proj_weight,) if packed else apart,
+            self.in_proj_bias,
+            (self.bias_k, self.bias_v),
+            self.add_zero_attn,
+            live_attribute(self, "dropout") if self.training else 0.0,
+            (self.out_proj.weight, self.out_proj.bias),
+            (key_padding_mask, attn_mask),
+            need_weights,
+            average_attn_weights,
+            is_causal,
         )
-
-    def _extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Keys and values with those that are added behind them, and how many these are."""
-        shape = (k.shape[0], self.num_heads, 1, self.head_dim)
-        keys, values = [k], [v]
-        if self.bias_k is not None and self.bias_v is not None:
-            for parts, added in ((keys, self.bias_k), (values, self.bias_v)):
-                parts.append(added.reshape(1, *shape[1:]).expand(*shape))
-        if self.add_zero_attn:
-            keys.append(lucid.zeros(shape, dtype=k.dtype))
-            values.append(lucid.zeros(shape, dtype=v.dtype))
-        if len(keys) == 1:
-            return k, v, 0
-        return lucid.cat(keys, 2), lucid.cat(values, 2), len(keys) - 1
-
-    def _mask(
-        self, q: Tensor, k: Tensor, padding: Tensor | None, attn_mask: Tensor | None
-    ) -> Tensor | None:
-        """Both masks as one that is added to the scores (n, heads, l, s)."""
-        total: Tensor | None = None
-        if attn_mask is not None:
-            total = _additive(attn_mask, q.dtype)
-            if total.ndim == 3:
-                total = total.reshape(q.shape[0], self.num_heads, q.shape[2], k.shape[2])
-        if padding is not None:
-            added = _additive(padding, q.dtype).reshape(-1, 1, 1, k.shape[2])
-            total = added if total is None else total + added
-        return total
-
-
-def _additive(mask: Tensor, dtype: DType) -> Tensor:
-    if mask.dtype is not bool_:
-        return mask
-    return lucid.zeros(mask.shape, dtype=dtype).masked_fill(mask, -math.inf)

@@ -224,7 +224,7 @@ def pad_packed_sequence(
         padded = lucid.nn.functional.pad(padded, width)
     step = lucid.arange(size).reshape(-1, 1, *(1,) * (padded.ndim - 2))
     reached = step < sequence.lengths.reshape(1, -1, *(1,) * (padded.ndim - 2))
-    masked: Tensor = lucid.where(reached, padded, padding_value)
+    masked: Tensor = padded.masked_fill(~reached, padding_value)
     return (masked.transpose(0, 1) if batch_first else masked), sequence.lengths
 
 
@@ -249,3 +249,20 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     """
     lengths = [len(part) for part in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """Return the sequences of a `pack_sequence`, in the order that they had.
+
+    Args:
+        packed_sequences: what `pack_sequence` or a recurrent layer gave.
+
+    Example:
+        >>> import lucid
+        >>> from lucid.nn.utils import rnn
+        >>> packed = rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
+        >>> rnn.unpack_sequence(packed)
+        [tensor([1, 2, 3]), tensor([4, 5])]
+    """
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)
