@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import functools
 import math
+import operator
 import pickle
 import time
 import types
@@ -352,9 +353,11 @@ def computed(
     Gives the trace up where it writes an array, or returns something else than those.
     """
     leaves, rebuild = flatten((list(args), kwargs))
+    is_flat = not kwargs and len(leaves) == len(args) and all(map(operator.is_, leaves, args))
     given = [_operand(exits, leaf) for leaf in leaves]
     constants = [leaf if x is None else None for leaf, x in zip(leaves, given, strict=True)]
-    call = _Call(function, constants, rebuild, [None if x is None else x[1] for x in given])
+    readers = [None if x is None else x[1] for x in given]
+    call = _Call(function, constants, None if is_flat else rebuild, readers)
     values, on = [x[0] for x in given if x is not None], [x[2] for x in given if x is not None]
     results, known = exits.call(name, call, [*values, *after], generator)
     if known.kinds is None:
@@ -370,6 +373,11 @@ def computed(
 class _Call:
     """A call of Python's within the step, with data for arguments and results.
 
+    Args:
+        leaves: those of the arguments that are the same in each call.
+        rebuild: makes positional and keyword arguments of all leaves; None: the leaves are them.
+        given: how the others are read.
+
     Attributes:
         kinds: of the results; None: they are something else, for the reason `refused`.
         restore: makes what the function returned of as many results.
@@ -382,7 +390,7 @@ class _Call:
         self,
         function: Callable[..., Any],
         leaves: list[Any],
-        rebuild: Rebuild,
+        rebuild: Rebuild | None,
         given: list[Callable[[np.ndarray], Any] | None],
     ) -> None:
         self._function = function
@@ -396,8 +404,11 @@ class _Call:
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         remaining, pairs = iter(arrays), zip(self._leaves, self._given, strict=True)
         filled = [leaf if given is None else given(next(remaining)) for leaf, given in pairs]
-        args, kwargs = self._rebuild(filled)
-        found, restore = flatten(self._function(*args, **kwargs))
+        args, kwargs = (filled, {}) if self._rebuild is None else self._rebuild(filled)
+        result = self._function(*args, **kwargs)
+        if self.kinds == [type(result)]:
+            return [_data_of(result)]
+        found, restore = flatten(result)
         if self.kinds is None:
             if not all(map(_is_data, found)):
                 return []
