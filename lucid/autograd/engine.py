@@ -208,7 +208,10 @@ class BackwardRun:
                     if part is not None and edge is not None:
                         add(edge, part)
                 return
-        slots = [None if x is None else self.shown(_own(arrived, i)) for i, x in enumerate(arrived)]
+        slots = [
+            None if arrived[i] is None else self.shown(_own(arrived, i))
+            for i in range(len(arrived))  # a name for one would be one more reference to it
+        ]
         del arrived
         self._finish_gradients(node, slots)
         if self.is_part and self._ends_at(node, slots):
@@ -383,7 +386,8 @@ def _own(cell: list[Any], place: int) -> Gradient:
     return gradient
 
 
-_REFERENCES = sys.getrefcount([object()][0])  # to what only a list holds
+_HELD = [object()]
+_REFERENCES = sys.getrefcount(_HELD[0])  # to what only a list holds
 
 
 @functools.cache

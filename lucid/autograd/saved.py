@@ -110,14 +110,17 @@ class SavedTensor:
             return
         if self.output_nr < 0:
             self.edge = edge_of(tensor)
-        given = tensor._alias()
+        array = tensor._array
+        is_shared = array is not None and not array.flags.writeable  # a number of many ops
+        given = tensor._own_copy() if is_shared else tensor._alias()
+        version = given._counter.value if is_shared else self.version
         before = context.grad_enabled
         context.grad_enabled = False
         try:
             self.packed = hooks.pack(given)
         finally:
             context.grad_enabled = before
-        if given._counter.value != self.version:
+        if given._counter.value != version:
             raise LucidError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as "
                 "input to pack hook cannot be modified by in-place operations as this can lead to "

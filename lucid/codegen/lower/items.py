@@ -100,6 +100,9 @@ class ItemList:
         self._has_barriers = any(node.op is ops.barrier for node in graph.nodes)
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
             self._add_input(number, entry.value, given)
+        for node in graph.nodes if is_body else ():
+            if node.op is ops.check:  # was looked at before all rounds
+                self._ranges.note(node)
         for node in graph.nodes:
             self._add_node(node)
             self._ranges.note(node)
