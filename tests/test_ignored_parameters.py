@@ -504,7 +504,8 @@ def _is_attribute_read(name: str, cls: type | None) -> bool:
     if name in others or cls is None:
         return True
     kin = [*cls.__mro__, *_below(cls)]
-    return any(name in own.get(each.__name__, ()) for each in kin)
+    handed = (getattr(each, "_handed", ()) for each in kin)  # what a Module hands its function
+    return any(name in own.get(each.__name__, ()) for each in kin) or any(name in x for x in handed)
 
 
 def _below(cls: type) -> Iterator[type]:

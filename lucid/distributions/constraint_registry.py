@@ -25,6 +25,7 @@ from lucid.distributions.transforms import (
 )
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError
+from lucid.ir.frames import edge_of_class
 
 __all__ = ["biject_to", "transform_to"]
 
@@ -37,6 +38,7 @@ def _key(constraint: Any) -> object:
     return constraint.said if kind is type(constraints.simplex) else kind
 
 
+@edge_of_class
 class ConstraintRegistry:
     """Transforms of unconstrained numbers to the values of a set, by the kind of the set.
 
