@@ -77,7 +77,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(_TESTS, ("measure", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
     **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_INVERT"), ("operate", (1, 1, "methods"))),
-    **dict.fromkeys(("FORMAT_VALUE", "FORMAT_SIMPLE"), ("show", (1,))),
+    **dict.fromkeys(("FORMAT_VALUE", "FORMAT_SIMPLE", "CONVERT_VALUE"), ("show", (1,))),
     **dict.fromkeys(_LOADS_GLOBAL, ("load_global", ("name",))),
     **dict.fromkeys(("STORE_GLOBAL", "DELETE_GLOBAL"), ("store_global", ("name",))),
     **dict.fromkeys(_LOADS_CELL, ("load_cell", ("cell", "name"))),

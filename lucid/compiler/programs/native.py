@@ -204,9 +204,11 @@ class NativeCalls(Tables):
         self.function: Callable[..., Any] = entry.function(self._plan)
 
     def __del__(self) -> None:
-        items = getattr(self, "_plan", [0] * len(Word))[Word.THREAD_ITEMS]
-        if items:
-            _drop(int(items))
+        plan: Any = getattr(self, "_plan", None)
+        if plan is None or Word is None:  # as names are when the interpreter ends
+            return
+        if plan[Word.THREAD_ITEMS]:
+            _drop(int(plan[Word.THREAD_ITEMS]))
 
     def rearm(self) -> None:
         """Take the epoch of now for one that the guards hold for."""
