@@ -22,7 +22,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 _FOLLOWED = tuple(
     os.path.join(_STANDARD, name)
     for name in ("collections", "copy.py", "dataclasses.py", "functools.py", "configparser.py")
-    + ("statistics.py",)
+    + ("reprlib.py", "statistics.py")
 )
 
 LIBRARYS_ATTRIBUTES = ("_compiled_", "_kept_accumulator")  # of users' objects: methods and hooks
