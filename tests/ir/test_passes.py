@@ -90,7 +90,7 @@ def test_outlined_regions_mean_the_same_and_can_be_inlined(case: Case, data: st.
 @hypothesis.given(cases())
 def test_gradients_are_well_formed_and_keep_their_bits(case: Case) -> None:
     graph = case.graph
-    # NumPy's powers of arrays and of single numbers, which constants become, differ in the last bit.
+    # Constants become single numbers, whose powers have another last bit than arrays' in NumPy.
     hypothesis.assume(not any(node.op is ops.pow for node in graph.nodes))
     floats = [value for value in graph.values() if value.dtype.is_floating_point]
     inputs = [entry.value for entry in graph.inputs]
