@@ -378,3 +378,24 @@ def test_a_part_without_elements_has_a_gradient(run: Callable[..., Any]) -> None
         y = run(body, x, other)
         assert y.requires_grad and y.shape == other.shape
         assert x.grad is not None and x.grad.shape == (0,)
+
+
+class DoubledInPlace(lucid.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: lucid.Tensor) -> lucid.Tensor:
+        return gradient.mul_(2)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_backward_that_writes_its_gradient_writes_no_other_one(is_first: bool) -> None:
+    """One array may be several gradients; who gets one that is not its own alone gets a copy."""
+    x, y = (lucid.ones(3, requires_grad=True) for _ in range(2))
+    kept, written = y * 1, DoubledInPlace.apply(x)  # whose backward comes first
+    total = written + kept if is_first else kept + written
+    (total * total).sum().backward()
+    assert x.grad is not None and y.grad is not None
+    assert x.grad.tolist() == [8.0] * 3 and y.grad.tolist() == [4.0] * 3
