@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -264,12 +265,25 @@ class Optimizer(Hooked):
         ]
         for group, parameter, _ in updates:
             self._prepare(group, parameter)
-        update = self._update
         if hooks.is_tracing():
             self._guard_tensors()
-            update = unheard(update) if is_librarys(type(self)) else update
-        for group, parameter, gradient in updates:
-            update(group, parameter, -gradient if group.get("maximize") else gradient)
+            if is_librarys(type(self)):
+                self._record_updates(updates)
+                return
+        for update in updates:
+            self._update_by(*update)
+
+    @unheard
+    def _record_updates(self, updates: Sequence[tuple[ParamGroup, Tensor, Tensor]]) -> None:
+        repeat = hooks.repetition()
+        for update in updates:
+            group, parameter, gradient = update
+            entry = self.state[parameter]
+            what, tensors = (group.position, *entry), (parameter, gradient, *entry.values())
+            repeat(what, tensors, partial(self._update_by, *update))
+
+    def _update_by(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        self._update(group, parameter, -gradient if group.get("maximize") else gradient)
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         """Update one parameter; its state is there."""

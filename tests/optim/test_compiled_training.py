@@ -586,3 +586,46 @@ def test_a_schedule_that_follows_a_rate_of_the_steps_own_runs_op_by_op() -> None
     assert found == scenario(lambda function: function)[1]
     reason = "it calls schedule.step(), which takes place after the native step, on 'lr' as it has"
     assert [text.startswith(reason) for text in step.stats.eager_reasons] == [True] * 3
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "Adafactor", "NAdam", "Muon"])
+def test_a_trace_records_one_update_of_parameters_that_are_alike(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(is_compiled: bool) -> list[Any]:
+        rng = np.random.default_rng(3)
+        shapes = [(4, 3), (4, 3), (3, 5), (4, 3), (3, 5)]
+        weights = [lucid.tensor(rng.normal(size=s), requires_grad=True) for s in shapes]
+        optimizer = getattr(lucid.optim, name)(weights, lr=0.01, weight_decay=0.1)
+
+        def step(x: Any) -> Any:
+            loss = sum(((w * x).sin() ** 2).sum() for w in weights)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = lucid.compile(step, audit=False) if is_compiled else step
+        for i in range(4):
+            run(lucid.tensor(0.3 * i + 0.1))
+            if i == 1 and name == "AdamW":  # two parameters may count together
+                entries = [optimizer.state[w] for w in weights[:2]]
+                entries[1]["step"] = entries[0]["step"]
+        states = [x for w in weights for x in optimizer.state[w].values()]
+        values = [x.detach().numpy().ravel() for x in (*weights, *states)]
+        return [[w._version for w in weights], np.concatenate(values)]
+
+    expected = trained(False)
+    kind, calls = getattr(lucid.optim, name), []
+    update = kind._update
+
+    def counted(self: Any, *args: Any) -> None:
+        calls.append(args)
+        update(self, *args)
+
+    monkeypatch.setattr(kind, "_update", counted)
+    found = trained(True)
+    assert found[0] == expected[0]
+    assert_allclose(found[1], expected[1], rtol=1e-6, atol=1e-9)  # moments are f32 or f64
+    traces = 2 if name == "AdamW" else 1
+    assert len(calls) == 2 * traces

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.repetition import Repetition
 from lucid.ir.location import here
 from lucid.tensor.context import context
 
@@ -62,6 +63,12 @@ def adopt(tensor: TensorCore) -> None:
 def remembered() -> dict[Any, Any] | None:
     """Where values are kept by owner until the end of the running trace; None: none runs."""
     return None if running.recorder is None else running.recorder.remembered
+
+
+def repetition() -> Repetition:
+    """What records work once for tensors of some types in the running trace."""
+    assert running.recorder is not None
+    return Repetition(running.recorder)
 
 
 def run_op_by_op(reason: str, remedy: str = "") -> None:
