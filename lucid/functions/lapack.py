@@ -16,6 +16,7 @@ from lucid.functions.arguments import describe, tensor_of
 from lucid.functions.finding import computed
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, LucidError, ShapeError
+from lucid.runtime.blas import few_threads
 
 
 class LinAlgError(LucidError):
@@ -57,7 +58,8 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
 
     def find(*arrays: np.ndarray) -> list[np.ndarray]:
         try:
-            found = function(*arrays)
+            with few_threads(arrays):
+                found = function(*arrays)
         except np.linalg.LinAlgError as error:
             raise LinAlgError(f"linalg.{name}: {error} (of {kinds})") from None
         parts = found if isinstance(found, tuple) else (found,)

@@ -12,6 +12,9 @@ import scipy.linalg
 import lucid
 from lucid import linalg as L
 from lucid.autograd import gradcheck, gradgradcheck
+from lucid.functions.lapack import call
+from lucid.runtime import blas
+from lucid.runtime.threads import default_num_threads
 
 Tensors = tuple[lucid.Tensor, ...]
 
@@ -304,3 +307,33 @@ def test_what_addr_gives_no_weight_does_not_count() -> None:
 def test_cdist_refuses_a_negative_norm() -> None:
     with pytest.raises(lucid.OptionError, match="cdist: only supports non-negative p values, not"):
         lucid.cdist(lucid.ones(2, 3), lucid.ones(2, 3), p=-1.0)
+
+
+def test_small_matrices_are_factorized_in_one_thread_of_numpys_blas() -> None:
+    functions = blas._functions()
+    if functions is None:
+        pytest.skip("NumPy has another BLAS than OpenBLAS")
+    read, write = functions
+    before, counts = read(), []
+    write(3)
+
+    def found(*arrays: np.ndarray) -> Any:
+        counts.append(read())
+        if len(counts) < 3:
+            call("inner", found, lucid.ones(2, 2))  # while one runs, as in another thread
+        if len(counts) == 3:
+            raise np.linalg.LinAlgError("no")
+        return arrays[0]
+
+    try:
+        with pytest.raises(lucid.linalg.LinAlgError, match="no"):
+            call("outer", found, lucid.ones(2, 2))
+        assert counts == [1, 1, 1]
+        assert read() == 3
+        lucid.set_num_threads(2)
+        call("large", found, lucid.ones(300, 300))
+        assert counts[3] == 2
+        assert read() == 3
+    finally:
+        write(before)
+        lucid.set_num_threads(default_num_threads())
