@@ -53,6 +53,8 @@ def _infer(x: TensorType, low: int, high: int, message: str, error: str) -> Tens
 
 def examine(x: np.ndarray, low: int, high: int, message: Callable[[], str], error: str) -> None:
     """Raise the error of a check that finds something in the array; its message is made then."""
+    if x.size and 0 in x.strides:  # elements that a broadcast repeats are looked at once
+        x = x[tuple([slice(None if step else 1) for step in x.strides])]
     if x.size and (x.min() < low or x.max() >= high):
         wrong = x[(x < low) | (x >= high)].flat[0]
         raise out_of_range(int(wrong), message(), error)

@@ -5,7 +5,7 @@ With these, `lucid.ir.Graph`, `lucid.ir.ops` and the rewriter one writes passes 
 """
 
 from lucid.ir.passes.canonicalize import canonicalize
-from lucid.ir.passes.checks import drop_satisfied_checks
+from lucid.ir.passes.checks import check_before_broadcasts, drop_satisfied_checks
 from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
@@ -31,6 +31,7 @@ __all__ = [
     "Rules",
     "broadcast_like",
     "canonicalize",
+    "check_before_broadcasts",
     "constant_fold",
     "constant_like",
     "cse",

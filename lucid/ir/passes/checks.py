@@ -1,9 +1,11 @@
-"""Checks that can't fail."""
+"""Checks that can't fail, and what the others look at."""
 
 from __future__ import annotations
 
 from lucid.ir import ops
+from lucid.ir.extents import is_open
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.rewrite import inherit_notes
 from lucid.ir.ranges import Ranges
 
 
@@ -56,3 +58,56 @@ def _is_satisfied(node: Node, ranges: Ranges) -> bool:
     if known is None or not operand.type.size:
         return not operand.type.size
     return known.is_within(node.attributes["low"], node.attributes["high"] - 1)
+
+
+def check_before_broadcasts(graph: Graph) -> bool:
+    """check(broadcast(x), low, high) -> check(x, low, high): a repeated index is looked at once.
+
+    Args:
+        graph: what is rewritten, in place.
+
+    Example:
+        >>> from lucid.ir import parse
+        >>> from lucid.ir.passes import check_before_broadcasts
+        >>> text = '''graph g(%x: i64[4,1]) {
+        ...   %y = broadcast %x {shape = [4,8]}
+        ...   %i = check %y {low = 0, high = 8, message = "{}", error = "index"}
+        ...   return %y
+        ... }'''
+        >>> graph = parse(text)
+        >>> check_before_broadcasts(graph)
+        True
+        >>> print(graph, end="")
+        graph g(%x: i64[4,1]) {
+          %y = broadcast %x {shape = [4,8]} : i64[4,8]
+          %i = check %x {low = 0, high = 8, message = "{}", error = "index"} : i64[4,1]
+          return %y
+        }
+    """
+    checks = {
+        node: found
+        for node in graph.nodes
+        if node.op is ops.check and (found := _repeated(node.operands[0])) is not node.operands[0]
+    }
+    if checks:
+        read = {*graph.results(), *(x for node in graph.nodes for x in node.operands)}
+        checks = {node: found for node, found in checks.items() if node.result not in read}
+    for position, node in enumerate(graph.nodes if checks else ()):
+        if (found := checks.get(node)) is not None:
+            graph.nodes[position] = new = Node(
+                node.op, (found,), node.attributes, [found.type], graph
+            )
+            new.result.name = node.result.name
+            inherit_notes(new, node)
+    return bool(checks)
+
+
+def _repeated(value: Value) -> Value:
+    """What broadcasts show of a value, all of it; itself where none does."""
+    node = value.producer
+    while node is not None and node.op is ops.broadcast and not any(map(is_open, value.shape)):
+        if not value.type.size:
+            break
+        value = node.operands[0]
+        node = value.producer
+    return value

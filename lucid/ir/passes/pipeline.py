@@ -13,7 +13,7 @@ from lucid.ir.environment import PRINT_AFTER, VERIFY
 from lucid.ir.errors import OptionError, PassError, VerifyError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.passes.canonicalize import canonicalize
-from lucid.ir.passes.checks import drop_satisfied_checks
+from lucid.ir.passes.checks import check_before_broadcasts, drop_satisfied_checks
 from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
@@ -230,7 +230,15 @@ def _exits(graph: Graph) -> list[str]:
 
 simplify = Pipeline(
     "simplify",
-    (canonicalize, simplify_algebra, constant_fold, cse, drop_satisfied_checks, dce),
+    (
+        canonicalize,
+        simplify_algebra,
+        constant_fold,
+        cse,
+        check_before_broadcasts,
+        drop_satisfied_checks,
+        dce,
+    ),
     rounds=8,  # each is linear; what a ninth could still find is left
 )
 """What makes a graph smaller. Results stay bit for bit."""
