@@ -59,6 +59,7 @@ from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.context import context, epoch
+from lucid.tensor.core import TensorCore
 from lucid.tensor.write_locks import TRACING, WriteLock
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
 # What a run raises that has found another thing than its trace.
 DEPARTS = (HostCallMismatch, LeavesPath)
-RECENT = 3  # programs that native code tries where the one used last doesn't fit
+RECENT = 3  # programs that native code tries for arguments that look alike
 VAIN = 8  # calls in turn that looked for a program and would need a trace; then looks are rarer
 VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
@@ -130,6 +131,20 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+Looks = tuple[object, ...]
+
+
+def looks_of(args: tuple[Any, ...]) -> Looks:
+    """What can be said of arguments at a glance: sizes, constants, and else their classes."""
+    return tuple(
+        [
+            x._type.shape if isinstance(x, TensorCore) else x if type(x) in _EXACT else type(x)
+            for x in args
+        ]
+    )
+
+
+_EXACT = (int, bool, str, type(None))
 _OTHERS = object()  # calls of signatures that are new
 
 _OWN = frozenset(
@@ -238,7 +253,7 @@ class Compiled:
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._asked: set[str] = set()  # attributes that it looks for in tensors
         self._latest: Program | None = None
-        self._recent: list[weakref.ref[Program]] = []
+        self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
         self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
         self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
         self._is_paced = is_paced  # False for what can't run op by op
@@ -359,13 +374,13 @@ class Compiled:
             except NotFinite:
                 break
             if result is not SLOW_PATH:
-                self._prefer(program)
+                self._prefer(program, args)
             return result, differs
         return SLOW_PATH, differs
 
     def _enter_recent(self, args: tuple[Any, ...]) -> tuple[Any, Departure | None]:
-        """Let native code try the programs that calls began with before; as `_follow`."""
-        for reference in self._recent:
+        """Let native code try the programs that such calls began with before; as `_follow`."""
+        for reference in self._recent.get(looks_of(args), ()):
             program = reference()
             if program is None or program is self._latest or program.enter is None:
                 continue
@@ -379,7 +394,7 @@ class Compiled:
                 break
             if result is not SLOW_PATH:
                 self._counts.credit(self._number_of_latest, program.number, self.stats.calls)
-                self._begin_with(program)
+                self._begin_with(program, args)
                 return result, None
         return SLOW_PATH, None
 
@@ -389,13 +404,13 @@ class Compiled:
         program.used = self.stats.calls
         return program.departure(error)
 
-    def _prefer(self, program: Program) -> None:
+    def _prefer(self, program: Program, args: tuple[Any, ...]) -> None:
         """Let the next call begin with the program that took over, if it did so twice in turn."""
         calls = self.stats.calls
         self._counts.credit(self._number_of_latest, program.number, calls)
         program.used = calls
         if self._took_over == (program, calls - 1):
-            self._begin_with(program)
+            self._begin_with(program, args)
         self._took_over = program, calls
 
     @property
@@ -411,15 +426,19 @@ class Compiled:
             Served(signature_text(x.description), x.path, self._counts[x.number]) for x in found
         ]
 
-    def _begin_with(self, program: Program) -> None:
+    def _begin_with(self, program: Program, args: tuple[Any, ...]) -> None:
         """Let the next calls try this program first; native code doesn't say that it is used."""
         program.used = self.stats.calls
+        if self._latest is program:
+            return
         if self._latest is not None:
             self._latest.used = program.used
-            if self._latest is not program:
-                others = [x for x in self._recent if x() not in (None, program, self._latest)]
-                self._recent = [weakref.ref(self._latest), *others][:RECENT]
         self._latest = program
+        looks = looks_of(args)
+        others = [x for x in self._recent.get(looks, ()) if x() not in (None, program)]
+        if looks not in self._recent and len(self._recent) >= LIMIT:
+            self._recent.clear()
+        self._recent[looks] = [weakref.ref(program), *others][:RECENT]
 
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
@@ -595,9 +614,9 @@ class Compiled:
                 if differs is None or self._latest is None or not differs.path:
                     latest = self._number_of_latest
                     self._counts.credit(latest, program.number, self.stats.calls)
-                    self._begin_with(program)
+                    self._begin_with(program, args)
                 else:
-                    self._prefer(program)
+                    self._prefer(program, args)
                 return result
             self._refuse_what_it_makes(program, call)
             left -= 1

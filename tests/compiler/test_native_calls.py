@@ -638,3 +638,25 @@ def test_a_step_keeps_the_machine_code_that_checks_its_calls() -> None:
     gc.collect()
     assert entry() is not None
     assert step(x).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_each_of_many_sizes_is_entered_by_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the lengths of a cache are that grows with each word that a model says."""
+    weights = lucid.ones(3, requires_grad=True)
+
+    @lucid.compile(audit=False)
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return (x * weights).sum()
+
+    batches = [lucid.ones(size, 3) for size in range(1, 21)]
+    for _ in range(40):
+        for x in batches:
+            step(x)
+    assert step.stats.traces == len(batches)
+
+    def long_way(*args: Any) -> Any:
+        raise AssertionError("a call looked for a program in Python")
+
+    monkeypatch.setattr(type(step), "_call", long_way)
+    for size in (*range(1, 21), 7, 3, 19, 3, 3, 11):
+        assert step(batches[size - 1]).item() == 3 * size

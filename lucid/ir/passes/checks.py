@@ -84,22 +84,20 @@ def check_before_broadcasts(graph: Graph) -> bool:
           return %y
         }
     """
-    checks = {
-        node: found
-        for node in graph.nodes
-        if node.op is ops.check and (found := _repeated(node.operands[0])) is not node.operands[0]
-    }
-    if checks:
-        read = {*graph.results(), *(x for node in graph.nodes for x in node.operands)}
-        checks = {node: found for node, found in checks.items() if node.result not in read}
-    for position, node in enumerate(graph.nodes if checks else ()):
-        if (found := checks.get(node)) is not None:
-            graph.nodes[position] = new = Node(
-                node.op, (found,), node.attributes, [found.type], graph
-            )
+    if all(node.op is not ops.check for node in graph.nodes):
+        return False
+    read = {*graph.results(), *(x for node in graph.nodes for x in node.operands)}
+    changed = False
+    for position, node in enumerate(graph.nodes):
+        if node.op is not ops.check or node.result in read:
+            continue
+        x = _repeated(node.operands[0])
+        if x is not node.operands[0]:
+            graph.nodes[position] = new = Node(node.op, (x,), node.attributes, [x.type], graph)
             new.result.name = node.result.name
             inherit_notes(new, node)
-    return bool(checks)
+            changed = True
+    return changed
 
 
 def _repeated(value: Value) -> Value:
