@@ -177,18 +177,21 @@ class _Vain:
     Attributes:
         calls: how many had run natively before.
         reason: of the latest one.
+        looks: how their arguments looked.
         eager_seconds: what they took op by op, and `seconds` what it took to find out.
     """
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
         self.reason: _NotPaidForError
+        self.looks: set[Looks] = set()
         self.eager_seconds = self.seconds = 0.0
         self._looks = 0
 
-    def note(self, reason: _NotPaidForError, seconds: float) -> None:
+    def note(self, reason: _NotPaidForError, looks: Looks, seconds: float) -> None:
         """One more call."""
         if not self.is_spent:
+            self.looks.add(looks)
             self.reason = reason.with_traceback(None)
             self._looks += 1
             self.seconds += seconds
@@ -326,7 +329,7 @@ class Compiled:
         vain, begin = self._vain, time.perf_counter()
         if vain is None or vain.calls != self.stats.calls:
             vain = self._vain = _Vain(self.stats.calls)
-        vain.note(reason, begin - asked)
+        vain.note(reason, looks_of(args), begin - asked)
         result = self.__wrapped__(*args, **kwargs)
         seconds = time.perf_counter() - begin
         self._eager_seconds.append(seconds)
@@ -449,7 +452,9 @@ class Compiled:
         """
         vain = self._vain
         if vain is not None and vain.calls == self.stats.calls and vain.is_spent:
-            raise type(vain.reason)(*vain.reason.args)
+            looks = looks_of(args)
+            if looks in vain.looks or looks not in self._recent:
+                raise type(vain.reason)(*vain.reason.args)
         if differs is None:
             if self._latest is not None and self._audits.is_due():
                 self._call_audit(args, kwargs)
