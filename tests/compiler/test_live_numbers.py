@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -333,3 +336,73 @@ def test_lists_of_numbers_that_move_make_tensors_of_each_calls_numbers(agree, fu
         return found
 
     agree(scenario)
+
+
+MILESTONES, DROPS = {3, 7, 12}, {0: 0.1, 5: 0.05, 12: 0.01}
+TABLE = [0.1 / (1 + i) for i in range(30)]
+
+LOOKS: dict[str, tuple[int, Callable[[int, lucid.Tensor], Any]]] = {
+    "in a set": (4, lambda t, x: x * 0.5 if t in MILESTONES else x),
+    "not in a set": (4, lambda t, x: x * 0.5 if t not in MILESTONES else x),
+    "in a constant": (3, lambda t, x: x * 0.5 if t in {4, 9} else x),
+    "in a dict": (4, lambda t, x: x * DROPS[t] if t in DROPS else x),
+    "get of a dict": (4, lambda t, x: x * DROPS.get(t, 1.0)),
+    "among words": (2, lambda t, x: x * 3 if t in {"a": 1, 2: 5} else x),
+    "a list": (1, lambda t, x: x * TABLE[t]),
+    "a tuple": (1, lambda t, x: x * tuple(TABLE)[t % 7]),
+    "from the end": (1, lambda t, x: x * TABLE[-1 - t]),
+    "the last one for ever": (2, lambda t, x: x * TABLE[min(t, 10)]),
+    "an array": (1, lambda t, x: x * np.linspace(0.1, 0.2, 30)[t]),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_count_is_looked_up_without_a_program_for_each(name: str) -> None:
+    traces, scaled = LOOKS[name]
+
+    def run(is_compiled: bool) -> tuple[list[float], Any]:
+        counts = {"t": 0}
+
+        def step(x: lucid.Tensor) -> lucid.Tensor:
+            t = counts["t"]
+            counts["t"] += 1
+            return scaled(t, x).sum()
+
+        called = lucid.compile(step, audit=False) if is_compiled else step
+        return [called(lucid.ones(3) * (1 + i % 4)).item() for i in range(24)], called
+
+    expected, _ = run(False)
+    found, step = run(True)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert step.stats.traces == traces
+    assert not step.stats.eager_reasons
+
+
+def test_a_table_that_changes_is_seen() -> None:
+    table, counts = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], {"t": 0}
+
+    @lucid.compile(audit=False)
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        counts["t"] += 1
+        return x * table[counts["t"]]
+
+    x = lucid.ones(())
+    assert [step(x).item() for _ in range(3)] == [2.0, 3.0, 4.0]
+    table[4] = 50.0
+    assert [step(x).item() for _ in range(2)] == [50.0, 6.0]
+    with pytest.raises(IndexError):
+        step(x)
+
+
+def test_code_in_c_may_keep_something_by_a_number_of_the_step() -> None:
+    found: collections.Counter[int] = collections.Counter()
+
+    @lucid.compile
+    def step(y: lucid.Tensor) -> lucid.Tensor:
+        found.update(y.tolist())
+        return y.sum()
+
+    for k in range(4):
+        step(lucid.tensor([0, 1, 1, k]))
+    assert found == {0: 5, 1: 9, 2: 1, 3: 1}
+    assert {type(key) for key in found} == {int}

@@ -54,7 +54,7 @@ def test_functions_of_numbers_stay_live(agree, formula):
     [
         (lambda a: float(f"{a:.3f}"), "a (a branch looked at it): 0.5 -> 1.5"),
         (lambda a: a if a > 1.0 else -a, "a > 1.0 (a branch looked at it): False -> True"),
-        (lambda a: {0.5: 1.0}.get(a, 2.0), "a (a branch looked at it): 0.5 -> 1.5"),
+        (lambda a: {0.5: 1.0}.get(a, 2.0), "a == 0.5 (a branch looked at it): True -> False"),
         (lambda a: len(range(int(a * 3))), "int(a * 3) (a branch looked at it): 1 -> 4"),
         (lambda a: float(a) + a.is_integer(), "a (a branch looked at it): 0.5 -> 1.5"),
         (lambda a: max(a, 1.0), "a < 1.0 (a branch looked at it): True -> False"),

@@ -34,6 +34,7 @@ from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, at_line
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
 from lucid.compiler.guards.reads import (
+    FEW,
     Reads,
     class_has,
     instance_dict,
@@ -196,9 +197,23 @@ class GuardCollector(Reads):
         return instead
 
     def _instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        return live_function(function, args, kwargs) or self.substitutes.called(
-            function, args, kwargs
+        return (
+            self._getting(function, args)
+            or live_function(function, args, kwargs)
+            or self.substitutes.called(function, args, kwargs)
         )
+
+    def _getting(self, function: Any, args: Sequence[Any]) -> Any:
+        """What is called instead of the `get` of a dict for a number that moves."""
+        if type(function) is types.BuiltinFunctionType and function.__name__ == "get":
+            function, args = dict.get, (function.__self__, *args)
+        if function is not dict.get or len(args) < 2 or not is_live(args[1]):
+            return None
+        owner, key, *default = args
+        if type(owner) is not dict or len(owner) > FEW:
+            return None
+        found = self.look_for(key, owner)
+        return lambda *_: owner.get(found, *default)
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         kind, owner = type(function), getattr(function, "__self__", None)

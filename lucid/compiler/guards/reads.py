@@ -19,7 +19,7 @@ import numpy as np
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, Collector
 from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import is_live, key_of
+from lucid.compiler.inputs.scalars import is_live, is_moving_index, key_of
 from lucid.ir.whose_code import is_librarys, is_unknown
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
@@ -29,6 +29,7 @@ _OF_FUNCTIONS = frozenset(dir(types.FunctionType)) - {"__dict__"}
 _OF_TENSORS = frozenset(dir(TensorCore))
 _REGISTERS = ("_parameters", "_buffers", "_modules")
 _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
+FEW = 64  # entries of a container of which each is compared with a number that moves
 
 
 class Reads(Collector):
@@ -225,9 +226,14 @@ class Reads(Collector):
 
     # ------------------------------------------------------------------ entries
 
-    def load_item(self, owner: Any, key: Any) -> None:
+    def load_item(self, owner: Any, key: Any) -> Any:
+        """`owner[key]`; an entry of a table of numbers moves as the number does that says which."""
         if isinstance(key, (*PLAIN, np.ndarray)):
             self.iterate(key, given=isinstance(owner, TensorCore))  # of a tensor, or of an array
+        if is_moving_index(key) and _is_table(owner) and -len(owner) <= key.now < len(owner):
+            self.iterate(owner)
+            table, text = tuple(owner), f"{self.path_of(owner)}[{key.text}]"
+            return _Entry(key.applied(text, lambda index: table[index], [key]))
         key = key_of(key)
         path = self.path_of(owner)
         own = self._special(owner, "__getitem__")
@@ -245,6 +251,7 @@ class Reads(Collector):
             is_basic = all(isinstance(x, (int, slice, np.integer, type(None))) for x in parts)
             is_view = is_basic and (len(parts) < owner.ndim or any(type(x) is slice for x in parts))
             self.array(f"{path}[{key!r}]", owner, key if is_basic else ABSENT, given=is_view)
+        return None
 
     def _load_by_index(self, path: str, owner: Any, key: Any) -> None:
         index = operator.index(key) if hasattr(key, "__index__") else None
@@ -346,12 +353,16 @@ class Reads(Collector):
                 if is_unknown(self._special(owner, name)):
                     self.hand_over(owner)
 
-    def look_for(self, key: Any, owner: Any) -> None:
+    def look_for(self, key: Any, owner: Any) -> Any:
+        """`key in owner`; of a number that moves only whether it is one of a few matters."""
+        if is_live(key) and type(owner) in (dict, set, frozenset) and len(owner) <= FEW:
+            self.iterate(owner)
+            return next((x for x in owner if type(x) in (int, float) and key == x), ABSENT)
         key = key_of(key)
         path = self.path_of(owner)
         if isinstance(owner, (dict, set)):
             if not is_hashable(key):
-                return
+                return None
             written = self.guards.get((id(owner), key)) if isinstance(key, SCALARS) else None
             if written is None or written.was_read:
                 self._look_at(owner)
@@ -360,6 +371,7 @@ class Reads(Collector):
             self.hand_over(owner)
         else:
             self.iterate(owner)
+        return None
 
     def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
         if type(left) is str and methods[:1] == ("__mod__",):
@@ -475,3 +487,23 @@ def is_hashable(key: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+class _Entry:
+    """What is found under whichever key."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._value
+
+
+def _is_table(owner: Any) -> bool:
+    """Whether it is a sequence of numbers, such as a schedule."""
+    if type(owner) is np.ndarray:
+        return owner.ndim == 1 and owner.dtype in (np.float64, np.float32)
+    is_list = type(owner) in (list, tuple)
+    return is_list and all(type(x) in (int, float) for x in owner)

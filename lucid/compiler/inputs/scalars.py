@@ -337,6 +337,11 @@ def is_live(value: object) -> bool:
     return issubclass(type(value), SymScalar)
 
 
+def is_moving_index(value: object) -> bool:
+    """Whether it is an int that Python knows before the step runs."""
+    return type(value) is SymScalar and isinstance(value.now, int)
+
+
 def live_function(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[..., Any] | None:

@@ -30,6 +30,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of
+from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.memory import TracedMemory
 from lucid.tensor.core import TensorCore
@@ -148,6 +149,12 @@ class SideEffects:
         recorder.restore_properties()
         self.put_back()
         collector.put_back()
+        for source in self.bound:
+            if is_live(source.key):
+                recorder.run_op_by_op(
+                    "code that isn't traced keeps something by a number that each call has for "
+                    f"itself, {source.path}"
+                )
         if bound_numbers:  # they are state of the step after all
             raise restart_to_bind([source_of(number) for number in bound_numbers])
         self._take_up(changed, collector)
