@@ -11,7 +11,7 @@ Reference: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ T = TypeVar("T")
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
+_BLOCK = 1 << 13
 
 
 def philox_words(seed: int, offset: int, n: int) -> tuple[Words, Words, Words, Words]:
@@ -57,12 +58,14 @@ def uniform(
     seed: int, offset: int, shape: Sequence[int], dtype: DTypeLike = np.float32
 ) -> NDArray[Any]:
     """Uniform in [0, 1): 24 bits for float32, 53 for float64."""
-    w0, w1, _, _ = philox_words(seed, offset, math.prod(shape))
+    return _drawn(_uniform, seed, offset, shape, dtype)
+
+
+def _uniform(words: Sequence[Words], dtype: DTypeLike) -> NDArray[Any]:
+    w0, w1, _, _ = words
     if np.dtype(dtype) == np.float32:
-        values: NDArray[Any] = (w0 >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
-    else:
-        values = _53_bits(w0, w1).astype(np.float64) * 2.0**-53
-    return values.reshape(shape)
+        return (w0 >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    return _53_bits(w0, w1).astype(np.float64) * 2.0**-53
 
 
 def normal(
@@ -72,9 +75,28 @@ def normal(
 
     The uniform argument is the odd multiple of 2^-53 at the 53 bits: exact, and inside (0, 1).
     """
-    w0, w1, _, _ = philox_words(seed, offset, math.prod(shape))
+    return _drawn(_normal, seed, offset, shape, dtype)
+
+
+def _normal(words: Sequence[Words], dtype: DTypeLike) -> NDArray[Any]:
+    w0, w1, _, _ = words
     p = (_53_bits(w0, w1) | np.int64(1)).astype(np.float64) * 2.0**-53
-    values: NDArray[Any] = normal_quantile(NumpyArithmetic(), p).astype(dtype)
+    values: NDArray[Any] = normal_quantile(NumpyArithmetic(), p)
+    return values
+
+
+def _drawn(
+    draw: Callable[[Sequence[Words], DTypeLike], NDArray[Any]],
+    seed: int,
+    offset: int,
+    shape: Sequence[int],
+    dtype: DTypeLike,
+) -> NDArray[Any]:
+    """What `draw` makes of the words, block by block, so that its arrays stay in the caches."""
+    values: NDArray[Any] = np.empty(math.prod(shape), dtype)
+    for start in range(0, values.size, _BLOCK):
+        part = values[start : start + _BLOCK]
+        part[:] = draw(philox_words(seed, offset + start, part.size), dtype)
     return values.reshape(shape)
 
 

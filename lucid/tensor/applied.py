@@ -10,18 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.native import Code, NotStraightError
 from lucid.autograd.node import OpNode, accumulator_of, sequence_numbers
 from lucid.autograd.rules import Derivative, Rule, derivative_of
 from lucid.autograd.saved import SavedTensor
 from lucid.codegen.llvm.target import host_target
 from lucid.ir import location
-from lucid.ir.environment import NATIVE_FUNCTIONS
 from lucid.ir.errors import LucidError
-from lucid.ir.graph import Graph
 from lucid.ir.inference import MOST_ELEMENTS, Application
 from lucid.ir.location import Spot, user_spot
-from lucid.ir.op import Op, Operand
+from lucid.ir.op import Operand
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.types import TensorType, f32
 from lucid.runtime.entry.apply import (
@@ -38,9 +35,9 @@ from lucid.runtime.entry.apply import (
 from lucid.runtime.entry.common import Common
 from lucid.runtime.entry.layout import NativeFunctions
 from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
-from lucid.runtime.open_programs import Families
 from lucid.tensor.context import context
 from lucid.tensor.core import MISSED, TensorCore
+from lucid.tensor.drawing import draw
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
 from lucid.tensor.tensor import Tensor
 
@@ -198,26 +195,9 @@ class Applied(Tables):
         self._records[slot], self._table[slot] = record, record.words.ctypes.data
 
 
-_families: dict[Op, Families] = {}
-
-
 def _evaluator(known: Application) -> Callable[..., np.ndarray]:
-    """The op on arrays of such types.
-
-    Random numbers are a native program: it gives the same bits, and NumPy takes an array for each
-    step of each round.
-    """
-    op = known.op
-    if op.kind != "random" or not NATIVE_FUNCTIONS.read():
-        return op.evaluate
-    graph = Graph(op.name)
-    operands = [graph.add_input(type) for type in known.types]
-    graph.outputs = [graph.append(op, operands, known.attributes).result]
-    try:
-        code = Code(graph, (), _families.setdefault(op, Families()))
-    except NotStraightError:
-        return op.evaluate
-    return lambda *arrays, **attributes: code.run(list(arrays))[0]
+    """The op on arrays of such types."""
+    return functools.partial(draw, known.op) if known.op.kind == "random" else known.op.evaluate
 
 
 def _spot() -> Spot:

@@ -750,6 +750,7 @@ MISSED = object()  # the answer of machine code that lacks a record
 # Ops that a program has applied before it loads machine code: this takes a few milliseconds, but
 # 0.15 s where LLVM isn't there yet.
 _FEW, _MANY = 64, 1 << 14
+_FEW_NUMBERS, _MANY_NUMBERS = 1 << 10, 1 << 15  # random ones; many are worth native code
 
 
 def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
@@ -763,11 +764,19 @@ def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None
         natively = leave_to_python if found is None else found.function
 
 
+def _is_drawn_natively(count: int) -> bool:
+    """Whether random numbers are worth native code: a program draws many, and these aren't few."""
+    global _drawn
+    _drawn = min(_drawn + count, _MANY_NUMBERS)
+    return _drawn == _MANY_NUMBERS and count >= _FEW_NUMBERS
+
+
 def leave_to_python(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
     """Stands for machine code where there is none, or where ops are to be seen."""
 
 
 _applied = itertools.count()
+_drawn = 0
 natively: Callable[..., Any] = not_yet  # applies an op; None: Python is to do it
 
 
@@ -806,6 +815,10 @@ def _evaluate(
         return _evaluate_view(op, operands[0], attributes, type)
     if len(operands) == 2 and not attributes:
         array = op.evaluate(operands[0]._array, operands[1]._array)
+    elif op.kind == "random" and _is_drawn_natively(type.size):
+        from lucid.tensor.drawing import draw
+
+        array = draw(op, cast(np.ndarray, operands[0]._array), **attributes)
     else:
         array = op.evaluate(*[operand._array for operand in operands], **attributes)
     if not array.flags.c_contiguous:

@@ -11,6 +11,8 @@ from scipy import stats
 
 import lucid
 import lucid.nn.functional as F
+from lucid import nn
+from lucid.ir import philox
 
 DRAWS: dict[str, Callable[[], lucid.Tensor]] = {
     "rand": lambda: lucid.rand(3, 4),
@@ -117,3 +119,30 @@ def test_dropped_channels_of_selu_networks_are_dropped_whole(run: Any) -> None:
     assert abs(y.std().item() - 1) < 0.05
     with pytest.raises(RuntimeError, match="requires at least 2 dimensions"):
         lucid.nn.FeatureAlphaDropout()(lucid.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [lucid.float32, lucid.float64])
+@pytest.mark.parametrize("draw", [lucid.rand, lucid.randn])
+def test_many_numbers_are_the_ones_that_are_defined(draw: Any, dtype: lucid.dtype) -> None:
+    """Native code draws them, and NumPy in blocks."""
+    reference = philox.uniform if draw is lucid.rand else philox.normal
+    for seed, shape in ((3, (300, 211)), (-5, (40_001,)), (7, (1024,)), (7, (2, 1031))):
+        lucid.manual_seed(seed)
+        lucid.rand(3)
+        found = draw(shape, dtype=dtype).numpy()
+        expected = reference(seed, 3, shape, dtype.numpy)
+        np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))
+    whole = reference(9, 5, (20_000,), dtype.numpy)
+    np.testing.assert_array_equal(whole[8000:8400], reference(9, 8005, (400,), dtype.numpy))
+
+
+def test_a_layer_with_many_weights_is_made_by_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = philox.philox_words
+
+    def of_few(seed: int, offset: int, n: int) -> Any:
+        assert n < 1024, "NumPy draws the weights of a layer"
+        return few(seed, offset, n)
+
+    monkeypatch.setattr(philox, "philox_words", of_few)
+    assert nn.Linear(512, 300).weight.std() < 0.05
+    assert 0.95 < nn.Embedding(1000, 64).weight.std() < 1.05
