@@ -77,8 +77,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
         >>> (init.uniform_(lucid.empty(1000)) < 1).all()
         tensor(True)
     """
-    unit = lucid.rand(tensor.shape, dtype=tensor.dtype, generator=generator)
-    return _write(tensor, unit * (b - a) + a)
+    with no_grad():
+        return tensor.uniform_(a, b, generator=generator)
 
 
 @like(uniform_)
@@ -100,8 +100,8 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     """
     if std < 0:
         raise OptionError(f"normal_ expects std >= 0.0, but found std {std}")
-    unit = lucid.randn(tensor.shape, dtype=tensor.dtype, generator=generator)
-    return _write(tensor, unit * std + mean)
+    with no_grad():
+        return tensor.normal_(mean, std, generator=generator)
 
 
 @like(normal_)
