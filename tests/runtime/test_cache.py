@@ -134,8 +134,8 @@ print(len(compiled))
 
 
 def test_a_second_process_trains_without_compiling(tmp_path: Path) -> None:
-    """The step, the native entry of its calls, the pool of threads, and what applies ops."""
-    assert run(tmp_path, TRAINING) == 4
+    """Step, the native entry of its calls, threads, what applies ops, what draws, and calls that."""
+    assert run(tmp_path, TRAINING) == 6
     assert run(tmp_path, TRAINING) == 0
 
 
