@@ -110,7 +110,7 @@ class Sample:
 
 
 class Trait(enum.Enum):
-    """What passes ask of an op instead of its name. The first four follow from its kind."""
+    """What code asks of an op instead of its name. The first four follow from its kind."""
 
     ELEMENTWISE = "each element follows from those at its place; operands broadcast"
     VIEW = "the result shares its first operand's memory"
@@ -120,6 +120,7 @@ class Trait(enum.Enum):
     COMMUTATIVE = "f(a, b) = f(b, a)"
     IDEMPOTENT = "f(a, a) = a"
     INVOLUTION = "f(f(a)) = a"
+    SLOW = "NumPy takes many times what native code does: eager mode has it for many elements"
 
     __hash__ = object.__hash__  # passes ask for traits of each node: Enum's own is Python code
 
@@ -130,6 +131,8 @@ _TRAIT_OF_KIND = {
     "reduce": Trait.REDUCTION,
     "check": Trait.EFFECT,
     "host": Trait.EFFECT,
+    "random": Trait.SLOW,
+    "sort": Trait.SLOW,
 }
 
 

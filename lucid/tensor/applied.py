@@ -18,7 +18,7 @@ from lucid.ir import location
 from lucid.ir.errors import LucidError
 from lucid.ir.inference import MOST_ELEMENTS, Application
 from lucid.ir.location import Spot, user_spot
-from lucid.ir.op import Operand
+from lucid.ir.op import Operand, Trait
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.types import TensorType, f32
 from lucid.runtime.entry.apply import (
@@ -35,9 +35,9 @@ from lucid.runtime.entry.apply import (
 from lucid.runtime.entry.common import Common
 from lucid.runtime.entry.layout import NativeFunctions
 from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
+from lucid.tensor import slow_ops
 from lucid.tensor.context import context
-from lucid.tensor.core import MISSED, TensorCore
-from lucid.tensor.drawing import draw
+from lucid.tensor.core import MISSED, TensorCore, is_many
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
 from lucid.tensor.tensor import Tensor
 
@@ -197,7 +197,9 @@ class Applied(Tables):
 
 def _evaluator(known: Application) -> Callable[..., np.ndarray]:
     """The op on arrays of such types."""
-    return functools.partial(draw, known.op) if known.op.kind == "random" else known.op.evaluate
+    op = known.op
+    is_native = op.kind == "random" or (Trait.SLOW in op.traits and is_many(known.types))
+    return functools.partial(slow_ops.evaluate, op) if is_native else op.evaluate
 
 
 def _spot() -> Spot:

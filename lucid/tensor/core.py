@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -35,7 +35,7 @@ from lucid.ir.location import (
     user_spot,
     warn,
 )
-from lucid.ir.op import Attributes, Op, Operand
+from lucid.ir.op import Attributes, Op, Operand, Trait
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import DType, TensorType, type_of_array
@@ -750,7 +750,7 @@ MISSED = object()  # the answer of machine code that lacks a record
 # Ops that a program has applied before it loads machine code: this takes a few milliseconds, but
 # 0.15 s where LLVM isn't there yet.
 _FEW, _MANY = 64, 1 << 14
-_FEW_NUMBERS, _MANY_NUMBERS = 1 << 10, 1 << 15  # random ones; many are worth native code
+_FEW_NUMBERS, _MANY_ELEMENTS = 1 << 10, 1 << 15
 
 
 def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
@@ -764,11 +764,25 @@ def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None
         natively = leave_to_python if found is None else found.function
 
 
-def _is_drawn_natively(count: int) -> bool:
-    """Whether random numbers are worth native code: a program draws many, and these aren't few."""
+def is_many(types: Iterable[TensorType]) -> bool:
+    """Whether an operand has so many elements that native code is worth it, if NumPy is slow."""
+    return any(type.size >= _MANY_ELEMENTS for type in types)
+
+
+def _is_native(op: Op, operands: Sequence[TensorCore], type: TensorType) -> bool:
+    """Whether native code evaluates a slow op; of random numbers all count that there were."""
     global _drawn
-    _drawn = min(_drawn + count, _MANY_NUMBERS)
-    return _drawn == _MANY_NUMBERS and count >= _FEW_NUMBERS
+    if op.kind != "random":
+        return is_many(operand._type for operand in operands)
+    _drawn = min(_drawn + type.size, _MANY_ELEMENTS)
+    return _drawn == _MANY_ELEMENTS and type.size >= _FEW_NUMBERS
+
+
+def _natively(op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> np.ndarray:
+    from lucid.tensor import slow_ops
+
+    arrays = [cast(np.ndarray, operand._array) for operand in operands]
+    return slow_ops.evaluate(op, *arrays, **attributes)
 
 
 def leave_to_python(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
@@ -815,10 +829,8 @@ def _evaluate(
         return _evaluate_view(op, operands[0], attributes, type)
     if len(operands) == 2 and not attributes:
         array = op.evaluate(operands[0]._array, operands[1]._array)
-    elif op.kind == "random" and _is_drawn_natively(type.size):
-        from lucid.tensor.drawing import draw
-
-        array = draw(op, cast(np.ndarray, operands[0]._array), **attributes)
+    elif Trait.SLOW in op.traits and _is_native(op, operands, type):
+        array = _natively(op, operands, attributes)
     else:
         array = op.evaluate(*[operand._array for operand in operands], **attributes)
     if not array.flags.c_contiguous:

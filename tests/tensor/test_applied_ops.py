@@ -18,10 +18,11 @@ from lucid.autograd.node import OpNode
 from lucid.autograd.rules import Derivative
 from lucid.autograd.saved import SavedTensor
 from lucid.ir import ops
-from lucid.ir.op import OPS, Op, Sample
-from lucid.tensor import core
+from lucid.ir.op import OPS, Op, Sample, Trait, ops_with
+from lucid.tensor import core, slow_ops
 from lucid.tensor.applied import applied
 from lucid.tensor.context import context
+from lucid.tensor.core import emit
 
 found = applied()
 pytestmark = pytest.mark.skipif(found is None, reason="objects look different here")
@@ -374,3 +375,39 @@ def test_an_interrupt_in_a_rule_comes_through_and_the_walk_can_be_repeated() -> 
     loss.backward()
     assert x.grad is not None
     np.testing.assert_array_equal(x.grad.numpy(), (2.0 * x.detach().exp()).numpy())
+
+
+def many(rng: np.random.Generator, dtype: Any) -> np.ndarray:
+    """Numbers with ties, NaN, infinities and both zeros among them, in an order of columns."""
+    x = rng.normal(size=(211, 307)).round(2).astype(dtype).T
+    x[::7, 3], x[5, ::9], x[11, 2], x[12, 2] = np.nan, -0.0, np.inf, -np.inf
+    return x
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_elements_go_through_native_code_where_numpy_is_slow(dtype: Any) -> None:
+    rng = np.random.default_rng(4)
+    x = many(rng, dtype)
+    index = rng.integers(0, 307, (307, 211))
+    rows = rng.integers(0, 13, 307)
+    cases: dict[str, tuple[list[np.ndarray], dict[str, Any]]] = {
+        "sort": ([x], {"axis": 1, "descending": True}),
+        "argsort": ([x], {"axis": 0, "descending": False}),
+        "gather": ([x, index], {"axis": 0}),
+        "scatter_add": ([x, index, np.nan_to_num(x)], {"axis": 0}),
+        "index_add": ([np.zeros((13, 211), dtype), rows, np.nan_to_num(x)], {"axis": 0}),
+        "erf": ([x], {}),
+    }
+    slow = {op.name for op in ops_with(Trait.SLOW) if op.kind != "random"}
+    assert cases.keys() == slow
+    for name, (arrays, attributes) in cases.items():
+        op, evaluated = OPS[name], slow_ops._code.cache_info().currsize
+        found = emit(op, [lucid.tensor(array) for array in arrays], **attributes).numpy()
+        assert slow_ops._code.cache_info().currsize == evaluated + 1
+        with np.errstate(all="ignore"):
+            expected = op.evaluate(*arrays, **attributes)
+        if name == "erf":
+            np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(dtype).eps)
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+        else:
+            np.testing.assert_array_equal(found, expected)

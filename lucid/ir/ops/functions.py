@@ -70,7 +70,12 @@ sin = _unary("sin", np.sin, lambda g, y, x: (g * cos(x),))
 cos: Op = _unary("cos", np.cos, lambda g, y, x: (-(g * sin(x)),))
 tanh = _unary("tanh", np.tanh, lambda g, y, x: (g - g * (y * y),))
 sigmoid = _unary("sigmoid", _sigmoid, lambda g, y, x: (g * (y - y * y),))
-erf = _unary("erf", error_function, lambda g, y, x: (g * exp(-(x * x)) * (2 / pi**0.5),))
+erf = _unary(
+    "erf",
+    error_function,
+    lambda g, y, x: (g * exp(-(x * x)) * (2 / pi**0.5),),
+    traits={Trait.SLOW},
+)
 
 floor = _unary("floor", np.floor, _flat, samples=_STEPS)
 ceil = _unary("ceil", np.ceil, _flat, samples=_STEPS)

@@ -235,15 +235,19 @@ def _move(
     vjp: Any,
     samples: tuple[Sample, ...],
     batch: Callable[..., Any] = batching.along_axis,
+    *,
+    is_slow: bool = False,
 ) -> Op:
-    traits = {Trait.INDEXED}
+    traits = {Trait.INDEXED, Trait.SLOW} if is_slow else {Trait.INDEXED}
     return declare(
         Op(name, infer, evaluate, vjp, kind="move", traits=traits, samples=samples, batch=batch)
     )
 
 
 take = _move("take", _infer_take, _take, _take_vjp, _index_samples(writes=False), batching.take)
-gather = _move("gather", _infer_gather, _gather, _gather_vjp, _along_samples(writes=False))
+gather = _move(
+    "gather", _infer_gather, _gather, _gather_vjp, _along_samples(writes=False), is_slow=True
+)
 index_add = _move(
     "index_add",
     _slice_write("index_add", NUMBERS),
@@ -251,6 +255,7 @@ index_add = _move(
     _index_add_vjp,
     _index_samples(writes=True),
     batching.slice_write("scatter_add"),
+    is_slow=True,
 )
 scatter_add = _move(
     "scatter_add",
@@ -258,6 +263,7 @@ scatter_add = _move(
     _writing("scatter_add", _along_targets, np.add.at),
     _scatter_add_vjp,
     _along_samples(writes=True),
+    is_slow=True,
 )
 # np.put goes through the index in order, so that the last of equal ones stays.
 index_set = _move(

@@ -1,0 +1,48 @@
+"""Ops at which NumPy is slow, in eager mode as native code: random numbers, sorts, gathers, erf."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lucid.autograd.native import Code, NotStraightError
+from lucid.ir.environment import NATIVE_FUNCTIONS
+from lucid.ir.graph import Graph
+from lucid.ir.op import Op
+from lucid.ir.types import DType, TensorType, type_of_array
+from lucid.runtime.open_programs import Families
+
+_families: dict[tuple[Op, DType], Families] = {}
+
+
+def evaluate(op: Op, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:
+    """What an op gives for arrays. Code whose sizes are open serves all shapes.
+
+    A random number takes NumPy some 200 ns, an array for each step of each round. Its bits don't
+    depend on who draws it, nor does the order of a sort; an erf may round otherwise.
+    """
+    shape = attributes.get("shape", ())
+    if op.kind == "random":  # the draw of an array is that of its elements in a row
+        attributes["shape"] = (prod(shape),)
+    types = tuple([type_of_array(array) for array in arrays])
+    code = _code(op, types, tuple(attributes.items())) if NATIVE_FUNCTIONS.read() else None
+    if code is None:
+        found: np.ndarray = op.evaluate(*arrays, **attributes)
+    else:
+        (found,) = code.run([np.ascontiguousarray(array) for array in arrays])
+    return found.reshape(shape) if op.kind == "random" else found
+
+
+@lru_cache(256)
+def _code(op: Op, types: tuple[TensorType, ...], given: tuple[tuple[str, Any], ...]) -> Code | None:
+    graph, attributes = Graph(op.name), dict(given)
+    operands = [graph.add_input(type) for type in types]
+    graph.outputs = [graph.append(op, operands, attributes).result]
+    families = _families.setdefault((op, graph.outputs[0].dtype), Families())
+    try:
+        return Code(graph, (), families)
+    except NotStraightError:
+        return None
