@@ -13,10 +13,10 @@ import numpy as np
 
 from lucid.autograd.function import Function
 from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.blas import few_threads
 from lucid.functions.finding import computed
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, LucidError, ShapeError
-from lucid.runtime.blas import few_threads
 
 
 class LinAlgError(LucidError):

@@ -12,8 +12,8 @@ import scipy.linalg
 import lucid
 from lucid import linalg as L
 from lucid.autograd import gradcheck, gradgradcheck
+from lucid.functions import blas
 from lucid.functions.lapack import call
-from lucid.runtime import blas
 from lucid.runtime.threads import default_num_threads
 
 Tensors = tuple[lucid.Tensor, ...]

@@ -10,8 +10,6 @@ from functools import cache
 
 import numpy as np
 
-from lucid.runtime.threads import pool
-
 # Rows from which a factorization gains by threads. With fewer they cost more than they do, and
 # where other processes run as well hundreds of times more: OpenBLAS' threads wait by spinning.
 _LARGE = 256
@@ -39,11 +37,12 @@ def few_threads(arrays: Iterable[np.ndarray]) -> Iterator[None]:
         return
     read, write = functions
     is_small = all(size < _LARGE for array in arrays for size in array.shape[-2:])
+    most = 1 if is_small else _threads()
     with _lock:
         if not _before[0]:
             _before[1] = read()
         _before[0] += 1
-        write(min(read(), 1 if is_small else pool.num_threads))
+        write(min(read(), most))
     try:
         yield
     finally:
@@ -51,6 +50,12 @@ def few_threads(arrays: Iterable[np.ndarray]) -> Iterator[None]:
             _before[0] -= 1
             if not _before[0]:
                 write(_before[1])
+
+
+def _threads() -> int:
+    from lucid.runtime.threads import pool  # LLVM comes with it
+
+    return pool.num_threads
 
 
 @cache
