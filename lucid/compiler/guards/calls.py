@@ -41,7 +41,7 @@ from lucid.compiler.guards.reads import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import visit_leaves
-from lucid.compiler.inputs.scalars import is_live, live_function
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live, live_function
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import LIBRARY, Location, here
@@ -97,6 +97,8 @@ _ONE_LEVEL = {
     *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
     *(range, bool),
 }
+_LOOK: frozenset[Any] = frozenset({len, repr, format, ascii, str, getattr, hasattr, np.asarray})
+_METHODS_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 # Functions in C that do what an instruction does: the method for it, and how many operands it has.
 _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     **dict.fromkeys((getattr, hasattr), ("load_attribute", 2)),
@@ -185,6 +187,9 @@ class GuardCollector(Reads):
             instead = self._instead(function.func, *given)
             if instead is not None:
                 return lambda *_, **__: instead(*given[0], **given[1])
+        instead = self._with_lists(function, args, kwargs)
+        if instead is not None:
+            return instead
         instead = self._instead(function, args, kwargs)
         if instead is None:
             self._call(function, args, kwargs)
@@ -194,6 +199,25 @@ class GuardCollector(Reads):
             ]
             self._look_at_all(data, {})
         return instead
+
+    def _with_lists(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """What is called where lists that grow are meant, or parts of them."""
+        if not self.growing:
+            return None
+        owner = getattr(function, "__self__", None)
+        if hasattr(type(owner), "listed"):
+            return function  # which tells by itself
+        view, name = self.growing.get(id(owner)), _name_of(function)
+        if view is not None:  # a method that was bound before
+            return getattr(view, name)
+        if args and id(args[0]) in self.growing and isinstance(function, _METHODS_OF_CLASSES):
+            return lambda first, *rest: getattr(self.growing[id(first)], name)(*rest)
+        given = [*args, *kwargs.values()]
+        if not any(id(x) in self.growing or hasattr(type(x), "listed") for x in given):
+            return None
+        if function in (isinstance, issubclass, id, callable):
+            return function
+        return functools.partial(self.substitutes.of_lists, function) if _looks(function) else None
 
     def _instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         return live_function(function, args, kwargs) or self.substitutes.called(
@@ -726,6 +750,15 @@ def _read_by_library(kind: type) -> set[str]:
                 if code is not None and "live_attribute" in code.co_names:
                     live.update(code.co_consts)
     return names - live
+
+
+def _looks(function: Any) -> bool:
+    """Whether a function in C, or of a library, only looks at the lists that it gets."""
+    if function in _ONE_LEVEL or function in _LOOK or function in ONLY_COMPUTE:
+        return True
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    module = str(getattr(function, "__module__", "")).partition(".")[0]
+    return file.startswith(LIBRARY) or module in ("statistics", "math", "numpy")
 
 
 def _is_heard(function: Any) -> bool:

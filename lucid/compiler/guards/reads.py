@@ -354,7 +354,7 @@ class Reads(Collector):
                 return
             written = self.guards.get((id(owner), key)) if isinstance(key, SCALARS) else None
             if written is None or written.was_read:
-                self._look_at(owner)
+                self._looked_at.add(id(owner))
                 self.answer(f"{self.text_of(key)} in {path}", operator.contains, owner, key)
         elif is_unknown(self._special(owner, "__contains__")):
             self.hand_over(owner)

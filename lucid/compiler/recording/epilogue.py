@@ -18,6 +18,7 @@ from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
+from lucid.compiler.recording.growing_lists import ListPart, settled
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
@@ -180,6 +181,7 @@ class EpilogueBuilder:
 
     def _tree(self, value: Any) -> OutputSpec:
         """How to make a result: one that is there twice is made once."""
+        value = settled(value)
         known = self._made.get(id(value))
         if known in self._open:
             raise EagerOnlyError(
@@ -188,7 +190,7 @@ class EpilogueBuilder:
         if known is not None:
             known.is_shared = True
             return known
-        if not is_node(value) or self._is_found(value):
+        if type(value) is ListPart or not is_node(value) or self._is_found(value):
             spec = self._spec_of(value)
             self._leaves.append((value, spec))
             return spec
