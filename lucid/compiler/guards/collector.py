@@ -51,7 +51,7 @@ from lucid.compiler.guards.mutable_sources import (
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import is_live, key_of
+from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.location import Location, here
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
@@ -184,7 +184,6 @@ class Collector:
         """`owner[key]`, or what is in a cell, is about to be read or written."""
         if write:
             self._note_change(owner if holder is None else holder)
-        key = key_of(key)
         identity = identity_of(owner, key)
         self._refuse_growing(path, owner)
         if identity in self._apart or id(owner) in self._whole:
