@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import AT_ONCE, IN_TURN, is_number, item_at
+from lucid.compiler.guards.guard import is_number, item_at
 from lucid.compiler.guards.mutable_sources import GrowingList, MutableSource
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, SymScalar, is_live
 from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
@@ -37,6 +38,7 @@ _REDUCTIONS: frozenset[Any] = ONLY_COMPUTE | {
 }
 _SHOWS = frozenset({str, repr, format, print})
 _SHORT = 4  # entries of a part that is a list of live numbers, and no formula
+_LAST = 256  # entries of a list that each call asks whether they are numbers
 _Place = tuple[int | None, Any]  # an entry: where it was at the start, from the end; and itself
 
 
@@ -276,11 +278,14 @@ class GrowingView:
         return self.recorder.live_scalar(text, entry, lambda call: owner[at], lambda: owner[at])
 
     def are_all(self, kind: type) -> bool:
-        """Whether all entries are of a class, in each call; of many the last ones are asked."""
-        owner, expected = self.owner, frozenset((kind,))
+        """Whether all entries are of a class, in each call; of many the last and new ones."""
+        owner, expected, asked = self.owner, frozenset((kind,)), 0
 
         def kinds() -> frozenset[type]:
-            found = owner if len(owner) <= AT_ONCE else [*owner][-IN_TURN:]
+            nonlocal asked
+            start = min(asked, len(owner) - _LAST) if asked <= len(owner) else 0
+            asked = len(owner)
+            found = itertools.islice(reversed(owner), asked - max(start, 0))
             return frozenset(map(type, found)) | expected
 
         found = kinds() == expected
