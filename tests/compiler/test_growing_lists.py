@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import defaultdict, deque
 
@@ -113,6 +114,15 @@ def meter(found):
     return step
 
 
+def told(found):
+    def step(x):
+        found.append(x.mean().item())
+        print(f"{sum(found) / len(found):.4f} of {len(found)}", max(found[-9:]) - min(found))
+        found.append(0.0)
+
+    return step
+
+
 def epochs(found):
     def step(x):
         found.append(x.mean().item())
@@ -140,15 +150,17 @@ def written_at_the_end(found):
 PROGRAMS = [
     *((last_losses, 3), (running_mean, 4), (window, 4), (improvement, 6), (previous_tensor, 1)),
     *((records, 1), (schedule, 1), (meter, 3), (epochs, 4), (written_at_the_end, 2)),
+    (told, 2),
 ]
 
 
 @pytest.mark.parametrize(("program", "traces"), PROGRAMS, ids=lambda x: getattr(x, "__name__", x))
-def test_a_list_that_grows_is_read_at_each_call(agree, program, traces):
+def test_a_list_that_grows_is_read_at_each_call(agree, capsys, program, traces):
     def scenario(compile):
         found = []
         step = compile(program(found))
-        return [step(lucid.randn(3, dtype=lucid.float64)) for _ in range(CALLS)], found
+        results = [step(lucid.randn(3, dtype=lucid.float64)) for _ in range(CALLS)]
+        return results, found, [*map(float, re.findall(r"[-.\d]+", capsys.readouterr().out))]
 
     (step,) = agree(scenario)
     assert step.stats.traces <= traces, step.stats.retrace_reasons

@@ -184,13 +184,13 @@ class GuardCollector(Reads):
         """Read what a call reads; what is to be called instead."""
         if type(function) is functools.partial:
             given = (*function.args, *args), {**function.keywords, **kwargs}
-            instead = self._instead(function.func, *given)
+            instead = self.instead(function.func, *given)
             if instead is not None:
                 return lambda *_, **__: instead(*given[0], **given[1])
         instead = self._with_lists(function, args, kwargs)
         if instead is not None:
             return instead
-        instead = self._instead(function, args, kwargs)
+        instead = self.instead(function, args, kwargs)
         if instead is None:
             self._call(function, args, kwargs)
         else:
@@ -219,7 +219,7 @@ class GuardCollector(Reads):
             return function
         return functools.partial(self.substitutes.of_lists, function) if _looks(function) else None
 
-    def _instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    def instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         return live_function(function, args, kwargs) or self.substitutes.called(
             function, args, kwargs
         )

@@ -88,12 +88,18 @@ class ListPart:
             self._listed = self.view.found(self.places)
         return self._listed
 
+    _look = listed
+
     def is_of_numbers(self) -> bool:
         """Whether all entries are numbers of one kind, by now and in each call."""
         kinds = {type(_now(entry)) for _, entry in self.places}
         kind = next(iter(kinds)) if len(kinds) == 1 else object
         is_number = issubclass(kind, (int, float, np.floating)) and kind is not bool
         return self._listed is None and is_number and self.view.are_all(kind)
+
+    def is_formula(self) -> bool:
+        """Whether a text of it is known after each call, and not before."""
+        return bool(self.bases) and self.is_of_numbers()
 
     def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The number that a function gives of it; None where that is no number."""
@@ -167,7 +173,7 @@ class ListPart:
         return iter(self.listed())
 
     def __str__(self) -> str:
-        if not self.bases or not self.is_of_numbers():
+        if not self.is_formula():
             return str(self.listed())
         part: Any = self
         return self.view.recorder.written(part, str)
@@ -419,23 +425,37 @@ class GrowingView:
             raise AttributeError(f"{type(self.owner).__name__!r} object has no attribute {name!r}")
         if name == "maxlen":
             return self.owner.maxlen
-        if name in ("index", "count", "copy"):
+        if name == "copy":
+            return functools.partial(self.snapshot().part, slice(None))
+        if name in ("index", "count"):
             return getattr(self.listed(), name)
         return functools.partial(self._rearrange, name)
 
 
+def _collector_of(part: Any) -> GuardCollector:
+    view: GrowingView = part.view if type(part) is ListPart else part
+    return view.collector
+
+
 def _of_entries(name: str) -> Callable[..., Any]:
     def operate(part: Any, *args: Any) -> Any:
-        view = part.view if type(part) is ListPart else part
         for value in args:
             if isinstance(value, PLAIN) and not hasattr(type(value), "listed"):
-                view.collector.iterate(value)
+                _collector_of(part).iterate(value)
         return getattr(part.listed(), name)(*map(_as_list, args))
 
     operate.__name__ = name
     return operate
 
 
+def _joined(part: Any, before: Any) -> Any:
+    """What `before + part` gives; a list and a part know nothing of one another."""
+    _collector_of(part).iterate(before)
+    return before + part.listed()
+
+
+for _kind in (ListPart, GrowingView):
+    setattr(_kind, "__radd__", _joined)  # noqa: B010 - which type checkers see as an attribute
 for _name in ("add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge", "contains", "reversed"):
     setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
     setattr(GrowingView, f"__{_name}__", _of_entries(f"__{_name}__"))
@@ -462,12 +482,13 @@ def of_lists(
         found = part.applied(function, args, kwargs)
         if found is not None:
             return found
-    is_copy = function is list or (function in _SHOWS and part.is_of_numbers())
     if function is list:
         return part.part(slice(None))
-    if not is_copy:
+    if function in _SHOWS and part.is_formula():
+        instead = collector.instead(function, args, kwargs)
+    else:
         args, kwargs = [*map(_as_list, args)], {name: _as_list(x) for name, x in kwargs.items()}
-    instead = collector.call(function, args, kwargs)
+        instead = collector.call(function, args, kwargs)
     return (instead or function)(*args, **kwargs)
 
 
