@@ -357,9 +357,10 @@ def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
 
 def _is_behind_call(instructions: bytes, at: int) -> bool:
     """Whether a place is in the cache of a call, where a frame waits for one of its own kind."""
+    is_cache = instructions[at] == 0
     while at > 0 and instructions[at] == 0:
         at -= 2
-    return instructions[at] == _CALL_AFTER
+    return is_cache and instructions[at] == dis.opmap["CALL"]
 
 
 def is_text_of(frame: types.FrameType, value: Any) -> bool:
