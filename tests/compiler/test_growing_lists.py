@@ -247,3 +247,22 @@ def test_losses_of_a_training_step_need_no_trace_each():
     for _ in range(20):
         assert step(lucid.randn(5, 3), lucid.randn(5, 2)) == losses[-1]
     assert step.stats.traces <= 5 and not step.stats.eager_reasons
+
+
+def test_an_object_of_the_users_is_none_of_the_stand_ins():
+    class Config:
+        scale = 1.0
+
+        def listed(self):
+            return [self.scale]
+
+    found, config = [], Config()
+
+    @lucid.compile
+    def step(x):
+        found.append(x.item())
+        return found[-1] * config.scale + len(found) + sum(config.listed())
+
+    for i in range(6):
+        config.scale = 2.0 if i > 3 else 1.0
+        assert step(lucid.tensor(3.0)) == 4 * config.scale + i + 1

@@ -33,6 +33,7 @@ import numpy as np
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, at_line
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     Reads,
     class_has,
@@ -205,7 +206,7 @@ class GuardCollector(Reads):
         if not self.growing:
             return None
         owner = getattr(function, "__self__", None)
-        if hasattr(type(owner), "listed"):
+        if stands_for_list(owner):
             return function  # which tells by itself
         view, name = self.growing.get(id(owner)), _name_of(function)
         if view is not None:  # a method that was bound before
@@ -213,7 +214,7 @@ class GuardCollector(Reads):
         if args and id(args[0]) in self.growing and isinstance(function, _METHODS_OF_CLASSES):
             return lambda first, *rest: getattr(self.growing[id(first)], name)(*rest)
         given = [*args, *kwargs.values()]
-        if not any(id(x) in self.growing or hasattr(type(x), "listed") for x in given):
+        if not any(id(x) in self.growing or stands_for_list(x) for x in given):
             return None
         if function in (isinstance, issubclass, id, callable):
             return function

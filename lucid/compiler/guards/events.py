@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.tensor import interrupts
 from lucid.tensor.core import TensorCore
@@ -330,7 +331,7 @@ def _lend(stack: _Stack, operands: Sequence[Any], growing: Mapping[int, Any]) ->
             if id(value) in growing:
                 stack[place] = growing[id(value)]
                 found = True
-            found = found or hasattr(type(value), "listed")
+            found = found or stands_for_list(value)
     return found
 
 

@@ -129,6 +129,21 @@ class GrowingList(MutableSource):
         self.done: list[tuple[str, tuple[Any, ...]]] = []
 
 
+class ListStandIn:
+    """What the user's code gets for a list that grows, or a part of one; it tells what it reads."""
+
+    __slots__ = ()
+
+    def listed(self) -> list[Any]:
+        """The entries, as Python goes through them: the step is specialized on how many."""
+        raise NotImplementedError
+
+
+def stands_for_list(value: object) -> bool:
+    """Whether a value is such a stand-in; `isinstance` takes it for a list."""
+    return issubclass(type(value), ListStandIn)
+
+
 class TensorProperty(MutableSource):
     """A property of a tensor.
 

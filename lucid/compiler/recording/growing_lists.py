@@ -20,7 +20,12 @@ import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import is_number, item_at
-from lucid.compiler.guards.mutable_sources import GrowingList, MutableSource
+from lucid.compiler.guards.mutable_sources import (
+    GrowingList,
+    ListStandIn,
+    MutableSource,
+    stands_for_list,
+)
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, SymScalar, is_live
 from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
@@ -42,7 +47,7 @@ _LAST = 256  # entries of a list that each call asks whether they are numbers
 _Place = tuple[int | None, Any]  # an entry: where it was at the start, from the end; and itself
 
 
-class ListPart:
+class ListPart(ListStandIn):
     """A part of a growing list, as the step has cut it out, or sorted it; all of it is one as well.
 
     Attributes:
@@ -81,7 +86,6 @@ class ListPart:
         return self.view.recorder.exits
 
     def listed(self) -> list[Any]:
-        """The entries, as Python goes through them: the step is specialized on how many."""
         if self._listed is None:
             size = self.size if self.is_from_end else self.view.size_at_start
             _looked_at(size)
@@ -190,7 +194,7 @@ class ListPart:
         return getattr(self.listed(), name)
 
 
-class GrowingView:
+class GrowingView(ListStandIn):
     """Stands for one growing list while a step is traced; the list itself isn't touched.
 
     Attributes:
@@ -229,7 +233,6 @@ class GrowingView:
         return self.whole
 
     def listed(self) -> list[Any]:
-        """As of a part."""
         return self.snapshot().listed()
 
     def _content(self) -> Formula:
@@ -440,7 +443,7 @@ def _collector_of(part: Any) -> GuardCollector:
 def _of_entries(name: str) -> Callable[..., Any]:
     def operate(part: Any, *args: Any) -> Any:
         for value in args:
-            if isinstance(value, PLAIN) and not hasattr(type(value), "listed"):
+            if isinstance(value, PLAIN) and not stands_for_list(value):
                 _collector_of(part).iterate(value)
         return getattr(part.listed(), name)(*map(_as_list, args))
 
@@ -502,7 +505,7 @@ def settled(value: Any) -> Any:
 
 
 def _as_list(value: Any) -> Any:
-    return value.listed() if hasattr(type(value), "listed") else value
+    return value.listed() if stands_for_list(value) else value
 
 
 def _now(value: Any) -> Any:
