@@ -609,3 +609,17 @@ def test_what_a_host_call_says_is_said_once_for_each_call(capsys: Any, caplog: A
         f"forward of {i + 1.0}" for i in range(3)
     ]
     assert step.stats.traces == 1 and not step.stats.eager_reasons
+
+
+def test_what_a_computed_key_finds_is_noted_for_the_outcome_that_was_told():
+    lucid.manual_seed(3)
+    table = {i: lucid.full((3,), float(i)) for i in range(10)}
+
+    @lucid.compile
+    def step(x):
+        return table[x.argmax().item()] + x[:3]
+
+    for _ in range(40):  # some of which are audited: traced again for the outcomes of the call
+        x = lucid.randn(10)
+        assert step(x).tolist() == (table[x.argmax().item()] + x[:3]).tolist()
+    assert step.stats.traces == 10 and not step.stats.eager_reasons, step.stats.eager_reasons

@@ -831,3 +831,30 @@ def test_containers_of_pythons_own_library_are_state(agree, entry):
         return [results, dict(counts), list(rows), dict(layers)]
 
     agree(scenario, traces=1)
+
+
+def test_a_parameter_that_each_step_makes_anew(agree):
+    def scenario(compile):
+        lucid.manual_seed(2)
+        net, found = nn.Linear(3, 2), []
+        other = Holder(weight=lucid.ones(3, requires_grad=True))
+
+        def step(x):
+            loss = (net(x) ** 2).sum() + (other.weight * x).sum()
+            loss.backward()
+            net.weight = nn.Parameter(net.weight.data - 0.1 * net.weight.grad)
+            net.bias = nn.Parameter(0.5 * net.bias, requires_grad=False)
+            other.weight = (other.weight - 0.1 * other.weight.grad).detach().requires_grad_()
+            return loss, nn.Parameter(2 * x)
+
+        step = compile(step)
+        for _ in range(4):
+            found += step(lucid.randn(3))
+            assert type(net.weight) is type(net.bias) is type(found[-1]) is nn.Parameter
+            assert net.weight.is_leaf and not net.bias.requires_grad and net.weight.grad is None
+            (net(lucid.ones(3)).sum() * found[-1].sum() + other.weight.sum()).backward()
+            found += [net.weight.grad, other.weight.grad, found[-1].grad]
+        return [found, net.weight, net.bias, other.weight]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 2 and not step.stats.eager_reasons

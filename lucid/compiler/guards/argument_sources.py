@@ -13,7 +13,7 @@ from typing import Any
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, put_at
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.objects import entries_of
-from lucid.compiler.inputs.scalars import key_of
+from lucid.compiler.inputs.scalars import seen
 from lucid.compiler.inputs.signature import Call
 from lucid.tensor.tree import path_of
 
@@ -60,4 +60,4 @@ def changed_entries(
     for key, value in now.items():
         was = before.get(key, ABSENT)
         if value is not was:
-            yield ArgumentSource(path_of(path, owner, key), key_of(key), number), was, value
+            yield ArgumentSource(path_of(path, owner, key), seen(key), number), was, value

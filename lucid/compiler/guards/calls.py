@@ -33,6 +33,7 @@ import numpy as np
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, at_line
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     FEW,
     Reads,
@@ -42,7 +43,7 @@ from lucid.compiler.guards.reads import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import visit_leaves
-from lucid.compiler.inputs.scalars import is_live, live_function
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live, live_function
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import LIBRARY, Location, here
@@ -98,6 +99,8 @@ _ONE_LEVEL = {
     *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
     *(range, bool),
 }
+_LOOK: frozenset[Any] = frozenset({len, repr, format, ascii, str, getattr, hasattr, np.asarray})
+_METHODS_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 # Functions in C that do what an instruction does: the method for it, and how many operands it has.
 _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     **dict.fromkeys((getattr, hasattr), ("load_attribute", 2)),
@@ -183,10 +186,13 @@ class GuardCollector(Reads):
         """Read what a call reads; what is to be called instead."""
         if type(function) is functools.partial:
             given = (*function.args, *args), {**function.keywords, **kwargs}
-            instead = self._instead(function.func, *given)
+            instead = self.instead(function.func, *given)
             if instead is not None:
                 return lambda *_, **__: instead(*given[0], **given[1])
-        instead = self._instead(function, args, kwargs)
+        instead = self._with_lists(function, args, kwargs)
+        if instead is not None:
+            return instead
+        instead = self.instead(function, args, kwargs)
         if instead is None:
             self._call(function, args, kwargs)
         else:
@@ -196,7 +202,26 @@ class GuardCollector(Reads):
             self._look_at_all(data, {})
         return instead
 
-    def _instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    def _with_lists(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """What is called where lists that grow are meant, or parts of them."""
+        if not self.growing:
+            return None
+        owner = getattr(function, "__self__", None)
+        if stands_for_list(owner):
+            return function  # which tells by itself
+        view, name = self.growing.get(id(owner)), _name_of(function)
+        if view is not None:  # a method that was bound before
+            return getattr(view, name)
+        if args and id(args[0]) in self.growing and isinstance(function, _METHODS_OF_CLASSES):
+            return lambda first, *rest: getattr(self.growing[id(first)], name)(*rest)
+        given = [*args, *kwargs.values()]
+        if not any(id(x) in self.growing or stands_for_list(x) for x in given):
+            return None
+        if function in (isinstance, issubclass, id, callable):
+            return function
+        return functools.partial(self.substitutes.of_lists, function) if _looks(function) else None
+
+    def instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         return (
             self._getting(function, args)
             or live_function(function, args, kwargs)
@@ -741,6 +766,15 @@ def _read_by_library(kind: type) -> set[str]:
                 if code is not None and "live_attribute" in code.co_names:
                     live.update(code.co_consts)
     return names - live
+
+
+def _looks(function: Any) -> bool:
+    """Whether a function in C, or of a library, only looks at the lists that it gets."""
+    if function in _ONE_LEVEL or function in _LOOK or function in ONLY_COMPUTE:
+        return True
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    module = str(getattr(function, "__module__", "")).partition(".")[0]
+    return file.startswith(LIBRARY) or module in ("statistics", "math", "numpy")
 
 
 def _is_heard(function: Any) -> bool:

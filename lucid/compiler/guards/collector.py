@@ -42,6 +42,7 @@ from lucid.compiler.guards.guard import (
 )
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
+    GrowingList,
     Identity,
     MutableSource,
     TensorData,
@@ -50,7 +51,7 @@ from lucid.compiler.guards.mutable_sources import (
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import is_live, key_of
+from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.location import Location, here
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
@@ -97,6 +98,9 @@ class Substitutes:
     def shown(self, value: Any) -> Any:
         """What stands for a value of which the text is taken; None: itself."""
 
+    def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """What a function gives that only looks, of lists that grow or parts of such."""
+
     def given_back(self, value: Any) -> Any:
         """What a function returns instead of a value; None: itself."""
 
@@ -138,6 +142,8 @@ class Collector:
         self._entries: dict[int, list[EntryGuard]] = {}
         self._rewritten: set[int] = set()  # containers of which it changed more than an entry
         self._appended: dict[int, list[tuple[str, Any]] | None] = {}
+        self._looked_at: set[int] = set()  # containers at which it looks
+        self.growing: dict[int, Any] = {}  # what stands for lists that grow, by their identities
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
         self._weak: set[int] = set()  # what weak references refer to
@@ -178,8 +184,8 @@ class Collector:
         """`owner[key]`, or what is in a cell, is about to be read or written."""
         if write:
             self._note_change(owner if holder is None else holder)
-        key = key_of(key)
         identity = identity_of(owner, key)
+        self._refuse_growing(path, owner)
         if identity in self._apart or id(owner) in self._whole:
             if write:
                 self._lines.setdefault(identity, here())
@@ -196,8 +202,9 @@ class Collector:
             guard.was_read = True
         if write:
             self._lines.setdefault(identity, here())
-            self._look_at(owner)
+            self._appended[id(owner)] = None
             return
+        self._looked_at.add(id(owner))
         if self.changed_later:
             self.refuse_later(owner, key)
         if guard.expected is not ABSENT:
@@ -262,6 +269,7 @@ class Collector:
         takes: whether the step gets hold of what is in it.
         """
         identity = identity_of(owner, CONTENTS)
+        self._refuse_growing(path, owner)
         if write:
             self._note_change(owner if holder is None else holder)
             self._rewritten.add(id(owner))
@@ -279,7 +287,7 @@ class Collector:
             self._add(identity, guard)
         if write:
             return
-        self._look_at(owner)
+        self._looked_at.add(id(owner))
         assert isinstance(guard, ContentsGuard)
         guard.was_read = True
         if guard.was_valued or not takes:
@@ -329,14 +337,30 @@ class Collector:
         """A container's entries are changed, as only looking at them can tell."""
         self.contents(path, owner, write=True)
         self.contents(path, owner)
-
-    def _look_at(self, owner: object) -> None:
-        """Note that more happens to a container than that something is added."""
         self._appended[id(owner)] = None
+
+    def note_growth(self, owner: Any) -> None:
+        """A list that grows is about to be changed."""
+        self._note_change(owner)
+        self._lines.setdefault(identity_of(owner, CONTENTS), here())
+
+    def guard_entry(self, path: str, owner: Any, key: Any) -> None:
+        """An entry of such a list is read that is no state."""
+        guard = EntryGuard(path, owner, key, item_at(owner, key))
+        self._add(identity_of(owner, key), guard)
+        self.value(guard.expected, path, owner)
+
+    def _refuse_growing(self, path: str, owner: Any) -> None:
+        """Begin again with all of a list as state, where its stand-in can't tell what is asked."""
+        if id(owner) in self.growing:
+            whole = MutableSource(path, owner, CONTENTS)
+            self.restart = RestartTrace(f"looks into {path}", "sources", {whole.identity: whole})
+            raise self.restart
 
     def length(self, path: str, owner: Any) -> None:
         """The number of entries is about to be read."""
-        self._look_at(owner)
+        self._refuse_growing(path, owner)
+        self._looked_at.add(id(owner))
         identity, whole = (len, id(owner)), self.guards.get(identity_of(owner, CONTENTS))
         if whole is not None:
             whole.was_read = True
@@ -562,6 +586,7 @@ class Collector:
 
     def finish(self) -> None:
         """Drop the guards of what the step made itself."""
+        self.growing = {}
         self._age.settle()
         self.guards = {
             key: guard for key, guard in self.guards.items() if self._is_of_outside(guard)
@@ -659,7 +684,8 @@ class Collector:
         owner, path = guard.owner, guard.path
         self._settle(owner)
         done = self._appended.get(id(owner))
-        if done is not None and not guard.was_read:
+        is_only_added_to = id(owner) not in self._looked_at and not guard.was_read
+        if done is not None and is_only_added_to:
             yield AppendEffect(path, owner, done), guard.expected
         elif guard.holds_whole():
             return
@@ -676,7 +702,9 @@ class Collector:
                     yield MutableSource(name, owner, key, guard.gated), before
         else:
             guard.was_read = True  # what the step leaves has the rest of it
-            yield MutableSource(path, owner, CONTENTS), guard.expected
+            is_list = type(owner) in (list, deque)
+            place = GrowingList(path, owner) if is_list else MutableSource(path, owner, CONTENTS)
+            yield place, guard.expected
 
     def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
         """Whether entries were set, at most; of a dict, also removed or added at its end."""

@@ -18,10 +18,11 @@ import itertools
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.tensor import interrupts
 from lucid.tensor.core import TensorCore
@@ -108,9 +109,11 @@ class Listener(Protocol):
 
     Attributes:
         at: the code that the event is of, and which of its instructions.
+        growing: what stands for lists that grow, by their identities.
     """
 
     at: tuple[types.CodeType, int] | None
+    growing: dict[int, Any]
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
         """Whether the instructions of some code matter; `names` are its globals."""
@@ -308,17 +311,36 @@ def _tell(listener: Listener, frame: types.FrameType, row: _Row) -> None:
         scopes = frame.f_globals, frame.f_builtins
         getattr(listener, method)(*scopes, *operands)
     else:
+        if listener.growing and method != "give_back" and _lend(stack, operands, listener.growing):
+            return
         values = [stack[x] if isinstance(x, int) else x for x in operands]
         instead = getattr(listener, method)(*values)
         if instead is not None:
             stack[operands[0]] = instead
 
 
+def _lend(stack: _Stack, operands: Sequence[Any], growing: Mapping[int, Any]) -> bool:
+    """Let what stands for growing lists be on the stack; whether it tells by itself what happens.
+
+    growing: that, by identities of the lists.
+    """
+    found = False
+    for place in operands:
+        if isinstance(place, int):
+            value = stack[place]
+            if id(value) in growing:
+                stack[place] = growing[id(value)]
+                found = True
+            found = found or stands_for_list(value)
+    return found
+
+
 def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
     """What a frame does that waits for code which runs now.
 
     The listener's method; for "call" the function; and what gives its first operand. That may be
-    asked only where the function is in C: another one may have let go of it.
+    asked only where the function is in C: another one may have let go of it. "run": it runs a
+    function in Python, by itself.
     """
     code, rows = frame.f_code, _rows(frame.f_code)
     row = rows.get(frame.f_lasti, _NOTHING)
@@ -326,10 +348,20 @@ def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
         row = rows.get(frame.f_lasti - _OFFSET_AFTER, _NOTHING)
     method, operands, argument, _ = row
     stack = _Stack(frame)
+    if not method and _is_behind_call(code.co_code, frame.f_lasti):
+        return "run", None, lambda: None
     if argument is None:
         return method, None, lambda: stack[operands[0]]
     _, function = _callable(stack, method, operands[0], argument[0])
     return "call", function, lambda: next(iter(_called(stack, method, operands[0], *argument)[2]))
+
+
+def _is_behind_call(instructions: bytes, at: int) -> bool:
+    """Whether a place is in the cache of a call, where a frame waits for one of its own kind."""
+    is_cache = instructions[at] == 0
+    while at > 0 and instructions[at] == 0:
+        at -= 2
+    return is_cache and instructions[at] == dis.opmap["CALL"]
 
 
 def is_text_of(frame: types.FrameType, value: Any) -> bool:
@@ -638,6 +670,7 @@ class _Recorded:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.growing: dict[int, Any] = {}
         self.at: tuple[types.CodeType, int] | None = None
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:

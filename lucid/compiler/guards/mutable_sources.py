@@ -15,7 +15,9 @@ from lucid.compiler.guards.guard import (
     ABSENT,
     CONTENTS,
     SCALARS,
+    AnswerGuard,
     Attributes,
+    ContentsGuard,
     EntryGuard,
     FieldGuard,
     Guard,
@@ -109,6 +111,37 @@ class AppendEffect(MutableSource):
         """The calls that add it."""
         kind = next(kind for kind in (list, set, deque) if isinstance(self.owner, kind))
         return [functools.partial(getattr(kind, name), self.owner, *args) for name, args in value]
+
+
+class GrowingList(MutableSource):
+    """A list or deque that grows, and at which the step looks: as far as it needs, at each call.
+
+    Attributes:
+        keys: the entries that are sources of their own.
+        done: as of what is appended, by the trace that runs.
+    """
+
+    __slots__ = ("done", "keys")
+
+    def __init__(self, path: str, owner: Any) -> None:
+        super().__init__(path, owner, CONTENTS)
+        self.keys: set[Any] = set()
+        self.done: list[tuple[str, tuple[Any, ...]]] = []
+
+
+class ListStandIn:
+    """What the user's code gets for a list that grows, or a part of one; it tells what it reads."""
+
+    __slots__ = ()
+
+    def listed(self) -> list[Any]:
+        """The entries, as Python goes through them: the step is specialized on how many."""
+        raise NotImplementedError
+
+
+def stands_for_list(value: object) -> bool:
+    """Whether a value is such a stand-in; `isinstance` takes it for a list."""
+    return issubclass(type(value), ListStandIn)
 
 
 class TensorProperty(MutableSource):
@@ -221,8 +254,11 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
     before: defaultdict[Identity, set[str]] = defaultdict(set)
     for of_program in guards:
         for guard in of_program:
-            source = _moved(guard)
+            source = _grown(guard) or _moved(guard)
             if source is None:
+                continue
+            if isinstance(source, GrowingList):
+                yield source
                 continue
             expected = guard.expected  # type: ignore[attr-defined]
             if source.identity in bound or not is_number(expected):
@@ -231,6 +267,18 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
             before[source.identity].add(repr(expected))
             if len(before[source.identity]) > 1 or type(expected) is float:
                 yield DynamicNumber(source)
+
+
+def _grown(guard: Guard) -> GrowingList | None:
+    """The list of numbers that a guard looks at, if it has another length by now."""
+    if isinstance(guard, AnswerGuard) and guard.ask is len:
+        path, owner, before = guard.path[4:-1], guard.args[0], guard.expected
+    elif isinstance(guard, ContentsGuard):
+        path, owner, before = guard.path, guard.owner, len(guard.expected)
+    else:
+        return None
+    is_other = type(owner) in (list, deque) and len(owner) != before
+    return GrowingList(path, owner) if is_other and all(map(is_number, owner)) else None
 
 
 def _moved(guard: Guard) -> MutableSource | None:

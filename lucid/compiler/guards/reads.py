@@ -19,7 +19,7 @@ import numpy as np
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, Collector
 from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import is_live, is_moving_index, key_of
+from lucid.compiler.inputs.scalars import is_live, is_moving_index, seen
 from lucid.ir.whose_code import is_librarys, is_unknown
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
@@ -234,19 +234,20 @@ class Reads(Collector):
             self.iterate(owner)
             table, text = tuple(owner), f"{self.path_of(owner)}[{key.text}]"
             return _Entry(key.applied(text, lambda index: table[index], [key]))
-        key = key_of(key)
         path = self.path_of(owner)
         own = self._special(owner, "__getitem__")
         if isinstance(own, types.FunctionType):
             if is_unknown(own):
                 self.hand_over(owner)
         elif isinstance(owner, dict):
+            key = seen(key)
             makes = is_librarys(type(owner)) and not dict.__contains__(owner, key)
             if is_hashable(key) and not makes:
                 self.entry(f"{path}[{self.text_of(key)}]", owner, key)
         elif isinstance(owner, (list, tuple, deque)):
-            self._load_by_index(path, owner, key)
+            self._load_by_index(path, owner, seen(key))
         elif isinstance(owner, np.ndarray):
+            key = seen(key)
             parts = key if isinstance(key, tuple) else (key,)
             is_basic = all(isinstance(x, (int, slice, np.integer, type(None))) for x in parts)
             is_view = is_basic and (len(parts) < owner.ndim or any(type(x) is slice for x in parts))
@@ -269,10 +270,9 @@ class Reads(Collector):
             self.value(owner[index], place, owner)
 
     def load_slice(self, owner: Any, start: Any, stop: Any) -> None:
-        self.load_item(owner, slice(key_of(start), key_of(stop)))
+        self.load_item(owner, slice(start, stop))
 
     def store_item(self, owner: Any, key: Any) -> None:
-        key = key_of(key)
         path = self.path_of(owner)
         own = self._special(owner, "__setitem__")
         if isinstance(owner, BUFFERS):
@@ -281,6 +281,7 @@ class Reads(Collector):
             if is_unknown(own):
                 self.hand_over(owner)
         elif isinstance(owner, dict):
+            key = seen(key)
             if is_hashable(key):
                 self.entry(f"{path}[{self.text_of(key)}]", owner, key, write=True)
         elif isinstance(owner, np.ndarray):
@@ -358,14 +359,14 @@ class Reads(Collector):
         if is_live(key) and type(owner) in (dict, set, frozenset) and len(owner) <= FEW:
             self.iterate(owner)
             return next((x for x in owner if type(x) in (int, float) and key == x), ABSENT)
-        key = key_of(key)
         path = self.path_of(owner)
         if isinstance(owner, (dict, set)):
+            key = seen(key)
             if not is_hashable(key):
                 return None
             written = self.guards.get((id(owner), key)) if isinstance(key, SCALARS) else None
             if written is None or written.was_read:
-                self._look_at(owner)
+                self._looked_at.add(id(owner))
                 self.answer(f"{self.text_of(key)} in {path}", operator.contains, owner, key)
         elif is_unknown(self._special(owner, "__contains__")):
             self.hand_over(owner)

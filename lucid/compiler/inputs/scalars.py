@@ -402,13 +402,6 @@ def _is_of_kind(value: object, number: SymScalar) -> bool:
     return type(value) is not type(number) and issubclass(type(value), type(number))
 
 
-def key_of(key: Any) -> Any:
-    """A key as each call has it: a number in it, whose hash was asked for, is the one of now."""
-    if type(key) is tuple:
-        return tuple(map(key_of, key))
-    return _now(key)
-
-
 def seen(value: Any) -> Any:
     """A number, or a tuple of some, as Python sees it: the step is specialized on live ones."""
     if isinstance(value, tuple) and any(map(is_live, value)):

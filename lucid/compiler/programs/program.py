@@ -708,6 +708,9 @@ class Program:
             if lap is not None:
                 lap("history")
         if self._side_effects is not None:
+            for deferred in self._deferred:  # of lists that are about to grow, what was asked
+                for spec in (*deferred.args, *deferred.kwargs.values()):
+                    spec.of(run)
             moved = epoch.count
             self._side_effects.deliver(finals, call, run.appended)
             self.guards.follow_epoch(moved)

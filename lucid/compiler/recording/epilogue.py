@@ -18,6 +18,7 @@ from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
+from lucid.compiler.recording.growing_lists import ListPart, settled
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
@@ -49,6 +50,7 @@ from lucid.ir.types import DType
 from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tensor import Tensor
 
 _CONSTANT_TUPLES = (tuple, Size)
 # What all calls may share, though a step made it: numbers, texts, and code.
@@ -180,6 +182,7 @@ class EpilogueBuilder:
 
     def _tree(self, value: Any) -> OutputSpec:
         """How to make a result: one that is there twice is made once."""
+        value = settled(value)
         known = self._made.get(id(value))
         if known in self._open:
             raise EagerOnlyError(
@@ -188,7 +191,7 @@ class EpilogueBuilder:
         if known is not None:
             known.is_shared = True
             return known
-        if not is_node(value) or self._is_found(value):
+        if type(value) is ListPart or not is_node(value) or self._is_found(value):
             spec = self._spec_of(value)
             self._leaves.append((value, spec))
             return spec
@@ -278,9 +281,11 @@ class EpilogueBuilder:
             if is_derived or not leaf.requires_grad:
                 self._refuse_keeping(leaf)
                 return InputView(self._spec_of(base), leaf._view_chain)
-        if leaf.requires_grad or _is_leaf(leaf):
+        if leaf.requires_grad or _is_leaf(leaf) or type(leaf) is not Tensor:
+            is_frozen = not (leaf.requires_grad or _is_leaf(leaf))
+            what = type(leaf).__name__ if is_frozen else "tensor that requires grad"
             recorder.run_op_by_op(
-                "it returns or keeps a tensor that requires grad on memory of an argument or of a "
+                f"it returns or keeps a {what} on memory of an argument or of a "
                 f"tensor from outside\n  tensor: {leaf._describe()}"
             )
         counter = leaf._counter
@@ -298,8 +303,11 @@ class EpilogueBuilder:
         return self._computed(leaf)
 
     def _refuse_keeping(self, leaf: TensorCore) -> None:
-        """Give up where a tensor that the step made is to have a `.grad` of its own."""
-        if leaf._retains_grad or _is_leaf(leaf):
+        """Give up where a tensor that the step made has a `.grad` of its own, or may get one.
+
+        A leaf that no history leads to may wait for that of another step.
+        """
+        if leaf._retains_grad or (_is_leaf(leaf) and _is_reached(leaf)):
             how = "keeps its gradient by retain_grad()" if leaf._retains_grad else "is a new leaf"
             self._recorder.run_op_by_op(
                 f"it returns or keeps a tensor that {how}\n  tensor: {leaf._describe()}"
@@ -378,9 +386,13 @@ class EpilogueBuilder:
 
 def _is_leaf(made: TensorCore) -> bool:
     """Whether gradients have come or may come to a tensor, whatever its flag says by now."""
+    return made._grad_fn is None and (made.requires_grad or _is_reached(made))
+
+
+def _is_reached(made: TensorCore) -> bool:
+    """Whether a history leads to a leaf, or one has left a gradient there."""
     node = None if made._accumulator is None else made._accumulator()
-    is_reached = made.requires_grad or node is not None or made._grad is not None
-    return made._grad_fn is None and is_reached
+    return node is not None or made._grad is not None
 
 
 def _is_constant(made: BuiltContainer, value: Any) -> bool:
@@ -394,7 +406,10 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
 def _past(result: TensorCore) -> GradMetadata | None:
     lost = lost_backward(result)
     guard = result._guard if result.requires_grad else None
-    return None if lost is None and guard is None else GradMetadata(lost, guard)
+    is_leaf = _is_leaf(result) or (result._grad_fn is None and type(result) is not Tensor)
+    leaf = (type(result), result._requires_grad) if is_leaf else None
+    found = GradMetadata(lost, guard, leaf)
+    return None if found.count(None) == len(found) else found
 
 
 def _is_open(tensor: Any, spec: OutputSpec) -> bool:

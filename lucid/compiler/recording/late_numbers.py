@@ -104,6 +104,11 @@ class LateScalar(SymScalar):
             self._whole = self._called(i64)
         return self._whole
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is in the graph by now; else only its formula is, which may do."""
+        return self._value is not None or self._whole is not None
+
     def _called(self, dtype: DType) -> Value:
         """The number by a call of its formula within the native step."""
         bases, formula = [*self.bases.items()], self.formula
@@ -149,13 +154,15 @@ class LateScalar(SymScalar):
         def formula(known: Any) -> Any:
             return meaning(*[of(known) for of in formulas])
 
-        if type(now) is int:
+        is_total = meaning in (*_TOTAL, *_DIVISIONS, round) or isinstance(meaning, np.ufunc)
+        grows = type(now) is float and not is_total  # to where Python raises OverflowError
+        if not grows and any(type(x) is LateScalar and not x.is_recorded for x in args):
+            value = None
+        elif type(now) is int:
             value = self._whole_of(meaning, args)
         else:
             value = self._computed(meaning, args, now)
         found = LateScalar(now, formula, text, self.exits, self.recorder, bases_of(args), value)
-        is_total = meaning in (*_TOTAL, *_DIVISIONS, round) or isinstance(meaning, np.ufunc)
-        grows = type(now) is float and not is_total  # to where Python raises OverflowError
         if grows and (value is None or not abs(found) < math.inf):
             self._give_up(f"it computes {text} of")
         return found

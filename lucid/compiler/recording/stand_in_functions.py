@@ -28,6 +28,7 @@ from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
 from lucid.compiler.recording.deferred_calls import DeferredCalls
+from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import (
@@ -149,6 +150,14 @@ class StandInFunctions(Substitutes):
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
             return functools.partial(self._of_numpy, name, function)
+        if (
+            function is len
+            and len(args) == 1
+            and _is_users(getattr(type(args[0]), "__len__", None))
+        ):
+            assert self._recorder.collector is not None
+            self._recorder.collector.measure(args[0])
+            return type(args[0]).__len__
         if function is type and len(args) == 1 and (is_live(args[0]) or is_late(args[0])):
             return lambda value: value.__class__
         if not holds(given, is_late):
@@ -163,6 +172,12 @@ class StandInFunctions(Substitutes):
                 "isn't traced"
             )
         return None
+
+    def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """What a function gives of lists that grow, or parts of them."""
+        collector = self._recorder.collector
+        assert collector is not None
+        return of_lists(collector, function, args, kwargs)
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
@@ -215,7 +230,7 @@ class StandInFunctions(Substitutes):
         if isinstance(function, (types.FunctionType, types.MethodType)):
             return True
         if frame.f_code.co_name in _EXACT:
-            return False
+            return method == "run"
         if method != "call":
             return True
         return self._may_get(function, (None,))
@@ -374,6 +389,10 @@ def _first_variable(frame: types.FrameType) -> Any:
     return frame.f_locals.get(names[0]) if names else None
 
 
+def _is_users(function: Any) -> bool:
+    return type(function) is types.FunctionType and is_followed(function.__code__)
+
+
 def _has_own_number(kind: type, value: Any) -> bool:
     """Whether Python code of the user's says what number an object is."""
     methods = (getattr(type(value), name, None) for name in NUMBERS[kind])
@@ -389,7 +408,7 @@ def _asked_for(kind: type, value: Any) -> Any:
 def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
     """Whether a function is NumPy's, and looks into what it gets by itself."""
     package = str(getattr(function, "__module__", "")).partition(".")[0]
-    if isinstance(function, np.ufunc) or package == "scipy":
+    if isinstance(function, np.ufunc) or package in ("scipy", "statistics"):
         return True
     if package != "numpy" or isinstance(function, type):
         return False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.recording.growing_lists import ListPart
 from lucid.compiler.recording.late_arrays import LateArray, LateObject
 from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
 from lucid.ir.whose_code import is_librarys
@@ -130,7 +131,7 @@ for _name in set(dir(str)) - _ALLOWED:
 
 def is_late(value: object) -> bool:
     """Whether a value is one that Python knows only after a call's native step."""
-    return type(value) in (LateScalar, LateText, LateArray, LateObject)
+    return type(value) in (LateScalar, LateText, LateArray, LateObject, ListPart)
 
 
 def is_number_or_text(value: object) -> bool:

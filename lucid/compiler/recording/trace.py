@@ -36,6 +36,7 @@ from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.epilogue import Epilogue, EpilogueBuilder
+from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
@@ -249,6 +250,9 @@ def _run(
     settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
         side_effects.enter(stand_ins.values, recorder)
+        collector.growing = {
+            id(x.owner): GrowingView(x, recorder, collector) for x in side_effects.growing
+        }
         stand_ins.fill()
         collector.accept_arguments(recorder.containers)
         collector.call(function, (), {})

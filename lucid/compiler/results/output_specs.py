@@ -95,20 +95,24 @@ class ArrayCopy(OutputSpec):
 
 
 class GradMetadata(NamedTuple):
-    """What is special about the history of a result: if its graph is lost, or it is a guarded view.
+    """What is special about a result: its graph is lost, it is a guarded view, or a new leaf.
 
     Attributes:
         lost: if its graph was freed or lost in the step: the node that says so.
         guard: against writes, for a view that a custom Function returned.
+        leaf: of one without a history that requires grad, or is a `Parameter`: its class and flag.
     """
 
     lost: Node | None
     guard: ViewGuard | None
+    leaf: tuple[type[TensorCore], bool] | None
 
     def leave_on(self, result: TensorCore) -> None:
         """Give a result of this call what it had in the trace."""
         if self.lost is not None:
             result._grad_fn, result._output_nr, result._requires_grad = self.lost, 0, True
+        if self.leaf is not None:
+            result.__class__, result._requires_grad = self.leaf
         if self.guard is not None:
             result._guard = self.guard._replace(version=result._counter.value)
 

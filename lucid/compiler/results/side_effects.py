@@ -8,7 +8,7 @@ With its places as arguments and results the recorded function has no hidden sta
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,11 @@ import numpy as np
 
 from lucid.compiler.guards.argument_sources import ArgumentSource
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.guard import is_number
+from lucid.compiler.guards.guard import CONTENTS, is_number
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     DynamicNumber,
+    GrowingList,
     Identity,
     MutableSource,
     RequiresGrad,
@@ -61,10 +62,11 @@ class SideEffects:
         read: the places whose state is an argument.
         bound: the places that get a new value.
         numbers: places that hold numbers, and that it only reads.
+        growing: lists that grow, which it reads as far as it needs.
         found: identities of objects that it found and returns or keeps.
     """
 
-    def __init__(self, function: Callable[..., Any], known: Iterable[MutableSource]) -> None:
+    def __init__(self, function: Callable[..., Any], known: Collection[MutableSource]) -> None:
         self.function = function
         self.read: list[MutableSource] = []
         self.bound: list[MutableSource] = []
@@ -74,7 +76,20 @@ class SideEffects:
         self._known: set[Identity] = set()
         self._before: list[Any] = []
         self._given: Sequence[Any] = ()
+        self.growing = [source for source in known if isinstance(source, GrowingList)]
+        lists = {
+            id(source.owner): source
+            for source in known
+            if source.key is CONTENTS and isinstance(source.owner, (list, deque))
+        }
+        for growing in self.growing:
+            growing.keys = set()
         for source in known:
+            whole = lists.get(id(source.owner), source)
+            grows = isinstance(whole, GrowingList)
+            is_read_with_it = whole is not source and (not grows or is_number(source.found()))
+            if isinstance(source, GrowingList) or is_read_with_it:
+                continue
             if isinstance(source, DynamicNumber):
                 if is_number(source.found()):
                     self.numbers.append(source)
@@ -82,6 +97,8 @@ class SideEffects:
             self._known.add(source.identity)
             value = source.found()
             if holds_state(value):
+                if isinstance(whole, GrowingList):
+                    whole.keys.add(source.key)
                 self.read.append(source)
                 self._before.append(value)
 
@@ -92,7 +109,7 @@ class SideEffects:
     @property
     def unguarded(self) -> frozenset[Identity]:
         """What the step reads at each call."""
-        return frozenset(source.identity for source in (*self.read, *self.numbers))
+        return frozenset(x.identity for x in (*self.read, *self.numbers, *self.growing))
 
     @property
     def keeps_guards(self) -> bool:
@@ -108,7 +125,7 @@ class SideEffects:
 
         A trace has stand-ins in its places.
         """
-        sources = (*self.read, *self.bound)
+        sources = (*self.read, *self.bound, *self.growing)
         owners = {source.identity[0] for source in sources if not _is_given(source)}
         return frozenset({TRACING, *owners})
 
@@ -144,6 +161,8 @@ class SideEffects:
         known = {source.identity for source in self.read}
         of_tensors = [pair for pair in _set_properties(recorder) if pair[0].identity not in known]
         changed = [*collector.changes(), *of_tensors]
+        added = [AppendEffect(x.path, x.owner, x.done) for x in self.growing if x.done]
+        self.bound += added
         self.bound += [source for source, _ in changed]
         finals = [source.found() for source in self.bound]
         recorder.restore_properties()
@@ -189,6 +208,8 @@ class SideEffects:
     def forget(self) -> None:
         """Let go of what the places held while the step was traced."""
         self._before = []
+        for growing in self.growing:
+            growing.done = []
         for source in self.bound:
             if _is_given(source):
                 source.owner = None

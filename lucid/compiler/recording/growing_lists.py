@@ -1,0 +1,532 @@
+"""Lists and deques that grow: a history of losses, a window of rewards, at which the step looks.
+
+A step is not specialized on how long such a list is. Its length is a live number; an entry is found
+from that end from which the user's code counts; and what `sum`, `min` or NumPy make of its numbers
+is a formula, of the list that a call finds and of what the step has added by then. Where Python
+needs more than that, such as each entry in turn, the step is specialized on the length after all.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.compiler.guards.collector import PLAIN
+from lucid.compiler.guards.guard import is_number, item_at
+from lucid.compiler.guards.mutable_sources import (
+    GrowingList,
+    ListStandIn,
+    MutableSource,
+    stands_for_list,
+)
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, SymScalar, is_live
+from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
+from lucid.compiler.results.side_effects import holds_state, restart_to_bind
+from lucid.tensor.tree import flatten
+
+if TYPE_CHECKING:
+    from lucid.compiler.guards.calls import GuardCollector
+    from lucid.compiler.recording.exits import Exits
+    from lucid.compiler.recording.recorder import Recorder
+
+# Functions of all entries whose result is a number of the same kind for two entries or more.
+_REDUCTIONS: frozenset[Any] = ONLY_COMPUTE | {
+    *(sum, min, max, statistics.mean, statistics.fmean, statistics.median, statistics.stdev),
+    *(statistics.pstdev, statistics.variance, statistics.pvariance),
+}
+_SHOWS = frozenset({str, repr, format, print})
+_SHORT = 4  # entries of a part that is a list of live numbers, and no formula
+_LAST = 256  # entries of a list that each call asks whether they are numbers
+_Place = tuple[int | None, Any]  # an entry: where it was at the start, from the end; and itself
+
+
+class ListPart(ListStandIn):
+    """A part of a growing list, as the step has cut it out, or sorted it; all of it is one as well.
+
+    Attributes:
+        size: how many entries it has: an int, or a live number.
+        now: the entries in the call that is traced.
+        formula: those in a call; bases: what it follows from.
+        text: how the user got at it.
+        is_from_end: whether entries are where they are, as seen from its end.
+    """
+
+    __slots__ = ("_listed", "bases", "formula", "is_from_end", "places", "size", "text", "view")
+
+    def __init__(
+        self, view: GrowingView, places: list[_Place], size: Any, formula: Formula, text: str
+    ) -> None:
+        self.view = view
+        self.places = places
+        self.size = size
+        self.formula = formula
+        self.text = text
+        self.bases: Bases = bases_of(flatten([args for _, args in view.source.done])[0])
+        self.is_from_end = True
+        self._listed: list[Any] | None = None
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return list
+
+    @property
+    def now(self) -> list[Any]:
+        return [_now(entry) for _, entry in self.places]
+
+    @property
+    def exits(self) -> Exits:
+        """Those of the trace."""
+        return self.view.recorder.exits
+
+    def listed(self) -> list[Any]:
+        if self._listed is None:
+            size = self.size if self.is_from_end else self.view.size_at_start
+            _looked_at(size)
+            self._listed = self.view.found(self.places)
+        return self._listed
+
+    _look = listed
+
+    def is_of_numbers(self) -> bool:
+        """Whether all entries are numbers of one kind, by now and in each call."""
+        kinds = {type(_now(entry)) for _, entry in self.places}
+        kind = next(iter(kinds)) if len(kinds) == 1 else object
+        is_number = issubclass(kind, (int, float, np.floating)) and kind is not bool
+        return self._listed is None and is_number and self.view.are_all(kind)
+
+    def is_formula(self) -> bool:
+        """Whether a text of it is known after each call, and not before."""
+        return bool(self.bases) and self.is_of_numbers()
+
+    def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The number that a function gives of it; None where that is no number."""
+        leaves = [*args, *kwargs.values()]
+        if any(isinstance(x, (list, tuple, dict, np.ndarray)) for x in leaves if x is not self):
+            return None
+        if not self.is_of_numbers():
+            return None
+        if not self.size >= 2:
+            _looked_at(self.size)
+        formulas, names = [*map(formula_of, leaves)], [*kwargs]
+        count, bases, recorder = len(args), bases_of(leaves), self.view.recorder
+
+        def formula(known: Any) -> Any:
+            found = [of(known) for of in formulas]
+            return function(*found[:count], **dict(zip(names, found[count:], strict=True)))
+
+        given = [x.now if type(x) is ListPart else _now(x) for x in leaves]
+        now = function(*given[:count], **dict(zip(names, given[count:], strict=True)))
+        if type(now) not in (int, float, np.float64):
+            return None
+        inside = [x.text if type(x) is ListPart or is_live(x) else repr(x) for x in leaves]
+        text = f"{function.__module__}.{function.__name__}({', '.join(inside)})"
+        if not all(map(is_live, bases.values())):
+            return LateScalar(now, formula, text, self.exits, recorder, bases, None)
+        early = {key: number.formula for key, number in bases.items()}
+
+        def of_call(call: Any) -> Any:
+            return formula({key: of(call) for key, of in early.items()})
+
+        return SymScalar(now, of_call, text, recorder, None if early else lambda: formula({}))
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return self.part(key) if self._listed is None else self._listed[key]
+        key = _looked_at(key)
+        if self.is_from_end and self._listed is None and -len(self.places) <= key < 0:
+            if is_live(self.size) and not self.size >= -key:
+                return None  # which the answer above rules out
+            return self.view.found([self.places[key]])[0]
+        return self.listed()[key]
+
+    def part(self, key: slice) -> Any:
+        """A slice: a list of its entries where they are few, or no numbers."""
+        start, stop, step = (
+            x._look() if type(x) is LateScalar else x for x in (key.start, key.stop, key.step)
+        )
+        places = self.places[slice(*map(_now, (start, stop, step)))]
+        parts = f"{'' if start is None else start}:{'' if stop is None else stop}"
+        size, content = self.size, _slice_of(self.formula, (start, stop, step))
+        if is_live(size):
+            text = f"len({self.text}[{parts}])"
+            size = size.applied(text, _size_of_slice, (size, start, stop, step))
+        is_tail = type(start) is int and start < 0 and stop is step is None
+        if is_tail and self is self.view.whole:
+            content = self.view.tail_of(start)
+        found = ListPart(self.view, places, size, content, f"{self.text}[{parts}]")
+        found.is_from_end = self.is_from_end and step in (None, 1)
+        found.is_from_end &= stop is None or (type(stop) is int and stop < 0)
+        found.bases = self.bases | bases_of((start, stop, step))
+        is_short = is_tail and -start <= _SHORT
+        return found.listed() if is_short or not found.is_of_numbers() else found
+
+    def __len__(self) -> int:
+        return int(_looked_at(self.size))
+
+    def __bool__(self) -> bool:
+        return bool(self.size != 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.listed())
+
+    def __str__(self) -> str:
+        if not self.is_formula():
+            return str(self.listed())
+        part: Any = self
+        return self.view.recorder.written(part, str)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __format__(self, specification: str) -> str:
+        return format(str(self), specification)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.listed(), name)
+
+
+class GrowingView(ListStandIn):
+    """Stands for one growing list while a step is traced; the list itself isn't touched.
+
+    Attributes:
+        places: its entries by now; size: how many, an int or a live number.
+        size_at_start: the same when the step began.
+        whole: all of it, as it was asked for last.
+    """
+
+    def __init__(self, source: GrowingList, recorder: Recorder, collector: GuardCollector) -> None:
+        self.source = source
+        self.owner = owner = source.owner
+        self.recorder = recorder
+        self.collector = collector
+        source.done = []
+        self._count = count = len(owner)
+        self.places: list[_Place] = [(i - count, x) for i, x in enumerate(owner)]
+        text = recorder.unused_text(f"len({source.path})")
+        size = recorder.live_scalar(text, count, lambda call: len(owner), lambda: len(owner))
+        self.size: Any = size
+        self.size_at_start: Any = size
+        self.whole: ListPart | None = None
+        self._added = 0  # entries at the end that the step has added
+        self._taken = 0  # entries at the start that are gone
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.owner)
+
+    # ------------------------------------------------------------------ looking
+
+    def snapshot(self) -> ListPart:
+        """What it has in it by now."""
+        count = len(self.source.done)
+        text = self.source.path + (f", changed {count} times" if count else "")
+        self.whole = ListPart(self, [*self.places], self.size, self._content(), text)
+        return self.whole
+
+    def listed(self) -> list[Any]:
+        return self.snapshot().listed()
+
+    def _content(self) -> Formula:
+        """The entries in a call, when so much has been done to them."""
+        owner, kind = self.owner, list if isinstance(self.owner, list) else deque
+        steps = [(getattr(kind, name), _formula_of_all(args)) for name, args in self.source.done]
+
+        def formula(known: Any) -> Any:
+            found = copy.copy(owner)
+            for change, args in steps:
+                change(found, *args(known))
+            return found if isinstance(found, list) else [*found]
+
+        return formula
+
+    def tail_of(self, start: int) -> Formula:
+        """The last entries of a list in a call, without a look at the others."""
+        done, owner = self.source.done, self.owner
+        if type(owner) is not list or any(name != "append" for name, _ in done):
+            content = self._content()
+            return lambda known: content(known)[start:]
+        added = [formula_of(args[0]) for _, args in done]
+        return lambda known: [*owner[start:], *(of(known) for of in added)][start:]
+
+    def found(self, places: Sequence[_Place]) -> list[Any]:
+        """Entries as the user's code gets them.
+
+        Raises `RestartTrace` where some are state that must be an argument of the trace.
+        """
+        known = self.source.keys
+        unknown = [
+            MutableSource(f"{self.source.path}[{at}]", self.owner, at)
+            for at, entry in places
+            if at is not None and at not in known and holds_state(entry) and not is_number(entry)
+        ]
+        if unknown:
+            self.collector.restart = restart_to_bind(unknown)
+            raise self.collector.restart
+        return [entry if at is None else self._entry(at, entry) for at, entry in places]
+
+    def _entry(self, at: int, entry: Any) -> Any:
+        owner, text, known = self.owner, f"{self.source.path}[{at}]", self.source.keys
+        if at in known:
+            if (at + self._count if at < 0 else at - self._count) in known:  # two names of one
+                _looked_at(self.size_at_start)
+            return entry
+        if not is_number(entry):
+            self.collector.guard_entry(text, owner, at)
+            return entry
+        kind, text = type(entry), f"{text} at the start"
+        self.recorder.guard_value(f"type({text})", lambda: type(item_at(owner, at)), kind)
+        return self.recorder.live_scalar(text, entry, lambda call: owner[at], lambda: owner[at])
+
+    def are_all(self, kind: type) -> bool:
+        """Whether all entries are of a class, in each call; of many the last and new ones."""
+        owner, expected, asked = self.owner, frozenset((kind,)), 0
+
+        def kinds() -> frozenset[type]:
+            nonlocal asked
+            start = min(asked, len(owner) - _LAST) if asked <= len(owner) else 0
+            asked = len(owner)
+            found = itertools.islice(reversed(owner), asked - max(start, 0))
+            return frozenset(map(type, found)) | expected
+
+        found = kinds() == expected
+        if found:
+            self.recorder.guard_value(f"the types in {self.source.path}", kinds, expected)
+        return found
+
+    def _all(self) -> list[Any]:
+        """The entries, when the step is specialized on how many there are."""
+        if is_live(self.size):
+            _looked_at(self.size_at_start)
+            self._hold(self.found(self.places))
+        return [entry for _, entry in self.places]
+
+    def _hold(self, entries: Sequence[Any]) -> None:
+        """Have just these, which are known."""
+        self.places = [(None, entry) for entry in entries]
+        self.size = self._added = len(entries)
+
+    # ------------------------------------------------------------------ what instructions do
+
+    def __len__(self) -> int:
+        return int(_looked_at(self.size))
+
+    def __bool__(self) -> bool:
+        return bool(self.size != 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.listed())
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return self.snapshot().part(key)
+        key = _looked_at(key)
+        if not -len(self.places) <= key < len(self.places):
+            return self._all()[key]  # which raises an error
+        if key < 0:
+            return self.snapshot()[key]
+        return self._all()[key] if self.places[key][0] is None else self._from_start(key)
+
+    def _from_start(self, key: int) -> Any:
+        """An entry that the step has found there, counted from the start."""
+        at = self._taken + key
+        if not self.size_at_start > at:
+            return None  # which the answer rules out
+        return self.found([(at, self.places[key][1])])[0]
+
+    def append(self, value: Any) -> None:
+        """Add an entry; a deque that is full loses its first one."""
+        self._change("append", value)
+        maxlen = getattr(self.owner, "maxlen", None)
+        self.places.append((None, value))
+        self._added += 1
+        if maxlen is None or self.size < maxlen:
+            self.size = self.size + 1
+        else:
+            del self.places[0]
+            self.size = maxlen
+            self._taken += 1
+
+    def extend(self, values: Any) -> None:
+        """Add entries one by one."""
+        if isinstance(values, PLAIN):
+            self.collector.iterate(values)
+        for value in [*values]:
+            self.append(value)
+
+    def __iadd__(self, values: Any) -> Any:
+        self.extend(values)
+        return self.owner
+
+    def clear(self) -> None:
+        """Have none."""
+        self._change("clear")
+        self._hold(())
+
+    def popleft(self) -> Any:
+        """Take the first entry of a deque."""
+        return self._take_first("popleft")
+
+    def pop(self, *index: int) -> Any:
+        """Take an entry of a list, or the last one."""
+        return self._take_first("pop", 0) if index == (0,) else self._rearrange("pop", *index)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        key = _looked_at(key)
+        if type(key) is int and -len(self.places) <= key < 0 and self.size >= -key:
+            self._change("__setitem__", key, value)
+            self.places[key] = None, value
+            self._added = max(self._added, -key)
+        else:
+            self._rearrange("__setitem__", key, value)
+
+    def __imul__(self, count: Any) -> Any:
+        self._rearrange("__imul__", count)
+        return self.owner
+
+    def __delitem__(self, key: Any) -> None:
+        if key == 0 and isinstance(self.owner, list):
+            self._take_first("pop", 0)
+        else:
+            self._rearrange("__delitem__", key)
+
+    def _take_first(self, name: str, *args: Any) -> Any:
+        if not is_live(self.size) or not self.size > self._added:
+            return self._rearrange(name, *args)
+        value = self._from_start(0)
+        self._change(name, *args)
+        del self.places[0]
+        self.size = self.size - 1
+        self._taken += 1
+        return value
+
+    def _rearrange(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Do what needs to know all entries: each call sets them anew."""
+        entries: Any = self._all()
+        if not isinstance(self.owner, list):
+            entries = deque(entries, self.owner.maxlen)
+        result = getattr(entries, name)(*args, **kwargs)
+        self._change("clear")
+        self._change("extend", [*entries])
+        self._hold([*entries])
+        return result
+
+    def _change(self, name: str, *args: Any) -> None:
+        self.collector.note_growth(self.owner)
+        self.source.done.append((name, args))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(self.owner, name):
+            raise AttributeError(f"{type(self.owner).__name__!r} object has no attribute {name!r}")
+        if name == "maxlen":
+            return self.owner.maxlen
+        if name == "copy":
+            return functools.partial(self.snapshot().part, slice(None))
+        if name in ("index", "count"):
+            return getattr(self.listed(), name)
+        return functools.partial(self._rearrange, name)
+
+
+def _collector_of(part: Any) -> GuardCollector:
+    view: GrowingView = part.view if type(part) is ListPart else part
+    return view.collector
+
+
+def _of_entries(name: str) -> Callable[..., Any]:
+    def operate(part: Any, *args: Any) -> Any:
+        for value in args:
+            if isinstance(value, PLAIN) and not stands_for_list(value):
+                _collector_of(part).iterate(value)
+        return getattr(part.listed(), name)(*map(_as_list, args))
+
+    operate.__name__ = name
+    return operate
+
+
+def _joined(part: Any, before: Any) -> Any:
+    """What `before + part` gives; a list and a part know nothing of one another."""
+    _collector_of(part).iterate(before)
+    return before + part.listed()
+
+
+for _kind in (ListPart, GrowingView):
+    setattr(_kind, "__radd__", _joined)  # noqa: B010 - which type checkers see as an attribute
+for _name in ("add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge", "contains", "reversed"):
+    setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
+    setattr(GrowingView, f"__{_name}__", _of_entries(f"__{_name}__"))
+for _name in ("iadd", "imul", "setitem", "delitem"):
+    setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
+
+
+def of_lists(
+    collector: GuardCollector, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """What a function gives that only looks, of growing lists or parts of them."""
+
+    def part_of(value: Any) -> Any:
+        view = collector.growing.get(id(value), value)
+        return view.snapshot() if type(view) is GrowingView else view
+
+    args, kwargs = [*map(part_of, args)], {name: part_of(x) for name, x in kwargs.items()}
+    part = next(x for x in (*args, *kwargs.values()) if type(x) is ListPart)
+    if function is len:
+        return part.size
+    if function is bool:
+        return bool(part)
+    if function in _REDUCTIONS:
+        found = part.applied(function, args, kwargs)
+        if found is not None:
+            return found
+    if function is list:
+        return part.part(slice(None))
+    if function in _SHOWS and part.is_formula():
+        instead = collector.instead(function, args, kwargs)
+    else:
+        args, kwargs = [*map(_as_list, args)], {name: _as_list(x) for name, x in kwargs.items()}
+        instead = collector.call(function, args, kwargs)
+    return (instead or function)(*args, **kwargs)
+
+
+def settled(value: Any) -> Any:
+    """What the step leaves, where it has a part of a growing list, or what stands for one."""
+    if type(value) is GrowingView:
+        return value.owner
+    if type(value) is ListPart and not value.is_of_numbers():
+        return value.listed()
+    return value
+
+
+def _as_list(value: Any) -> Any:
+    return value.listed() if stands_for_list(value) else value
+
+
+def _now(value: Any) -> Any:
+    return value.now if is_live(value) else value
+
+
+def _looked_at(value: Any) -> Any:
+    """A number that the step is specialized on."""
+    return value._look() if is_live(value) else value
+
+
+def _formula_of_all(args: tuple[Any, ...]) -> Formula:
+    leaves, rebuild = flatten(args)
+    formulas = [*map(formula_of, leaves)]
+    return lambda known: rebuild([of(known) for of in formulas])
+
+
+def _slice_of(content: Formula, bounds: Sequence[Any]) -> Formula:
+    formulas = [*map(formula_of, bounds)]
+    return lambda known: content(known)[slice(*(of(known) for of in formulas))]
+
+
+def _size_of_slice(size: int, start: Any, stop: Any, step: Any) -> int:
+    return len(range(size)[slice(start, stop, step)])

@@ -1,0 +1,268 @@
+"""Lists and deques to which a step adds, or others between its calls, and at which it looks."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import defaultdict, deque
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+CALLS = 24
+
+
+class Meter:
+    """What averages what it is given."""
+
+    def __init__(self):
+        self.values = []
+
+    def update(self, value):
+        self.values.append(value)
+
+    @property
+    def average(self):
+        return sum(self.values) / len(self.values) if self.values else 0.0
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return self.values[index]
+
+
+def last_losses(found):
+    def step(x):
+        found.append(x.sum().item())
+        return sum(found[-10:]) / len(found[-10:]), found[-1] - found[0]
+
+    return step
+
+
+def running_mean(found):
+    found = deque(found, maxlen=6)
+
+    def step(x):
+        found.append(x.mean().item())
+        return sum(found) / len(found), max(found), x - sum(found)
+
+    return step
+
+
+def window(found):
+    def step(x):
+        found.append(x.mean().item())
+        oldest = found.pop(0) if len(found) > 5 else math.nan
+        return np.mean(found), oldest, len(found)
+
+    return step
+
+
+def improvement(found):
+    log = defaultdict(list)
+
+    def step(x):
+        log["loss"].append(x.mean().item())
+        best = min(log["loss"][:-1], default=math.inf)
+        return log["loss"][-1] < best, len(log["loss"]) % 7 == 0
+
+    return step
+
+
+def previous_tensor(found):
+    found.append(lucid.zeros(3, dtype=lucid.float64))
+
+    def step(x):
+        x = 0.5 * x + found[-1]
+        found.append(x)
+        return x - found[-2]
+
+    return step
+
+
+def records(found):
+    found.append({"loss": 0.0, "step": 0})
+
+    def step(x):
+        found.append({"loss": x.sum().item(), "step": found[-1]["step"] + 1})
+        return found[-1]["loss"] - found[-2]["loss"]
+
+    return step
+
+
+def schedule(found):
+    def step(x):
+        rate = 0.1 * 0.9 ** len(found)
+        found.append(rate)
+        return x * rate
+
+    return step
+
+
+def meter(found):
+    found = Meter()
+
+    def step(x):
+        found.update(x.mean().item())
+        return found.average, len(found), found[-1], f"{found.average:.4f} of {len(found)}"
+
+    return step
+
+
+def told(found):
+    def step(x):
+        found.append(x.mean().item())
+        print(f"{sum(found) / len(found):.4f} of {len(found)}", max(found[-9:]) - min(found))
+        found.append(0.0)
+
+    return step
+
+
+def epochs(found):
+    def step(x):
+        found.append(x.mean().item())
+        if len(found) == 4:
+            mean = statistics.fmean(found)
+            found.clear()
+            return mean
+        return found[-1:], [*found[-2:]]
+
+    return step
+
+
+def written_at_the_end(found):
+    found.append(0.0)
+
+    def step(x):
+        found.append(0.0)
+        found[-1] = x.sum().item()
+        found[-2] += 1.0
+        return found[-1], found[-2]
+
+    return step
+
+
+PROGRAMS = [
+    *((last_losses, 3), (running_mean, 4), (window, 4), (improvement, 6), (previous_tensor, 1)),
+    *((records, 1), (schedule, 1), (meter, 3), (epochs, 4), (written_at_the_end, 2)),
+    (told, 2),
+]
+
+
+@pytest.mark.parametrize(("program", "traces"), PROGRAMS, ids=lambda x: getattr(x, "__name__", x))
+def test_a_list_that_grows_is_read_at_each_call(agree, capsys, program, traces):
+    def scenario(compile):
+        found = []
+        step = compile(program(found))
+        results = [step(lucid.randn(3, dtype=lucid.float64)) for _ in range(CALLS)]
+        return results, found, [*map(float, re.findall(r"[-.\d]+", capsys.readouterr().out))]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= traces, step.stats.retrace_reasons
+    assert not step.stats.eager_reasons
+
+
+def test_a_list_that_grows_between_calls():
+    losses = []
+
+    @lucid.compile
+    def step(x):
+        weight = sum(losses[-3:]) / 3 if len(losses) >= 3 else 1.0
+        return (weight * x).sum() + len(losses)
+
+    for i in range(12):
+        weight = sum(losses[-3:]) / 3 if i >= 3 else 1.0
+        assert step(lucid.ones(2)).item() == pytest.approx(2 * weight + i)
+        losses.append(0.5 * i)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
+def test_other_entries_and_other_lengths_are_seen():
+    losses = []
+
+    @lucid.compile
+    def step(x):
+        losses.append(x.item())
+        return sum(losses) / len(losses), losses[-1] - losses[0]
+
+    def check(value, *before):
+        expected = (*before, value)
+        mean, moved = step(lucid.tensor(value))
+        assert (mean, moved) == (sum(expected) / len(expected), value - expected[0])
+        assert losses == [*expected]
+
+    check(1.0)
+    check(2.0, 1.0)
+    losses[:] = [3, 4.0]
+    check(5.0, 3, 4.0)
+    losses.clear()
+    check(6.0)
+    losses[0] = 7.0
+    check(8.0, 7.0)
+    losses.append("a")
+    with pytest.raises(TypeError):
+        step(lucid.tensor(1.0))
+
+
+def test_what_a_part_is_does_not_follow_the_list():
+    found = []
+
+    @lucid.compile
+    def step(x):
+        found.append(x.item())
+        before = list(found)
+        last = found[-20:]
+        found.append(0.0)
+        return before, last, sum(before), found is found
+
+    for i in range(4):
+        before, last, total, same = step(lucid.tensor(1.0 + i))
+        assert before == last == found[:-1] and total == sum(before) and same
+        last.append(5.0)
+    assert len(found) == 8
+
+
+def test_losses_of_a_training_step_need_no_trace_each():
+    losses = []
+    model = nn.Linear(3, 2)
+    optimizer = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+    @lucid.compile
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        losses.append(loss.item())
+        if len(losses) > 4 and losses[-1] > sum(losses[-5:]) / 5:
+            optimizer.param_groups[0]["lr"] *= 0.5
+        optimizer.step()
+        return losses[-1]
+
+    lucid.manual_seed(1)
+    for _ in range(20):
+        assert step(lucid.randn(5, 3), lucid.randn(5, 2)) == losses[-1]
+    assert step.stats.traces <= 5 and not step.stats.eager_reasons
+
+
+def test_an_object_of_the_users_is_none_of_the_stand_ins():
+    class Config:
+        scale = 1.0
+
+        def listed(self):
+            return [self.scale]
+
+    found, config = [], Config()
+
+    @lucid.compile
+    def step(x):
+        found.append(x.item())
+        return found[-1] * config.scale + len(found) + sum(config.listed())
+
+    for i in range(6):
+        config.scale = 2.0 if i > 3 else 1.0
+        assert step(lucid.tensor(3.0)) == 4 * config.scale + i + 1
