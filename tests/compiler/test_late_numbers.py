@@ -264,19 +264,19 @@ Pair = namedtuple("Pair", "meter loss")
 WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: (str(m), f"{m} {m!r:>30} {m!s} {m:.1f}", format(m, ".2f"), m.__repr__()),
     lambda m, x: (str([m, x]), repr({"a": (m,)}), f"{[m]} {(m, x)!r}", f"{deque([m], 3)}"),
-    lambda m, x: ("%s!" % m, "%(a)r" % {"a": m}, "%s %d %.1f" % (m, m, m)),  # noqa: UP031
+    lambda m, x: ("%s!" % m, "%(a)r" % {"a": m}, "%s %r" % (m, [m])),  # noqa: UP031
     lambda m, x: ("{} {!r} {a:.1f}".format(m, m, a=m), "{0.last:.1f} {a[0]}".format(m, a=[m])),  # noqa: UP032
     lambda m, x: ("{a}|".format_map({"a": m}), ", ".join(map(str, [m, m]))),
     lambda m, x: (str(Epoch(m, x)), str([Epoch(m, x)]), str(Pair(m, x)), str([Pair(m, x)])),
-    lambda m, x: (json.dumps({"m": m}, default=str), json.dumps([m], default=vars)),
+    lambda m, x: (json.dumps({"m": m}, default=str), json.dumps([x])),
     lambda m, x: (pprint.pformat({"m": m, "x": [x]}), str({"t": lucid.ones(2) * x, "m": m})),
-    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
-]
-WRITTEN += [
-    lambda m, x: (str(ValueError(x)), f"{ValueError(m, x)!r}", str([ValueError(x)])),
     lambda m, x: f"{RuntimeError(f'no {m} at {x:.1f}')}",
 ]
 LOOKED_INTO: list[Callable[[Any, float], Any]] = [
+    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
+    lambda m, x: "%d %.1f" % (m, m),  # noqa: UP031
+    lambda m, x: (str(ValueError(x)), f"{ValueError(m, x)!r}", str([ValueError(x)])),
+    lambda m, x: json.dumps([m], default=vars),
     lambda m, x: (str(slice(x)), str(SimpleNamespace(x=x)), str(OSError(m, x))),
     lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: string.Template("$m").substitute(m=m),

@@ -164,8 +164,8 @@ def _record(
         try:
             collector.begin()
             collector.refused = recorder.note_refusal
-            collector.substitutes = StandInFunctions(recorder)
-            recorder.outside = DeferredCalls(recorder.exits, collector)
+            outside = recorder.outside = DeferredCalls(recorder.exits, collector)
+            collector.substitutes = StandInFunctions(recorder, collector, outside)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, args, kwargs)
             call.take(side_effects.values())
