@@ -22,7 +22,7 @@ from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
-from lucid.compiler.recording.late_arrays import LateArray, LateData
+from lucid.compiler.recording.late_arrays import LateArray, LateObject
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.texts import LateText
 from lucid.compiler.results.histories import ExternalGradFn
@@ -316,7 +316,7 @@ class Recorder(TracedMemory):
         return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
     def written(
-        self, value: SymScalar | LateData | LateText, write: Callable[..., str], *how: str
+        self, value: SymScalar | LateObject | LateText, write: Callable[..., str], *how: str
     ) -> str:
         """The text of a number, an array or a text that each call has for itself.
 

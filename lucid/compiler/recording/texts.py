@@ -21,7 +21,6 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, is_record
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
 
 _MOST_SEARCHED = 1024  # values in a container that is handed to a function
@@ -30,6 +29,16 @@ TEXTS = (str, repr, format)
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 _PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType, slice, range)
 _FIXED = (*_PLAIN, type, types.FunctionType, types.BuiltinFunctionType)
+
+
+def _writer(write: Callable[..., str]) -> Any:
+    """The method of a `LateText` by which `write` asks for its text."""
+
+    def written(self: LateText, *how: str) -> str:
+        recorder: Any = context.recorder
+        return write(self.now, *how) if recorder is None else recorder.written(self, write, *how)
+
+    return written
 
 
 class LateText(str):
@@ -59,8 +68,9 @@ class LateText(str):
 
     def look(self) -> str:
         """What it is in all calls of the program: numbers that a call finds are guarded."""
-        if not all(map(is_live, self.bases.values())):
-            _recorder().exits.op_by_op("it looks into a text with values that the step computes")
+        if context.recorder is not None and not all(map(is_live, self.bases.values())):
+            recorder: Any = context.recorder
+            recorder.exits.op_by_op("it looks into a text with values that the step computes")
         for number in self.bases.values():
             number._look()
         return self.now
@@ -76,14 +86,7 @@ class LateText(str):
             return written(operator.getitem, self, index)
         return self.look()[index]
 
-    def __str__(self) -> str:
-        return _recorder().written(self, str)
-
-    def __format__(self, specification: str) -> str:
-        return _recorder().written(self, format, specification)
-
-    def __repr__(self) -> str:
-        return _recorder().written(self, repr)
+    __str__, __repr__, __format__ = _writer(str), _writer(repr), _writer(format)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -94,13 +97,6 @@ class LateText(str):
 
     def __deepcopy__(self, memo: object) -> LateText:
         return self
-
-
-def _recorder() -> Recorder:
-    """The trace that runs: nobody has such texts outside of it."""
-    assert context.recorder is not None
-    recorder: Recorder = context.recorder  # type: ignore[assignment]
-    return recorder
 
 
 def _method(name: str) -> Callable[..., Any]:
