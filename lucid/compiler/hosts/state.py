@@ -26,7 +26,6 @@ from lucid.ir.whose_code import is_librarys, is_users
 from lucid.random import default_generator
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 
@@ -116,6 +115,8 @@ class Surroundings:
             collector.finish()
         except BaseException as error:
             collector.put_back()
+            if isinstance(error, ValueError) and "read-only" in str(error):
+                error = _WritesOutsideError("memory of a tensor from outside, by NumPy")
             if isinstance(error, _WritesOutsideError):
                 self._recorder.run_op_by_op(f"{self._name}, a host call, writes {error}")
             raise
@@ -133,7 +134,7 @@ class Surroundings:
 
     def outside(self, arrays: Sequence[np.ndarray]) -> Outside:
         """The tensors within reach while the call, whose operands these are, is evaluated."""
-        return _Watched(self.states, arrays, _refuse, self._gradients)
+        return _Watched(self.states, arrays, self._gradients)
 
 
 class _WritesOutsideError(BaseException):
@@ -145,30 +146,18 @@ def _refuse(state: State) -> NoReturn:
 
 
 class _Watched(Outside):
-    """Finds out whether NumPy writes them, or the call leaves a gradient on one."""
+    """Finds out whether the call leaves a gradient on one of them."""
 
     def __init__(
         self,
         states: Sequence[State],
         arrays: Sequence[np.ndarray],
-        refuse: Callable[[State], NoReturn],
         gradients: Sequence[tuple[TensorCore, Any, State]],
     ) -> None:
-        super().__init__(states, arrays, refuse)
+        super().__init__(states, arrays, _refuse)
         self._gradients = gradients
 
-    def begin(self) -> None:
-        super().begin()
-        self._before = [np.array(state.memory) for state in self.states.values()]
-
-    def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
-        return array
-
     def look(self) -> None:
-        for state, before in zip(self.states.values(), self._before, strict=True):
-            if state.memory.tobytes() != before.tobytes():
-                self.kept.setdefault(state.storage, before)
-                self._refuse(state)
         for tensor, gradient, state in self._gradients:
             if tensor._gradient is not gradient:
                 self._refuse(state)
