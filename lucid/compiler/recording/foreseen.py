@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.guards.events import unheard
-from lucid.compiler.guards.guard import is_number, is_same
+from lucid.compiler.guards.guard import SCALARS, is_number, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
+from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.results.replayed_effects import Entries, Forecast, ReplayedEffect
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -50,16 +50,18 @@ class Foreseen:
             text = f"{key.lstrip('_')} after {effect.what}"
             after = next(entries for entries in found if entries.owner is owner)[key]
             read = partial(forecast.value, owner, key)
-            if _is_number(before):
+            if (is_number(before) or is_live(before)) and is_number(after):
                 standing: Any = self._number(text, after, read)
-            elif key in effect.anew and type(before) in (list, tuple):
+            elif (
+                key in effect.anew and type(before) in (list, tuple) and all(map(is_number, after))
+            ):
                 numbers = [
-                    self._number(f"{text}[{i}]", x, partial(_item, read, i))
+                    self._number(f"{text}[{i}]", x, partial(item_of, read, i))
                     for i, x in enumerate(after)
                 ]
                 standing = type(before)(numbers)
             else:
-                if isinstance(before, (str, bool, tuple, TensorCore, type(None))):
+                if isinstance(before, (*SCALARS, tuple, TensorCore)):
                     depend = partial(self._depend, text, effect.what, before, after, read)
                     collector.changed_later[id(owner), key] = depend
                 continue
@@ -67,14 +69,11 @@ class Foreseen:
         for (_, key), (owner, standing, _) in self._standing.items():
             dict.__setitem__(owner, key, standing)
 
-    def _number(self, text: str, now: Number, read: Callable[[], Any]) -> Any:
-        """What stands for a number that an effect leaves; a tensor is itself."""
-        if not is_number(now):
-            return now
+    def _number(self, text: str, now: Number, read: Callable[[], Any]) -> SymScalar:
+        """What stands for a number that an effect leaves."""
         text = self.recorder.unused_text(text)
-        found = self.recorder.live[text] = SymScalar(
-            now, lambda call: read(), text, self.recorder, read
-        )
+        found = SymScalar(now, lambda call: read(), text, self.recorder, read)
+        self.recorder.live[text] = found
         return found
 
     def put_back(self) -> None:
@@ -119,12 +118,3 @@ def _now(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_now, value)) if any(map(is_live, value)) else value
     return value.now if is_live(value) else value
-
-
-def _is_number(value: Any) -> bool:
-    return is_number(value) or is_live(value)
-
-
-@unheard
-def _item(read: Any, index: int) -> Any:
-    return read()[index]
