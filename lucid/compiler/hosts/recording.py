@@ -161,19 +161,16 @@ class HostRecording:
         function = ctx._forward_cls
         self._refuse_transformed(f"{function.__name__}.forward")
         operands = Operands(self._recorder, inputs)
+        edges = zip(ctx._input_types, ctx.needs_input_grad, strict=True)
         host = HostForward(
-            function,
-            operands.captured,
-            {name: operands.capture(value) for name, value in keywords.items()},
-            tuple(operands.slots),
-            ctx._line,
-            ctx.needs_input_grad,
-            ctx._input_types,
-            tuple(
-                is_needed
-                for type, is_needed in zip(ctx._input_types, ctx.needs_input_grad, strict=True)
-                if type is not None
-            ),
+            function=function,
+            inputs=operands.captured,
+            keywords={name: operands.capture(value) for name, value in keywords.items()},
+            slots=tuple(operands.slots),
+            line=ctx._line,
+            needs_input_grad=ctx.needs_input_grad,
+            input_types=ctx._input_types,
+            has_edge=tuple(is_needed for type, is_needed in edges if type is not None),
         )
         methods = (function.forward, function.setup_context)
         reached = (*inputs, *keywords.values())
@@ -256,16 +253,16 @@ class HostRecording:
         keeper = ctx._host_forward
         on_ctx: tuple[dict[str, Any], Any] = attributes_of(ctx), saved
         host = HostBackward(
-            function,
-            keeper,
-            operands.capture(on_ctx if keeper is None else None),
-            given,
-            tuple(operands.slots),
-            ctx._line,
-            ctx.needs_input_grad,
-            ctx._input_types,
-            tuple(edge is not None for edge in ctx._edges),
-            context.grad_enabled,
+            function=function,
+            forward=keeper,
+            on_ctx=operands.capture(on_ctx if keeper is None else None),
+            gradients=given,
+            slots=tuple(operands.slots),
+            line=ctx._line,
+            needs_input_grad=ctx.needs_input_grad,
+            input_types=ctx._input_types,
+            has_edge=tuple(edge is not None for edge in ctx._edges),
+            grad_enabled=context.grad_enabled,
         )
         reached = [*attributes_of(ctx if keeper is None else self._frame[keeper]).values()]
         methods = (backward_of(function),)
