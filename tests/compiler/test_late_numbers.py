@@ -477,6 +477,8 @@ def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
 def test_what_is_pickled_and_saved_is_what_was_there_then(agree: Any, tmp_path: Any) -> None:
     def scenario(compile: Compile, of_object: bool) -> Any:
         file, state = io.BytesIO(), SimpleNamespace(count=0, sums=np.zeros(2))
+        rows, row = io.StringIO(), ["", "a"]
+        table = csv.writer(rows)
 
         @compile
         def step(x: Any) -> Any:
@@ -484,6 +486,9 @@ def test_what_is_pickled_and_saved_is_what_was_there_then(agree: Any, tmp_path: 
             state.sums = state.sums + x.numpy()
             pickle.dump(state if of_object else {"count": state.count}, file)
             np.save(tmp_path / "sums.npy", state.sums)
+            row[0] = "before"
+            table.writerow(row)
+            row[0] = "after"
             state.count += 10
             state.sums = state.sums * 2
             return x
@@ -494,7 +499,11 @@ def test_what_is_pickled_and_saved_is_what_was_there_then(agree: Any, tmp_path: 
             found.append(np.load(tmp_path / "sums.npy"))
         file.seek(0)
         dumped = [pickle.load(file) for _ in range(3)]
-        return found, [vars(x)["count"] if of_object else x["count"] for x in dumped]
+        return (
+            rows.getvalue(),
+            found,
+            [vars(x)["count"] if of_object else x["count"] for x in dumped],
+        )
 
     natively(agree(lambda compile: scenario(compile, False)))
     agree(lambda compile: scenario(compile, True))

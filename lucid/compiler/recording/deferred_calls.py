@@ -28,7 +28,7 @@ import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.texts import TEXTS, holds, is_of_call, written
+from lucid.compiler.recording.texts import TEXTS, is_of_call, written
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -36,33 +36,26 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
 
 _LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "exception": logging.ERROR,
-    "critical": logging.CRITICAL,
+    name: getattr(logging, name.upper())
+    for name in ("debug", "info", "warning", "warn", "error", "critical")
 }
+_OF_PATHS = ("write_text", "write_bytes", "touch", "unlink", "mkdir", "rmdir", "rename")
+_OF_BARS = (
+    *("update", "set_postfix", "set_postfix_str", "set_description", "set_description_str"),
+    *("write", "refresh", "display", "clear"),
+)
 # Methods by which objects tell the world something, by the class that has them.
-_TELL: dict[str, frozenset[str]] = {
-    "_io._IOBase": frozenset({"write", "writelines", "flush"}),
-    "_csv.writer": frozenset({"writerow", "writerows"}),
-    "csv.DictWriter": frozenset({"writerow", "writerows", "writeheader"}),
-    **dict.fromkeys(
-        ("pathlib.Path", "pathlib._local.Path"),
-        frozenset({"write_text", "write_bytes", "touch", "unlink", "mkdir", "rmdir", "rename"}),
-    ),
-    "queue.Queue": frozenset({"put", "put_nowait"}),
-    "_queue.SimpleQueue": frozenset({"put", "put_nowait"}),
-    "tqdm.std.tqdm": frozenset(
-        {
-            *("update", "set_postfix", "set_postfix_str", "set_description", "set_description_str"),
-            *("write", "refresh", "display", "clear"),
-        }
-    ),
+_TELL: dict[str, tuple[str, ...]] = {
+    "_io._IOBase": ("write", "writelines", "flush"),
+    "_csv.writer": ("writerow", "writerows"),
+    "csv.DictWriter": ("writerow", "writerows", "writeheader"),
+    "pathlib.Path": _OF_PATHS,
+    "pathlib._local.Path": _OF_PATHS,
+    "queue.Queue": ("put", "put_nowait"),
+    "_queue.SimpleQueue": ("put", "put_nowait"),
+    "tqdm.std.tqdm": _OF_BARS,
 }
-_NAMES = frozenset[str]().union(*_TELL.values())
+_NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
 # Functions that do something outside, and return None; those that write files.
 _WRITE: frozenset[Any] = frozenset(
@@ -126,7 +119,7 @@ class DeferredCalls:
         if isinstance(function, types.FunctionType) and function.__module__ == "logging":
             owner = logging.getLogger()
         if isinstance(owner, logging.Logger):
-            speaks = name == "log" or name in _LEVELS
+            speaks = name in ("log", "exception", *_LEVELS)
             return self._logging(owner, name, kwargs) if speaks else None
         if owner is None or not tells(owner if isinstance(owner, type) else type(owner), name):
             return None
@@ -259,7 +252,7 @@ def _as_of_now(value: Any) -> Any:
     """What a call gets later of what may change until then."""
     if isinstance(value, _LAZY):
         return [*value]
-    if isinstance(value, (*PLAIN, tuple)) and holds(value, is_of_call):
+    if isinstance(value, (*PLAIN, tuple)):
         leaves, rebuild = flatten(value)
         return rebuild(leaves)
     return value

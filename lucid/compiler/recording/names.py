@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any
 
 from lucid.compiler.guards.calls import GuardCollector
@@ -119,37 +117,21 @@ def name_values(graph: Graph) -> None:
         if node.location is not None and node.gradient_of is None:
             last[node.location.file, node.location.line] = node
     for node in last.values():
-        if node.location is None or not node.results:
-            continue
-        result = node.results[
-            0 if node.op.kind == "host" else -1
-        ]  # a host call's saved ones follow
-        if not result.name:
-            result.name = assigned_name(node.location)
+        if node.location is not None and node.results:
+            is_host = node.op.kind == "host"  # whose saved ones follow
+            result = node.results[0 if is_host else -1]
+            result.name = result.name or assigned_name(node.location)
     for function in graph.functions.values():
         name_values(function)
 
 
+# A variable or an attribute, an annotation perhaps, and what assigns to it.
+_ASSIGNED = re.compile(
+    r"\s*(?:\w+\.)*([A-Za-z_]\w*)\s*(?::[^=]*)?(?:[-+*/@%&|^]|//|\*\*|<<|>>)?=[^=]"
+)
+
+
 def assigned_name(location: Location) -> str:
-    """The single variable that a line assigns; empty when it does something else."""
-    return _assigned(location.text)
-
-
-@lru_cache(maxsize=4096)
-def _assigned(text: str) -> str:
-    if "=" not in text:
-        return ""
-    try:
-        body = ast.parse(text).body
-    except SyntaxError:  # the first line of a longer statement, or a block's head
-        found = re.match(r"([A-Za-z_]\w*)\s*(?::[^=]*)?=[^=]", text)
-        return found.group(1) if found else ""
-    statement = body[0] if len(body) == 1 else None
-    target: Any = None
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
-        target = statement.target
-    if isinstance(target, ast.Attribute):
-        return target.attr
-    return target.id if isinstance(target, ast.Name) else ""
+    """The variable that a line assigns, the first of several; empty when it does something else."""
+    found = _ASSIGNED.match(location.text)
+    return found.group(1) if found else ""
