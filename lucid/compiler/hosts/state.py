@@ -201,24 +201,20 @@ class _Unsaid(Substitutes):
 
     def called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function that writes on the terminal, or logs."""
+        name = getattr(function, "__name__", "")
         if isinstance(function, types.MethodDescriptorType) and args:
-            function = getattr(args[0], function.__name__, function)
+            function = getattr(args[0], name, function)
         if not isinstance(function, _FUNCTIONS):
             return None
-        owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-        file = kwargs.get("file")
-        is_print = function is print and (file is None or _is_terminal(file))
-        is_log = (
-            isinstance(owner, logging.Logger) or getattr(function, "__module__", "") == "logging"
+        owner = getattr(function, "__self__", None)
+        is_logger = isinstance(owner, logging.Logger) or function.__module__ == "logging"
+        says = (
+            function is warnings.warn
+            or (function is print and _is_terminal(kwargs.get("file") or sys.stdout))
+            or (is_logger and name in _LOGS)
+            or (_is_terminal(owner) and name in ("write", "writelines", "flush"))
         )
-        is_log = is_log and name in _LOGS
-        is_written = _is_terminal(owner) and name in ("write", "writelines", "flush")
-        says = is_print or is_log or is_written or function is warnings.warn
-        return _say_nothing if says else None
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    """In place of what is said on the terminal."""
+        return (lambda *_, **__: None) if says else None
 
 
 class PythonChanges:

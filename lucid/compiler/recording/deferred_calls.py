@@ -72,7 +72,10 @@ _LAZY = (types.GeneratorType, map, filter, zip)
 
 @dataclass(slots=True)
 class DeferredCall:
-    """A call that is made after each call of the step: its function and its arguments."""
+    """A call that is made after each call of the step: its function and its arguments.
+
+    When the trace has ended, output specs make the arguments.
+    """
 
     function: Callable[..., Any]
     args: Any

@@ -29,15 +29,14 @@ class Foreseen:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._effects: list[ReplayedEffect] = []
         # By the identity of the dict and the key: the dict, what stands there, and what did before.
         self._standing: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
 
     def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
         """Let what an effect, after those before it, leaves in some entries stand there."""
         self.put_back()
-        self._effects.append(effect)
-        forecast = effect.forecast = Forecast(self._effects)
+        self.recorder.effects.append(effect)
+        forecast = effect.forecast = Forecast(self.recorder.effects)
         collector = self.recorder.collector
         assert collector is not None
         found = _left_by(forecast) if effect.is_foreseen else []

@@ -201,7 +201,6 @@ def after_call(effect: ReplayedEffect, changes: Sequence[tuple[dict[str, Any], s
     recorder = running.recorder
     assert recorder is not None, "after_call is for traces"
     _refuse_bound(recorder, effect.what, changes)
-    recorder.effects.append(effect)
     recorder.foreseen.add(effect, changes)
 
 

@@ -398,19 +398,15 @@ def _result(exits: Exits, text: str, value: Value, kind: type, tensor: TensorCor
 
 
 def _is_data(value: Any) -> bool:
+    """Whether the graph can have a value; a time of a zone of the user's may have no pickle."""
     kind = type(value)
     if kind in OBJECTS:
-        return _is_pickled(value)
+        try:
+            return bool(pickle.dumps(value))
+        except Exception:
+            return False
     is_number = kind in (bool, int, float) or issubclass(kind, (np.number, np.bool_))
     return (is_number or kind is np.ndarray) and has_dtype(np.asarray(value))
-
-
-def _is_pickled(value: Any) -> bool:
-    """Whether an object can be written down; a time of a zone of the user's may not."""
-    try:
-        return bool(pickle.dumps(value))
-    except Exception:
-        return False
 
 
 def _operand(
