@@ -268,7 +268,8 @@ WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: ("{} {!r} {a:.1f}".format(m, m, a=m), "{0.last:.1f} {a[0]}".format(m, a=[m])),  # noqa: UP032
     lambda m, x: ("{a}|".format_map({"a": m}), ", ".join(map(str, [m, m]))),
     lambda m, x: (str(Epoch(m, x)), str([Epoch(m, x)]), str(Pair(m, x)), str([Pair(m, x)])),
-    lambda m, x: (json.dumps({"m": m}, default=str), json.dumps([x])),
+    lambda m, x: (json.dumps({"m": m}, default=str), json.dumps([x], default=vars)),
+    lambda m, x: json.dumps({"t": lucid.ones(1) * x}, default=float),
     lambda m, x: (pprint.pformat({"m": m, "x": [x]}), str({"t": lucid.ones(2) * x, "m": m})),
     lambda m, x: f"{RuntimeError(f'no {m} at {x:.1f}')}",
 ]
@@ -300,6 +301,12 @@ def test_objects_whose_own_code_writes_them_are_those_of_each_call(agree: Any, w
     (step,) = agree(scenario)
     assert bool(step.stats.eager_reasons) == (write in LOOKED_INTO)
     assert write in LOOKED_INTO or step.stats.traces <= 2
+
+
+def test_a_container_that_holds_itself_is_written_as_in_eager_mode(agree: Any) -> None:
+    ring: list[Any] = [1]
+    ring.append(ring)
+    natively(agree(calling(lambda x: f"{[ring, x.item()]}", scalars(2.0, 3.5)), traces=1))
 
 
 def test_an_object_that_is_written_has_changed_between_calls(agree: Any) -> None:

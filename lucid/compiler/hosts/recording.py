@@ -318,12 +318,9 @@ class HostRecording:
         lent = self.present.of(values)
         made = replayed(host.code)
         if made is None:
-            before, thread = state_of(generator), EagerThread(context.grad_enabled)
-            thread.__enter__()  # for what a function of the user's does that it calls
-            try:
+            before = state_of(generator)
+            with EagerThread(context.grad_enabled):  # for what a function of the user's does
                 arrays = host.evaluate(lent)
-            finally:
-                thread.__exit__()
             self._note_draw(generator, before)
         else:
             function, arrays = made.host.find, made.found  # type: ignore[union-attr]

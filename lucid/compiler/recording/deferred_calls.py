@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN
+from lucid.compiler.guards.guard import SCALARS
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.texts import TEXTS, is_of_call, written
+from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -184,9 +185,8 @@ class DeferredCalls:
         """What a function writes of values as they are now."""
         for value in (*args, *kwargs.values()):
             self._collector.read_text(value)
-        if function is json.dumps and (
-            kwargs.get("cls") is not None or kwargs.get("default") not in (None, *TEXTS)
-        ):
+        is_own = "cls" in kwargs or kwargs.get("default") not in (None, float, *TEXTS)
+        if function is json.dumps and is_own and not all(map(_is_word, flatten(args)[0])):
             self._exits.op_by_op("it writes JSON by code of its own")
         return written(function, *args, **kwargs)
 
@@ -237,9 +237,14 @@ _OF_NOW: dict[Any, Callable[..., None]] = {
 }
 
 
+def _is_word(value: Any) -> bool:
+    """Whether it is a number or a text, or None."""
+    return isinstance(value, SCALARS) or is_number_or_text(value)
+
+
 def _is_fixed(value: Any) -> bool:
     """Whether a value can't change until the call has ended, or only a call knows it."""
-    return isinstance(value, (str, bytes, int, float, complex, types.NoneType)) or is_of_call(value)
+    return _is_word(value) or is_of_call(value)
 
 
 def _is_object(value: Any) -> bool:
