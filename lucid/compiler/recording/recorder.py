@@ -361,15 +361,6 @@ class Recorder(TracedMemory):
         is_known = evaluate([value], known)
         return _read_only(np.array(known[value], order="C")) if is_known else None
 
-    def version_of(self, tensor: TensorCore) -> int:
-        """How often memory of the step's own was written; of other memory only a call knows it."""
-        cell = self.cells.get(tensor._storage)
-        is_own = tensor._array is None or id(tensor) in self.own
-        is_own = is_own if cell is None else cell.kind == "constant"
-        if not (is_own or tensor._counter in self.own_counters):
-            self.run_op_by_op("it asks for the _version of an argument or of a tensor from outside")
-        return tensor._counter.value
-
     def refuse_address(self) -> NoReturn:
         """Give up at `data_ptr()`; a custom Function that asks for an address runs on the host."""
         self.hosts.leave()
