@@ -8,6 +8,7 @@ from typing import Any
 
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.inputs.cells import GradUse
+from lucid.compiler.inputs.objects import walk
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.output_specs import GraphOutput, OutputSpec
 from lucid.ir.graph import Graph, Node
@@ -54,10 +55,30 @@ def _storage_names(collector: GuardCollector) -> dict[Storage, str]:
     for path, tensor in collector.tensors():
         found.setdefault(tensor._storage, path)
     for path, value in collector.library_objects:
-        parameters = _parameter_names(value, found)
-        for name, tensor in _named_tensors(path, value, parameters):
+        for name, tensor in _named_tensors(path, value, found):
             found.setdefault(tensor._storage, name)
     return found
+
+
+def _named_tensors(
+    path: str, value: Any, names: dict[Storage, str]
+) -> Iterator[tuple[str, TensorCore]]:
+    """Tensors that a library object holds, each with the user's way to it.
+
+    names: what to call the parameters that key an optimizer's state.
+    """
+    if isinstance(value, TensorCore):
+        yield path, value
+    held = getattr(value, "__dict__", {})
+    state = held.get("state") if isinstance(held.get("state"), dict) else {}
+    parts = [(f"{path}.{key}", item) for key, item in held.items() if item is not state]
+    for i, (key, item) in enumerate(state.items()):
+        name = names.get(key._storage, str(i)) if isinstance(key, TensorCore) else repr(key)
+        parts.append((f"{path}.state[{name}]", item))
+    for path, part in parts:
+        yield from (
+            (name, x) for name, x, _ in walk(part, path, set()) if isinstance(x, TensorCore)
+        )
 
 
 def identifier(source: str) -> str:
@@ -67,40 +88,6 @@ def identifier(source: str) -> str:
         if holder in words[:-skipped]:
             words = words[words.index(holder) + skipped :]
     return "_".join(words[-5:]).strip("_")
-
-
-def _parameter_names(value: Any, names: dict[Storage, str]) -> dict[int, str]:
-    """What to call the parameters that key an optimizer's state."""
-    state = getattr(value, "state", None)
-    if not isinstance(state, dict):
-        return {}
-    keys = [key for key in state if isinstance(key, TensorCore)]
-    return {id(key): names.get(key._storage, str(i)) for i, key in enumerate(keys)}
-
-
-def _named_tensors(
-    path: str, value: Any, parameters: dict[int, str]
-) -> Iterator[tuple[str, TensorCore]]:
-    """Tensors that a library object holds, each with the user's way to it."""
-    stack: list[tuple[str, Any, int]] = [(path, value, 0)]
-    seen: set[int] = set()
-    while stack:
-        name, item, depth = stack.pop()
-        if id(item) in seen or depth > 5:
-            continue
-        seen.add(id(item))
-        if isinstance(item, TensorCore):
-            yield name, item
-        elif isinstance(item, dict):
-            stack += [
-                (f"{name}[{parameters.get(id(key)) or repr(key)}]", entry, depth + 1)
-                for key, entry in item.items()
-                if isinstance(key, (str, int)) or id(key) in parameters
-            ]
-        elif isinstance(item, (list, tuple)):
-            stack += [(f"{name}[{i}]", entry, depth + 1) for i, entry in enumerate(item)]
-        elif depth == 0 and hasattr(item, "__dict__"):
-            stack += [(f"{name}.{key}", entry, 1) for key, entry in vars(item).items()]
 
 
 # ---------------------------------------------------------------------- intermediate values
