@@ -69,8 +69,8 @@ def _named_tensors(
     """
     if isinstance(value, TensorCore):
         yield path, value
-    held = getattr(value, "__dict__", {})
-    state = held.get("state") if isinstance(held.get("state"), dict) else {}
+    held: dict[str, Any] = getattr(value, "__dict__", {})
+    state: Any = held.get("state") if isinstance(held.get("state"), dict) else {}
     parts = [(f"{path}.{key}", item) for key, item in held.items() if item is not state]
     for i, (key, item) in enumerate(state.items()):
         name = names.get(key._storage, str(i)) if isinstance(key, TensorCore) else repr(key)
