@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, ItemsView
 from typing import Any, cast
@@ -140,6 +141,9 @@ def flatten(tree: Any, kept: Collection[int] = frozenset()) -> tuple[list[Any], 
     """
     leaves: list[Any] = []
     skeleton = map_tree(lambda leaf, _: leaves.append(leaf), tree, leaves=kept)
+    kind = type(tree)
+    if kind in (list, tuple) and len(leaves) == len(tree) and all(map(operator.is_, leaves, tree)):
+        return leaves, kind
 
     def rebuild(new: list[Any]) -> Any:
         remaining = iter(new)
