@@ -97,7 +97,7 @@ _EXACT = frozenset(
     }
 )
 _WHOLE = (*PLAIN, tuple)  # of which texts are written with all that is in them
-_DEBUGGERS = ("breakpoint", "set_trace", "Pdb.set_trace", "post_mortem")
+_DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
 
 
 class StandInFunctions(Substitutes):
@@ -222,7 +222,8 @@ class StandInFunctions(Substitutes):
 
     def _refuse(self, function: Any, args: Sequence[Any]) -> None:
         """Give up where another function, or another mode, is meant."""
-        if getattr(function, "__qualname__", "") in _DEBUGGERS:
+        is_debugger = type(function) is types.FunctionType and function.__qualname__ in _DEBUGGERS
+        if function is breakpoint or is_debugger:
             self._recorder.exits.op_by_op(
                 f"it stops for a debugger, by {function.__qualname__}()",
                 "LUCID_EAGER=1 runs all steps op by op",
