@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -49,54 +49,90 @@ def again(found: Evaluated, lent: Sequence[np.ndarray]) -> Evaluated:
     return dataclasses.replace(found, lent=lent, ctx=copy.copy(found.ctx), plan=None)
 
 
-@dataclass(slots=True, eq=False)
-class HostForward:
-    """The forward of one call of a Function.
+@dataclass(slots=True, eq=False, kw_only=True)
+class HostMethod:
+    """A method of a custom Function that is called by the native step.
 
     Attributes:
         function: the user's class.
-        inputs, keywords: the arguments of `apply`.
         slots: what the operands are.
         line: the user's line that called `apply`.
         input_types, has_edge: of the arguments, for the backward.
         states: tensors from outside that it can reach.
-        keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
-        saved_hooks: the hooks for what is kept so.
-        plan: what it did while tracing.
         is_followed: whether a forward that follows in the step may find something else.
     """
 
     function: type[Function]
-    inputs: tuple[Captured, ...]
-    keywords: dict[str, Captured]
     slots: tuple[Slot, ...]
     line: tuple[str, int] | None
     needs_input_grad: tuple[bool, ...]
     input_types: tuple[TensorType | None, ...]
     has_edge: tuple[bool, ...]
     states: list[State] = field(default_factory=list)
-    keeps_ctx: bool = False
-    saved_hooks: tuple[SavedTensorHooks, ...] = ()
-    plan: Plan | None = None
     is_followed: bool = False
+    kind: ClassVar[str]
+
+    @property
+    def method(self) -> Callable[..., Any]:
+        """The user's, which messages call `kind`."""
+        raise NotImplementedError
 
     @property
     def code(self) -> object:
         """What tells it from other host calls."""
-        return code_of(self.function.forward)
+        return code_of(self.method)
 
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"{self.function.__name__}.forward"
+        return f"{self.function.__name__}.{self.kind}"
+
+    def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Any:
+        """Run the user's method on copies."""
+        raise NotImplementedError
+
+    def _found(self, frame: Frame, operands: Sequence[np.ndarray]) -> Any:
+        """What the method does; it was called already if another run has come up to here."""
+        made = replayed(self.code)
+        if made is not None:
+            return made.found
+        refuse = partial(refuse_write, self.name, self.line)
+        return self.evaluate(frame, operands, Outside(self.states, operands, refuse))
+
+    def _new_ctx(self) -> BackwardCFunction:
+        ctx = self.function._backward_cls()
+        ctx._line = self.line
+        ctx.needs_input_grad = self.needs_input_grad
+        ctx._input_types = self.input_types
+        ctx._edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
+        return ctx
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class HostForward(HostMethod):
+    """The forward of one call of a Function.
+
+    Attributes:
+        inputs, keywords: the arguments of `apply`.
+        keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
+        saved_hooks: the hooks for what is kept so.
+        plan: what it did while tracing.
+    """
+
+    inputs: tuple[Captured, ...]
+    keywords: dict[str, Captured]
+    keeps_ctx: bool = False
+    saved_hooks: tuple[SavedTensorHooks, ...] = ()
+    plan: Plan | None = None
+    kind = "forward"
+
+    @property
+    def method(self) -> Callable[..., Any]:
+        return self.function.forward
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        made = replayed(self.code)
-        if made is None:
-            refuse = partial(refuse_write, self.name, self.line)
-            found = self.evaluate(frame, operands, Outside(self.states, operands, refuse))
-        else:
-            found = again(made.found, operands)
+        found = self._found(frame, operands)
+        found = found if found.lent is operands else again(found, operands)
         self.read(found)
         difference = self._difference(found)
         if difference is not None or self.is_followed:
@@ -120,11 +156,7 @@ class HostForward:
 
     def _run(self, arrays: Sequence[np.ndarray]) -> Evaluated:
         tensors = lend(arrays, self.slots)
-        ctx = self.function._backward_cls()
-        ctx._line = self.line
-        ctx.needs_input_grad = self.needs_input_grad
-        ctx._input_types = self.input_types
-        ctx._edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
+        ctx = self._new_ctx()
         inputs = tuple([value.fill(tensors) for value in self.inputs])
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
         output = run_forward(ctx, inputs, keywords)
@@ -179,7 +211,10 @@ class HostForward:
             for label, now, before in zip(plan.labels, plan.types, expected.types, strict=True):
                 if now != before:
                     return f"{label}: {before} -> {now}"
-        return _difference(plan, expected)
+        for name in ("written", "outputs", "saved", "dirty", "non_differentiable"):
+            if getattr(plan, name) != getattr(expected, name):
+                return f"other tensors are its {name.replace('_', ' ')}"
+        return "another kind of result"
 
     def _differs(self, difference: str, made: Sequence[MadeHostCall]) -> HostCallMismatch:
         what = f"{self.name} did something else than when the step was traced: {difference}"
@@ -188,20 +223,8 @@ class HostForward:
         )
 
 
-def _difference(plan: Plan, expected: Plan) -> str:
-    if plan.written != expected.written:
-        written, before = ([n for n, _ in p.written] for p in (plan, expected))
-        return f"it wrote its tensor arguments {written} in place, not {before}"
-    if len(plan.outputs) != len(expected.outputs):
-        return f"it returned {len(plan.outputs)} values, not {len(expected.outputs)}"
-    for name in ("outputs", "saved", "dirty", "non_differentiable"):
-        if getattr(plan, name) != getattr(expected, name):
-            return f"other tensors are its {name.replace('_', ' ')}"
-    return "another kind of result"
-
-
-@dataclass(slots=True, eq=False)
-class HostBackward:
+@dataclass(slots=True, eq=False, kw_only=True)
+class HostBackward(HostMethod):
     """The backward of one call of a Function.
 
     Attributes:
@@ -212,37 +235,19 @@ class HostBackward:
         present: per tensor argument whether backward returned a gradient, while tracing.
     """
 
-    function: type[Function]
     forward: HostForward | None
     on_ctx: Captured
     gradients: tuple[int | None, ...]
-    slots: tuple[Slot, ...]
-    line: tuple[str, int] | None
-    needs_input_grad: tuple[bool, ...]
-    input_types: tuple[TensorType | None, ...]
-    has_edge: tuple[bool, ...]
     grad_enabled: bool
-    states: list[State] = field(default_factory=list)
     present: tuple[bool, ...] = ()
-    is_followed: bool = False
+    kind = "backward"
 
     @property
-    def code(self) -> object:
-        """What tells it from other host calls."""
-        return code_of(backward_of(self.function))
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"{self.function.__name__}.backward"
+    def method(self) -> Callable[..., Any]:
+        return backward_of(self.function)
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        made = replayed(self.code)
-        if made is None:
-            refuse = partial(refuse_write, self.name, self.line)
-            parts = self.evaluate(frame, operands, Outside(self.states, operands, refuse))
-        else:
-            parts = made.found
+        parts = self._found(frame, operands)
         self._require_same(parts)
         if self.is_followed:
             note(frame, MadeHostCall(self, parts))
@@ -296,10 +301,7 @@ class HostBackward:
         return found
 
     def _recorded_ctx(self, tensors: Sequence[Any]) -> BackwardCFunction:
-        ctx = self.function._backward_cls()
-        ctx._line = self.line
-        ctx._input_types = self.input_types
-        ctx._edges = tuple((NOWHERE, 0) if edge else None for edge in self.has_edge)
+        ctx = self._new_ctx()
         attributes, ctx._shown_saved = self.on_ctx.fill(tensors)
         vars(ctx).update(attributes)
         return ctx

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, ItemsView
 from typing import Any, cast
@@ -133,10 +134,16 @@ def is_record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, (type, DType))
 
 
-def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
-    """The leaves in order, and a function from as many leaves to a tree as this one is now."""
+def flatten(tree: Any, kept: Collection[int] = frozenset()) -> tuple[list[Any], Rebuild]:
+    """The leaves in order, and a function from as many leaves to a tree as this one is now.
+
+    Nodes whose identity is among `kept` are leaves, too.
+    """
     leaves: list[Any] = []
-    skeleton = map_tree(lambda leaf, _: leaves.append(leaf), tree)
+    skeleton = map_tree(lambda leaf, _: leaves.append(leaf), tree, leaves=kept)
+    kind = type(tree)
+    if kind in (list, tuple) and len(leaves) == len(tree) and all(map(operator.is_, leaves, tree)):
+        return leaves, kind
 
     def rebuild(new: list[Any]) -> Any:
         remaining = iter(new)

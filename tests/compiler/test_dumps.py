@@ -114,7 +114,7 @@ def test_what_a_line_assigns():
         "y += x": "y",
         "out = step(": "out",
         "a, b = c": "",
-        "a = b = c": "",
+        "a = b = c": "a",
         "x[0] = 1": "",
         "return x": "",
         "if x == y:": "",

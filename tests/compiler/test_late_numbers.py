@@ -264,19 +264,20 @@ Pair = namedtuple("Pair", "meter loss")
 WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: (str(m), f"{m} {m!r:>30} {m!s} {m:.1f}", format(m, ".2f"), m.__repr__()),
     lambda m, x: (str([m, x]), repr({"a": (m,)}), f"{[m]} {(m, x)!r}", f"{deque([m], 3)}"),
-    lambda m, x: ("%s!" % m, "%(a)r" % {"a": m}, "%s %d %.1f" % (m, m, m)),  # noqa: UP031
+    lambda m, x: ("%s!" % m, "%(a)r" % {"a": m}, "%s %r" % (m, [m])),  # noqa: UP031
     lambda m, x: ("{} {!r} {a:.1f}".format(m, m, a=m), "{0.last:.1f} {a[0]}".format(m, a=[m])),  # noqa: UP032
     lambda m, x: ("{a}|".format_map({"a": m}), ", ".join(map(str, [m, m]))),
     lambda m, x: (str(Epoch(m, x)), str([Epoch(m, x)]), str(Pair(m, x)), str([Pair(m, x)])),
-    lambda m, x: (json.dumps({"m": m}, default=str), json.dumps([m], default=vars)),
+    lambda m, x: (json.dumps({"m": m}, default=str), json.dumps([x], default=vars)),
+    lambda m, x: json.dumps({"t": lucid.ones(1) * x}, default=float),
     lambda m, x: (pprint.pformat({"m": m, "x": [x]}), str({"t": lucid.ones(2) * x, "m": m})),
-    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
-]
-WRITTEN += [
-    lambda m, x: (str(ValueError(x)), f"{ValueError(m, x)!r}", str([ValueError(x)])),
     lambda m, x: f"{RuntimeError(f'no {m} at {x:.1f}')}",
 ]
 LOOKED_INTO: list[Callable[[Any, float], Any]] = [
+    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
+    lambda m, x: "%d %.1f" % (m, m),  # noqa: UP031
+    lambda m, x: (str(ValueError(x)), f"{ValueError(m, x)!r}", str([ValueError(x)])),
+    lambda m, x: json.dumps([m], default=vars),
     lambda m, x: (str(slice(x)), str(SimpleNamespace(x=x)), str(OSError(m, x))),
     lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: string.Template("$m").substitute(m=m),
@@ -300,6 +301,12 @@ def test_objects_whose_own_code_writes_them_are_those_of_each_call(agree: Any, w
     (step,) = agree(scenario)
     assert bool(step.stats.eager_reasons) == (write in LOOKED_INTO)
     assert write in LOOKED_INTO or step.stats.traces <= 2
+
+
+def test_a_container_that_holds_itself_is_written_as_in_eager_mode(agree: Any) -> None:
+    ring: list[Any] = [1]
+    ring.append(ring)
+    natively(agree(calling(lambda x: f"{[ring, x.item()]}", scalars(2.0, 3.5)), traces=1))
 
 
 def test_an_object_that_is_written_has_changed_between_calls(agree: Any) -> None:
@@ -477,6 +484,8 @@ def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
 def test_what_is_pickled_and_saved_is_what_was_there_then(agree: Any, tmp_path: Any) -> None:
     def scenario(compile: Compile, of_object: bool) -> Any:
         file, state = io.BytesIO(), SimpleNamespace(count=0, sums=np.zeros(2))
+        rows, row = io.StringIO(), ["", "a"]
+        table = csv.writer(rows)
 
         @compile
         def step(x: Any) -> Any:
@@ -484,6 +493,9 @@ def test_what_is_pickled_and_saved_is_what_was_there_then(agree: Any, tmp_path: 
             state.sums = state.sums + x.numpy()
             pickle.dump(state if of_object else {"count": state.count}, file)
             np.save(tmp_path / "sums.npy", state.sums)
+            row[0] = "before"
+            table.writerow(row)
+            row[0] = "after"
             state.count += 10
             state.sums = state.sums * 2
             return x
@@ -494,7 +506,11 @@ def test_what_is_pickled_and_saved_is_what_was_there_then(agree: Any, tmp_path: 
             found.append(np.load(tmp_path / "sums.npy"))
         file.seek(0)
         dumped = [pickle.load(file) for _ in range(3)]
-        return found, [vars(x)["count"] if of_object else x["count"] for x in dumped]
+        return (
+            rows.getvalue(),
+            found,
+            [vars(x)["count"] if of_object else x["count"] for x in dumped],
+        )
 
     natively(agree(lambda compile: scenario(compile, False)))
     agree(lambda compile: scenario(compile, True))

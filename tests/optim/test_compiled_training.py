@@ -491,6 +491,25 @@ def test_what_a_schedule_has_set_is_read_later_in_the_step(schedule_of: Any, rea
     assert_allclose(p, expected_p, rtol=1e-5)
 
 
+def test_schedules_of_two_optimizers_are_read_later_in_the_step() -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        optimizers = [optim.SGD([nn.Parameter(lucid.ones(2))], lr=lr) for lr in (0.5, 0.25)]
+        one, two = (schedules.StepLR(opt, 1, 0.5) for opt in optimizers)
+
+        def step() -> Any:
+            for opt in optimizers:
+                opt.step()
+            one.step()
+            two.step()
+            return one.get_last_lr(), two.get_last_lr(), optimizers[0].param_groups[0]["lr"]
+
+        run = compile(step)
+        return [run() for _ in range(5)], run
+
+    (found, step), (expected, _) = scenario(lucid.compile), scenario(lambda step: step)
+    assert found == expected and not step.stats.eager_reasons
+
+
 def test_the_function_of_a_schedule_is_called_once_in_a_call() -> None:
     def scenario(compile: Callable[[Any], Any]) -> Any:
         opt, asked = optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.5), []

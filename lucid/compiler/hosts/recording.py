@@ -161,15 +161,16 @@ class HostRecording:
         function = ctx._forward_cls
         self._refuse_transformed(f"{function.__name__}.forward")
         operands = Operands(self._recorder, inputs)
+        edges = zip(ctx._input_types, ctx.needs_input_grad, strict=True)
         host = HostForward(
-            function,
-            operands.captured,
-            {name: operands.capture(value) for name, value in keywords.items()},
-            tuple(operands.slots),
-            ctx._line,
-            ctx.needs_input_grad,
-            ctx._input_types,
-            tuple(flag for x, flag in _flags(ctx) if x is not None),
+            function=function,
+            inputs=operands.captured,
+            keywords={name: operands.capture(value) for name, value in keywords.items()},
+            slots=tuple(operands.slots),
+            line=ctx._line,
+            needs_input_grad=ctx.needs_input_grad,
+            input_types=ctx._input_types,
+            has_edge=tuple(is_needed for type, is_needed in edges if type is not None),
         )
         methods = (function.forward, function.setup_context)
         reached = (*inputs, *keywords.values())
@@ -186,7 +187,7 @@ class HostRecording:
         results = [np.array(array, order="C") for array in found.arrays]
         values = [*operands.values, *around.values]
         node = self._record(function.__name__, host, values, results)
-        return Traced(self._recorder, node, found, operands, host.name).finish(ctx)
+        return self._finish(ctx, node, found, operands, host.name)
 
     def _evaluated(
         self, host: HostForward | HostBackward, operands: Operands, around: Surroundings
@@ -198,6 +199,47 @@ class HostRecording:
             return made.found, lent
         with around.untouched(self.undo):
             return host.evaluate(self._frame, lent, around.outside(lent)), lent
+
+    def _finish(
+        self, ctx: BackwardCFunction, node: Node, found: Evaluated, operands: Operands, name: str
+    ) -> Any:
+        """Write what forward wrote, fill in the ctx, and give what it returned, as tensors here."""
+        plan, tensors = found.plan, tensors_of(self._recorder, node.results)
+        assert plan is not None
+
+        def traced(entry: Entry) -> Any:
+            kind = entry[0]
+            if kind == "none":
+                return None
+            if kind == "input":
+                return operands.tensors[entry[1]]
+            if kind == "result":
+                return tensors[entry[1]]
+            if kind == "argument":
+                return operands.inputs[entry[1]]
+            what = "a part, or a view, of an argument's memory"
+            if kind == "other":
+                of_type = type(entry[1]).__name__
+                what = f"a value of type {of_type}, which may be another one at each call"
+            self._recorder.run_op_by_op(f"{name}, a host call, gives back {what}")
+
+        for operand, result in plan.written:
+            target = operands.tensors[operand]
+            refuse_overlaps(target)
+            if context.mutation_guard is not None:
+                context.mutation_guard.before_write(target)
+            if context.forward is not None:
+                context.forward.guard.before_write(target)
+            self._recorder.write(target, tensors[result])
+            target._counter.value += found.tensors[operand]._counter.value
+        if tensors and ctx._origin is None:
+            ctx._origin = tensors[0]._storage.value
+        outputs = tuple(map(traced, plan.outputs))
+        ctx.materialize_grads = plan.materialize_grads
+        ctx.dirty_tensors = tuple(map(traced, plan.dirty))
+        ctx.non_differentiable = tuple(map(traced, plan.non_differentiable))
+        ctx.to_save = None if plan.saved is None else tuple(map(traced, plan.saved))
+        return outputs if plan.is_tuple else outputs[0]
 
     # ---------------------------------------------------------------- backward
 
@@ -211,16 +253,16 @@ class HostRecording:
         keeper = ctx._host_forward
         on_ctx: tuple[dict[str, Any], Any] = attributes_of(ctx), saved
         host = HostBackward(
-            function,
-            keeper,
-            operands.capture(on_ctx if keeper is None else None),
-            given,
-            tuple(operands.slots),
-            ctx._line,
-            ctx.needs_input_grad,
-            ctx._input_types,
-            tuple(edge is not None for edge in ctx._edges),
-            context.grad_enabled,
+            function=function,
+            forward=keeper,
+            on_ctx=operands.capture(on_ctx if keeper is None else None),
+            gradients=given,
+            slots=tuple(operands.slots),
+            line=ctx._line,
+            needs_input_grad=ctx.needs_input_grad,
+            input_types=ctx._input_types,
+            has_edge=tuple(edge is not None for edge in ctx._edges),
+            grad_enabled=context.grad_enabled,
         )
         reached = [*attributes_of(ctx if keeper is None else self._frame[keeper]).values()]
         methods = (backward_of(function),)
@@ -276,12 +318,9 @@ class HostRecording:
         lent = self.present.of(values)
         made = replayed(host.code)
         if made is None:
-            before, thread = state_of(generator), EagerThread(context.grad_enabled)
-            thread.__enter__()  # for what a function of the user's does that it calls
-            try:
+            before = state_of(generator)
+            with EagerThread(context.grad_enabled):  # for what a function of the user's does
                 arrays = host.evaluate(lent)
-            finally:
-                thread.__exit__()
             self._note_draw(generator, before)
         else:
             function, arrays = made.host.find, made.found  # type: ignore[union-attr]
@@ -384,87 +423,12 @@ def tensors_of(recorder: TracedMemory, values: Sequence[Value]) -> list[TensorCo
     return tensors
 
 
-class Traced:
-    """The tensors of the trace that stand for those of one evaluation.
-
-    Args:
-        name: what messages call the user's method.
-    """
-
-    def __init__(
-        self,
-        recorder: TracedMemory,
-        node: Node,
-        found: Evaluated,
-        operands: Operands,
-        name: str,
-    ) -> None:
-        self._recorder = recorder
-        self._found = found
-        self._tensors = operands.tensors
-        self._inputs = operands.inputs
-        self._name = name
-        self._results = tensors_of(recorder, node.results)
-
-    def finish(self, ctx: BackwardCFunction) -> Any:
-        """Write what was written, fill in the ctx, and give what forward returned."""
-        plan = self._found.plan
-        assert plan is not None
-        for operand, result in plan.written:
-            self._write(operand, self._results[result])
-        if self._results and ctx._origin is None:
-            ctx._origin = self._results[0]._storage.value
-        outputs = self._all(plan.outputs)
-        ctx.materialize_grads = plan.materialize_grads
-        ctx.dirty_tensors = self._all(plan.dirty)
-        ctx.non_differentiable = self._all(plan.non_differentiable)
-        ctx.to_save = None if plan.saved is None else self._all(plan.saved)
-        return outputs if plan.is_tuple else outputs[0]
-
-    def _write(self, operand: int, content: TensorCore) -> None:
-        target = self._tensors[operand]
-        refuse_overlaps(target)
-        if context.mutation_guard is not None:
-            context.mutation_guard.before_write(target)
-        if context.forward is not None:
-            context.forward.guard.before_write(target)
-        self._recorder.write(target, content)
-        target._counter.value += self._found.tensors[operand]._counter.value
-
-    def _all(self, entries: Sequence[Entry]) -> tuple[Any, ...]:
-        return tuple(map(self._tensor, entries))
-
-    def _tensor(self, entry: Entry) -> Any:
-        kind = entry[0]
-        if kind == "none":
-            return None
-        if kind == "input":
-            return self._tensors[entry[1]]
-        if kind == "result":
-            return self._results[entry[1]]
-        if kind == "shared":
-            self._recorder.run_op_by_op(
-                f"{self._name}, a host call, gives back a part, or a view, of an argument's memory"
-            )
-        if kind == "argument":
-            return self._inputs[entry[1]]
-        self._recorder.run_op_by_op(
-            f"{self._name}, a host call, gives back a value of type {type(entry[1]).__name__}, "
-            "which may be another one at each call"
-        )
-
-
-def _flags(ctx: BackwardCFunction) -> Iterator[tuple[TensorType | None, bool]]:
-    return zip(ctx._input_types, ctx.needs_input_grad, strict=True)
-
-
-def _once_more(of: str) -> str:
-    return f"it differentiates {of}, a host call, whose operations only eager mode sees"
-
-
 class _OnHost(TwiceDifferentiated):
     """Stands behind the gradients that a host call returned: eager mode has their derivatives."""
 
     def apply(self, gradients: Any) -> Any:
         assert context.recorder is not None
-        context.recorder.run_op_by_op(_once_more(f"{self.of}.backward"))
+        context.recorder.run_op_by_op(
+            f"it differentiates {self.of}.backward, a host call, whose operations only eager mode "
+            "sees"
+        )

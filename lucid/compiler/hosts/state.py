@@ -26,7 +26,6 @@ from lucid.ir.whose_code import is_librarys, is_users
 from lucid.random import default_generator
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 
@@ -116,6 +115,8 @@ class Surroundings:
             collector.finish()
         except BaseException as error:
             collector.put_back()
+            if isinstance(error, ValueError) and "read-only" in str(error):
+                error = _WritesOutsideError("memory of a tensor from outside, by NumPy")
             if isinstance(error, _WritesOutsideError):
                 self._recorder.run_op_by_op(f"{self._name}, a host call, writes {error}")
             raise
@@ -133,7 +134,7 @@ class Surroundings:
 
     def outside(self, arrays: Sequence[np.ndarray]) -> Outside:
         """The tensors within reach while the call, whose operands these are, is evaluated."""
-        return _Watched(self.states, arrays, _refuse, self._gradients)
+        return _Watched(self.states, arrays, self._gradients)
 
 
 class _WritesOutsideError(BaseException):
@@ -145,30 +146,18 @@ def _refuse(state: State) -> NoReturn:
 
 
 class _Watched(Outside):
-    """Finds out whether NumPy writes them, or the call leaves a gradient on one."""
+    """Finds out whether the call leaves a gradient on one of them."""
 
     def __init__(
         self,
         states: Sequence[State],
         arrays: Sequence[np.ndarray],
-        refuse: Callable[[State], NoReturn],
         gradients: Sequence[tuple[TensorCore, Any, State]],
     ) -> None:
-        super().__init__(states, arrays, refuse)
+        super().__init__(states, arrays, _refuse)
         self._gradients = gradients
 
-    def begin(self) -> None:
-        super().begin()
-        self._before = [np.array(state.memory) for state in self.states.values()]
-
-    def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
-        return array
-
     def look(self) -> None:
-        for state, before in zip(self.states.values(), self._before, strict=True):
-            if state.memory.tobytes() != before.tobytes():
-                self.kept.setdefault(state.storage, before)
-                self._refuse(state)
         for tensor, gradient, state in self._gradients:
             if tensor._gradient is not gradient:
                 self._refuse(state)
@@ -212,24 +201,20 @@ class _Unsaid(Substitutes):
 
     def called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function that writes on the terminal, or logs."""
+        name = getattr(function, "__name__", "")
         if isinstance(function, types.MethodDescriptorType) and args:
-            function = getattr(args[0], function.__name__, function)
+            function = getattr(args[0], name, function)
         if not isinstance(function, _FUNCTIONS):
             return None
-        owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-        file = kwargs.get("file")
-        is_print = function is print and (file is None or _is_terminal(file))
-        is_log = (
-            isinstance(owner, logging.Logger) or getattr(function, "__module__", "") == "logging"
+        owner = getattr(function, "__self__", None)
+        is_logger = isinstance(owner, logging.Logger) or function.__module__ == "logging"
+        says = (
+            function is warnings.warn
+            or (function is print and _is_terminal(kwargs.get("file") or sys.stdout))
+            or (is_logger and name in _LOGS)
+            or (_is_terminal(owner) and name in ("write", "writelines", "flush"))
         )
-        is_log = is_log and name in _LOGS
-        is_written = _is_terminal(owner) and name in ("write", "writelines", "flush")
-        says = is_print or is_log or is_written or function is warnings.warn
-        return _say_nothing if says else None
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    """In place of what is said on the terminal."""
+        return (lambda *_, **__: None) if says else None
 
 
 class PythonChanges:

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN
+from lucid.compiler.guards.guard import SCALARS
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.texts import holds, is_of_call, jsonable, written
+from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -36,33 +37,26 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
 
 _LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "exception": logging.ERROR,
-    "critical": logging.CRITICAL,
+    name: getattr(logging, name.upper())
+    for name in ("debug", "info", "warning", "warn", "error", "critical")
 }
+_OF_PATHS = ("write_text", "write_bytes", "touch", "unlink", "mkdir", "rmdir", "rename")
+_OF_BARS = (
+    *("update", "set_postfix", "set_postfix_str", "set_description", "set_description_str"),
+    *("write", "refresh", "display", "clear"),
+)
 # Methods by which objects tell the world something, by the class that has them.
-_TELL: dict[str, frozenset[str]] = {
-    "_io._IOBase": frozenset({"write", "writelines", "flush"}),
-    "_csv.writer": frozenset({"writerow", "writerows"}),
-    "csv.DictWriter": frozenset({"writerow", "writerows", "writeheader"}),
-    **dict.fromkeys(
-        ("pathlib.Path", "pathlib._local.Path"),
-        frozenset({"write_text", "write_bytes", "touch", "unlink", "mkdir", "rmdir", "rename"}),
-    ),
-    "queue.Queue": frozenset({"put", "put_nowait"}),
-    "_queue.SimpleQueue": frozenset({"put", "put_nowait"}),
-    "tqdm.std.tqdm": frozenset(
-        {
-            *("update", "set_postfix", "set_postfix_str", "set_description", "set_description_str"),
-            *("write", "refresh", "display", "clear"),
-        }
-    ),
+_TELL: dict[str, tuple[str, ...]] = {
+    "_io._IOBase": ("write", "writelines", "flush"),
+    "_csv.writer": ("writerow", "writerows"),
+    "csv.DictWriter": ("writerow", "writerows", "writeheader"),
+    "pathlib.Path": _OF_PATHS,
+    "pathlib._local.Path": _OF_PATHS,
+    "queue.Queue": ("put", "put_nowait"),
+    "_queue.SimpleQueue": ("put", "put_nowait"),
+    "tqdm.std.tqdm": _OF_BARS,
 }
-_NAMES = frozenset[str]().union(*_TELL.values())
+_NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
 # Functions that do something outside, and return None; those that write files.
 _WRITE: frozenset[Any] = frozenset(
@@ -71,7 +65,7 @@ _WRITE: frozenset[Any] = frozenset(
         *(os.mkdir, os.makedirs, os.remove, os.unlink, os.rename, os.replace),
     }
 )
-_DO = _WRITE | {*(print, time.sleep, traceback.print_exc, traceback.print_stack)}
+_DO = _WRITE | {time.sleep, traceback.print_exc, traceback.print_stack}
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type(np.save))
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
 _LAZY = (types.GeneratorType, map, filter, zip)
@@ -79,7 +73,10 @@ _LAZY = (types.GeneratorType, map, filter, zip)
 
 @dataclass(slots=True)
 class DeferredCall:
-    """A call that is made after each call of the step: its function and its arguments."""
+    """A call that is made after each call of the step: its function and its arguments.
+
+    When the trace has ended, output specs make the arguments.
+    """
 
     function: Callable[..., Any]
     args: Any
@@ -115,14 +112,10 @@ class DeferredCalls:
 
     def instead_of(self, function: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """What takes down a call that does something outside; None: it does nothing there."""
-        if function is print:
-            return self._print
         if function is warnings.warn:
             return functools.partial(self.say, self._warning())
-        if function in _TEXTS and isinstance(function, types.FunctionType):
-            return functools.partial(_TEXTS[function], self)
-        if function is pickle.dump:
-            return self._pickle
+        if isinstance(function, _FUNCTIONS) and function in _OF_NOW:
+            return functools.partial(_OF_NOW[function], self)
         if isinstance(function, _FUNCTIONS) and function in _DO:
             return functools.partial(self.say, function)
         name = function.__name__ if isinstance(function, (*_FUNCTIONS, *_METHODS)) else ""
@@ -130,7 +123,7 @@ class DeferredCalls:
         if isinstance(function, types.FunctionType) and function.__module__ == "logging":
             owner = logging.getLogger()
         if isinstance(owner, logging.Logger):
-            speaks = name == "log" or name in _LEVELS
+            speaks = name in ("log", "exception", *_LEVELS)
             return self._logging(owner, name, kwargs) if speaks else None
         if owner is None or not tells(owner if isinstance(owner, type) else type(owner), name):
             return None
@@ -161,7 +154,7 @@ class DeferredCalls:
             self._collector.answer(f"{path}.isEnabledFor({level})", logger.isEnabledFor, level)
             if not logger.isEnabledFor(level):
                 return _say_nothing
-        frame = self._frame()
+        frame = self.frame()
         code, line = frame.f_code, frame.f_lineno
 
         def log(*args: Any, extra: Any = None, **_: Any) -> None:
@@ -183,28 +176,30 @@ class DeferredCalls:
 
     def _message(self, message: Any, values: list[Any]) -> Any:
         """What a log record says, with what objects are now."""
-        for value in (message, *values):
-            self._collector.read_text(value)
         if not values:
-            return written(str, message)
+            return self.text(str, message)
         is_named = len(values) == 1 and isinstance(values[0], dict) and bool(values[0])
-        return written(str.__mod__, str(message), values[0] if is_named else tuple(values))
+        return self.text(str.__mod__, str(message), values[0] if is_named else tuple(values))
+
+    def text(self, function: Callable[..., str], *args: Any, **kwargs: Any) -> str:
+        """What a function writes of values as they are now."""
+        for value in (*args, *kwargs.values()):
+            self._collector.read_text(value)
+        is_own = "cls" in kwargs or kwargs.get("default") not in (None, float, *TEXTS)
+        if function is json.dumps and is_own and not all(map(_is_word, flatten(args)[0])):
+            self._exits.op_by_op("it writes JSON by code of its own")
+        return written(function, *args, **kwargs)
+
+    def _print(self, *args: Any, **kwargs: Any) -> None:
+        """The texts are those of now: what is printed may change later in the step."""
+        shown = [x if isinstance(x, str) or is_live(x) else self.text(str, x) for x in args]
+        self.say(print, *shown, **kwargs)
 
     def _json(self, obj: Any, fp: Any, **how: Any) -> None:
-        """`json.dump` of what there is now."""
-        self._collector.read_text(obj)
-        default = how.pop("default", None)
-        if how.get("cls") is not None:
-            self._exits.op_by_op("it writes JSON by an encoder of its own")
-        self.say(fp.write, written(json.dumps, jsonable(obj, default), **how))
+        self.say(fp.write, self.text(json.dumps, obj, **how))
 
     def _pprint(self, object: Any, stream: Any = None, *args: Any, **how: Any) -> None:
-        """`pprint.pprint` of what there is now."""
-        self._collector.read_text(object)
-        self.say(print, written(pprint.pformat, object, *args, **how), file=stream)
-
-    def _pp(self, object: Any, *args: Any, sort_dicts: bool = False, **how: Any) -> None:
-        self._pprint(object, *args, sort_dicts=sort_dicts, **how)
+        self.say(print, self.text(pprint.pformat, object, *args, **how), file=stream)
 
     def _pickle(self, obj: Any, *args: Any, **how: Any) -> None:
         """`pickle.dump`, which nobody can make of an object as it was before the call's end."""
@@ -213,7 +208,7 @@ class DeferredCalls:
         self.say(pickle.dump, obj, *args, **how)
 
     def _warning(self) -> Callable[..., Any]:
-        frame = self._frame()
+        frame = self.frame()
         file, line, names = frame.f_code.co_filename, frame.f_lineno, frame.f_globals
 
         def warn(message: Any, category: Any = UserWarning, *_: Any, **__: Any) -> None:
@@ -223,8 +218,8 @@ class DeferredCalls:
 
         return warn
 
-    def _frame(self) -> types.FrameType:
-        """The user's frame that is about to call."""
+    def frame(self) -> types.FrameType:
+        """The user's frame that is about to call or to return."""
         assert self._collector.at is not None
         frame: types.FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code is not self._collector.at[0]:
@@ -232,28 +227,24 @@ class DeferredCalls:
         assert frame is not None
         return frame
 
-    def _print(self, *args: Any, **kwargs: Any) -> None:
-        """The texts are those of now: what is printed may change later in the step."""
-        self.say(print, *map(self.shown, args), **kwargs)
 
-    def shown(self, value: Any) -> Any:
-        """The text of a value that is printed, as it is now."""
-        if isinstance(value, str) or is_live(value):
-            return value
-        self._collector.read_text(value)
-        return written(str, value) if isinstance(value, (*PLAIN, tuple)) else str(value)
-
-
-_TEXTS: dict[Any, Callable[..., None]] = {
+_OF_NOW: dict[Any, Callable[..., None]] = {
+    print: DeferredCalls._print,
     json.dump: DeferredCalls._json,
     pprint.pprint: DeferredCalls._pprint,
-    pprint.pp: DeferredCalls._pp,
+    pprint.pp: functools.partial(DeferredCalls._pprint, sort_dicts=False),
+    pickle.dump: DeferredCalls._pickle,
 }
+
+
+def _is_word(value: Any) -> bool:
+    """Whether it is a number or a text, or None."""
+    return isinstance(value, SCALARS) or is_number_or_text(value)
 
 
 def _is_fixed(value: Any) -> bool:
     """Whether a value can't change until the call has ended, or only a call knows it."""
-    return isinstance(value, (str, bytes, int, float, complex, types.NoneType)) or is_of_call(value)
+    return _is_word(value) or is_of_call(value)
 
 
 def _is_object(value: Any) -> bool:
@@ -269,7 +260,7 @@ def _as_of_now(value: Any) -> Any:
     """What a call gets later of what may change until then."""
     if isinstance(value, _LAZY):
         return [*value]
-    if isinstance(value, (*PLAIN, tuple)) and holds(value, is_of_call):
+    if isinstance(value, (*PLAIN, tuple)):
         leaves, rebuild = flatten(value)
         return rebuild(leaves)
     return value

@@ -22,7 +22,7 @@ from lucid.compiler.recording.growing_lists import ListPart, settled
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.recording.texts import is_late
+from lucid.compiler.recording.texts import is_late, is_of_call
 from lucid.compiler.results.histories import Histories, History, calls_users, lost_backward
 from lucid.compiler.results.output_specs import (
     ArrayCopy,
@@ -158,19 +158,14 @@ class EpilogueBuilder:
         outside = self._recorder.outside
         assert outside is not None
         told, outside.deferred = outside.deferred, []
-        return [
-            DeferredCall(
-                deferred.function,
-                [*map(self._told, deferred.args)],
-                {name: self._told(value) for name, value in deferred.kwargs.items()},
-            )
-            for deferred in told
-        ]
+        for call in told:
+            call.args = [*map(self._told, call.args)]
+            call.kwargs = {name: self._told(value) for name, value in call.kwargs.items()}
+        return told
 
     def _told(self, value: Any) -> OutputSpec:
         """What a call after the step gets: objects, such as files, as they are."""
-        is_made = is_live(value) or is_late(value)
-        is_made = is_made or isinstance(value, (TensorCore, *PLAIN, tuple))
+        is_made = is_of_call(value) or isinstance(value, (*PLAIN, tuple))
         return self._tree(value) if is_made else Constant(value)
 
     def _final(self, source: MutableSource, value: Any) -> OutputSpec:

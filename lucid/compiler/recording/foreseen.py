@@ -7,15 +7,14 @@ find out what these are before they run. In the graph they are inputs, like all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.guards.events import unheard
-from lucid.compiler.guards.guard import is_number, is_same
+from lucid.compiler.guards.guard import SCALARS, is_number, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
-from lucid.compiler.results.replayed_effects import Forecast, ReplayedEffect
+from lucid.compiler.recording.hooks import item_of
+from lucid.compiler.results.replayed_effects import Entries, Forecast, ReplayedEffect
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
@@ -25,133 +24,96 @@ if TYPE_CHECKING:
 Entry = tuple[dict[str, Any], str]
 
 
-class ForeseenScalar(SymScalar):
-    """A number that an effect leaves; what it is now is found out when somebody looks."""
-
-    __slots__ = ("_foreseen", "_found")
-
-    def __init__(self, foreseen: Foreseen, text: str, read: Any) -> None:
-        self._foreseen: Foreseen | None = foreseen
-        self._found: Any = None
-        recorder = foreseen.recorder
-        text = recorder.unused_text(text)
-        super().__init__(0, lambda call: read(), text, recorder, read)
-        recorder.live[text] = self
-
-    @property
-    def now(self) -> Number:
-        if self._found is None:
-            assert self._foreseen is not None and self.read is not None
-            with self._foreseen.as_found():
-                self._found = self.read()
-        found: Number = self._found
-        return found
-
-    @now.setter
-    def now(self, _: Number) -> None:
-        """It isn't known from the start."""
-
-
 class Foreseen:
     """The numbers of one trace that stand where effects after the call will have put them."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._standing: list[tuple[Entry, Any, Any]] = []  # what stands there, and what did before
-        self._effects: list[ReplayedEffect] = []
+        # By the identity of the dict and the key: the dict, what stands there, and what did before.
+        self._standing: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
 
     def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
         """Let what an effect, after those before it, leaves in some entries stand there."""
         self.put_back()
-        self._effects.append(effect)
-        forecast = effect.forecast = Forecast(self._effects)
+        self.recorder.effects.append(effect)
+        forecast = effect.forecast = Forecast(self.recorder.effects)
         collector = self.recorder.collector
+        assert collector is not None
+        found = _left_by(forecast) if effect.is_foreseen else []
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
-            if not effect.is_foreseen:
-                if collector is not None:
-                    collector.changed_later[id(owner), key] = partial(str, effect.what)
+            if not found:
+                collector.changed_later[id(owner), key] = partial(str, effect.what)
                 continue
-            if collector is not None:
-                collector.expect(f"{key!r} of {effect.what}", owner, key)
+            collector.expect(f"{key!r} of {effect.what}", owner, key)
             text = f"{key.lstrip('_')} after {effect.what}"
-            read, is_anew = partial(forecast.value, owner, key), key in effect.anew
-            standing = self._standing_for(before, text, read, is_anew)
-            if standing is not before:
-                self._standing.append(((owner, key), standing, before))
-            elif collector is not None and _is_fixed(before):
-                collector.changed_later[id(owner), key] = partial(self._read, owner, key, effect)
-        self._put()
-
-    def _standing_for(self, before: Any, text: str, read: Any, is_anew: bool) -> Any:
-        if _is_number(before):
-            return ForeseenScalar(self, text, read)
-        if is_anew and type(before) in (list, tuple) and all(map(_is_number, before)):
-            return type(before)(
-                ForeseenScalar(self, f"{text}[{i}]", partial(_item, read, i))
-                for i in range(len(before))
-            )
-        return before
-
-    def _put(self) -> None:
-        for (owner, key), standing, _ in self._standing:
+            after = next(entries for entries in found if entries.owner is owner)[key]
+            read = partial(forecast.value, owner, key)
+            if (is_number(before) or is_live(before)) and is_number(after):
+                standing: Any = self._number(text, after, read)
+            elif (
+                key in effect.anew and type(before) in (list, tuple) and all(map(is_number, after))
+            ):
+                numbers = [
+                    self._number(f"{text}[{i}]", x, partial(item_of, read, i))
+                    for i, x in enumerate(after)
+                ]
+                standing = type(before)(numbers)
+            else:
+                if isinstance(before, (*SCALARS, tuple, TensorCore)):
+                    depend = partial(self._depend, text, effect.what, before, after, read)
+                    collector.changed_later[id(owner), key] = depend
+                continue
+            self._standing[id(owner), key] = owner, standing, before
+        for (_, key), (owner, standing, _) in self._standing.items():
             dict.__setitem__(owner, key, standing)
+
+    def _number(self, text: str, now: Number, read: Callable[[], Any]) -> SymScalar:
+        """What stands for a number that an effect leaves."""
+        text = self.recorder.unused_text(text)
+        found = SymScalar(now, lambda call: read(), text, self.recorder, read)
+        self.recorder.live[text] = found
+        return found
 
     def put_back(self) -> None:
         """Let nothing stand anywhere, but for what the step has put there itself."""
         collector = self.recorder.collector
-        for (owner, key), standing, before in self._standing:
+        for (_, key), (owner, standing, before) in self._standing.items():
             is_bound = collector is not None and collector.has_written(owner, key)
             if dict.get(owner, key) is standing and not is_bound:
                 dict.__setitem__(owner, key, before)
-        self._standing.clear()
 
-    def _read(self, owner: dict[str, Any], key: str, effect: ReplayedEffect) -> str | None:
+    def _depend(
+        self, text: str, what: str, before: Any, after: Any, read: Callable[[], Any]
+    ) -> str | None:
         """Let the step depend on what an effect leaves that isn't a number; or why it can't."""
-        read, before = partial(effect.forecast.value, owner, key), dict.__getitem__(owner, key)
-        with self.as_found():
-            after = read()
         if isinstance(after, TensorCore) or not is_same(after, before):
-            return effect.what
-        self.recorder.guard_value(f"{key} after {effect.what}", read, after)
+            return what
+        self.recorder.guard_value(text, read, after)
         return None
 
-    @contextmanager
-    def as_found(self) -> Iterator[None]:
-        """Let the dicts of all effects hold for a while what the call has found there."""
-        owners = {id(owner): owner for effect in self._effects for owner in effect.owners}
-        found = {(id(owner), key): before for (owner, key), _, before in self._standing}
-        recorder, held = context.recorder, []
-        try:
-            context.recorder = None  # so that the dicts are asked for nothing
-            held += [(owner, dict.copy(owner)) for owner in owners.values()]
-            for owner, entries in held:
-                for key, value in entries.items():
-                    value = found.get((id(owner), key), value)
-                    dict.__setitem__(owner, key, _now(value))
-            yield
-        finally:
-            for owner, entries in held:
-                dict.update(owner, entries)
-            context.recorder = recorder
 
+def _left_by(forecast: Forecast) -> list[Entries]:
+    """What effects leave; nothing if one raises an error, which is for the call.
 
-def _is_number(value: Any) -> bool:
-    return is_number(value) or is_live(value)
+    Meanwhile the dicts hold what the call that is traced has found there.
+    """
+    recorder, held = context.recorder, []
+    try:
+        context.recorder = None  # so that the dicts are asked for nothing
+        held += [(owner, dict.copy(owner)) for owner in forecast.owners()]
+        for owner, entries in held:
+            dict.update(owner, {key: _now(value) for key, value in entries.items()})
+        return forecast.entries()
+    except Exception:
+        return []
+    finally:
+        for owner, entries in held:
+            dict.update(owner, entries)
+        context.recorder = recorder
 
 
 def _now(value: Any) -> Any:
-    """A value as the call that is traced has found it."""
-    if type(value) in (list, tuple) and any(map(is_live, value)):
-        return type(value)(map(_now, value))
+    if type(value) in (list, tuple):
+        return type(value)(map(_now, value)) if any(map(is_live, value)) else value
     return value.now if is_live(value) else value
-
-
-def _is_fixed(value: Any) -> bool:
-    """Whether a value can only be replaced, or is a tensor, which an effect may write."""
-    return isinstance(value, (str, bool, tuple, TensorCore, type(None)))
-
-
-@unheard
-def _item(read: Any, index: int) -> Any:
-    return read()[index]

@@ -16,6 +16,7 @@ from lucid.ir.location import here
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
+    from lucid.compiler.guards.calls import GuardCollector
     from lucid.compiler.recording.recorder import Recorder
     from lucid.compiler.results.replayed_effects import ReplayedEffect
     from lucid.tensor.core import TensorCore
@@ -60,6 +61,11 @@ def adopt(tensor: TensorCore) -> None:
     running.recorder.adopt_constant(tensor)
 
 
+def _collector() -> GuardCollector | None:
+    """What enters the reads and writes of the trace that runs; None: none does."""
+    return None if running.recorder is None else running.recorder.collector
+
+
 def remembered() -> dict[Any, Any] | None:
     """Where values are kept by owner until the end of the running trace; None: none runs."""
     return None if running.recorder is None else running.recorder.remembered
@@ -82,19 +88,18 @@ def run_op_by_op(reason: str, remedy: str = "") -> None:
 @unheard
 def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
     """Let the running trace depend on `owner[key]`; `path` names it."""
-    recorder = running.recorder
-    if recorder is not None and recorder.collector is not None:
-        recorder.collector.note(path(), owner, key)
+    collector = _collector()
+    if collector is not None:
+        collector.note(path(), owner, key)
 
 
 @unheard
 def watch_attributes(thing: object, path: Callable[[], str]) -> None:
     """Let the running trace depend on all attributes of an object, as they are at each call."""
-    recorder = running.recorder
-    if recorder is not None and recorder.collector is not None:
-        name, attributes = path(), vars(thing)
-        for key in attributes:
-            recorder.collector.entry(f"{name}.{key}", attributes, key, holder=thing)
+    collector = _collector()
+    if collector is not None:
+        for key in vars(thing):
+            collector.entry(f"{path()}.{key}", vars(thing), key, holder=thing)
 
 
 @unheard
@@ -103,10 +108,10 @@ def watch_entries(owner: Any, key: Any, path: str, holder: Any = None) -> None:
 
     holder: the object whose attributes `owner` has.
     """
-    recorder = running.recorder
-    if recorder is not None and recorder.collector is not None:
-        recorder.collector.entry(path, owner, key, holder=holder)
-        recorder.collector.contents(path, dict.__getitem__(owner, key), takes=False)
+    collector = _collector()
+    if collector is not None:
+        collector.entry(path, owner, key, holder=holder)
+        collector.contents(path, dict.__getitem__(owner, key), takes=False)
 
 
 @unheard
@@ -115,21 +120,19 @@ def binds(owner: Any, key: Any, path: Callable[[], str], *, depends: bool = True
 
     depends: whether it depends on what was there before.
     """
-    recorder = running.recorder
-    if recorder is not None:
-        if recorder.collector is not None:
-            recorder.collector.note(path(), owner, key, write=not depends)
-        recorder.bound.add((id(owner), key))
+    collector = _collector()
+    if collector is not None:
+        collector.note(path(), owner, key, write=not depends)
+    if running.recorder is not None:
+        running.recorder.bound.add((id(owner), key))
 
 
 def has_bound(owner: Any, key: Any) -> bool:
     """Whether the running trace has bound `owner[key]` itself."""
-    recorder = running.recorder
-    if recorder is None:
-        return False
-    collector = recorder.collector
+    collector = _collector()
     is_written = collector is not None and collector.has_written(owner, key)
-    return is_written or (id(owner), key) in recorder.bound
+    recorder = running.recorder
+    return is_written or (recorder is not None and (id(owner), key) in recorder.bound)
 
 
 @unheard
@@ -139,22 +142,21 @@ def makes(owner: Any, key: Any, value: Any) -> None:
     if recorder is not None:
         recorder.undo.append(lambda: dict.pop(owner, key, None))
     dict.__setitem__(owner, key, value)
-    if recorder is not None and recorder.collector is not None:
-        recorder.collector.accept(owner, value)
+    collector = _collector()
+    if collector is not None:
+        collector.accept(owner, value)
+
+
+def reads(owner: dict[str, Any], key: str) -> None:
+    """Give up where a hyper-parameter is read that an effect after the call will have changed."""
+    collector = _collector()
+    if collector is not None:
+        collector.refuse_later(owner, key)
 
 
 def item_of(read: Callable[[], Any], index: int) -> Any:
     """One element of the tuple that `read()` gives."""
     return read()[index]
-
-
-def reads(owner: dict[str, Any], key: str) -> None:
-    """Give up where a hyper-parameter is read that an effect after the call will have changed."""
-    recorder = running.recorder
-    if recorder is None:
-        return
-    if recorder.collector is not None:
-        recorder.collector.refuse_later(owner, key)
 
 
 @unheard
@@ -166,23 +168,19 @@ def live(owner: dict[str, Any], key: str, source: str) -> Any:
     """
     value = dict.__getitem__(owner, key)
     recorder = running.recorder
-    if recorder is None or has_bound(owner, key) or _is_foreseen(value):
+    is_foreseen = any(map(is_live, value if isinstance(value, (list, tuple)) else (value,)))
+    if recorder is None or is_foreseen or has_bound(owner, key):
         return value
     reads(owner, key)
     read = partial(dict.__getitem__, owner, key)  # at each call: no Python function
     return _live(recorder, value, read, source)
 
 
-def _is_foreseen(value: Any) -> bool:
-    """Whether a value stands for what an effect leaves."""
-    return any(map(is_live, value if isinstance(value, (list, tuple)) else (value,)))
-
-
 def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) -> Any:
     if isinstance(value, (list, tuple)):
-        items = enumerate(value)
         return tuple(
-            _live(recorder, x, partial(item_of, read, i), f"{source}[{i}]") for i, x in items
+            _live(recorder, x, partial(item_of, read, i), f"{source}[{i}]")
+            for i, x in enumerate(value)
         )
     if type(value) is float:
         recorder.guard_value(f"type({source})", lambda: type(read()), float, gated=True)
@@ -195,9 +193,9 @@ def _live(recorder: Recorder, value: Any, read: Callable[[], Any], source: str) 
 @unheard
 def meet(module: object, path: str) -> None:
     """Let the running trace depend on a Module, or a function, and all that is within its reach."""
-    recorder = running.recorder
-    if recorder is not None and recorder.collector is not None:
-        recorder.collector.meet(path, module)
+    collector = _collector()
+    if collector is not None:
+        collector.meet(path, module)
 
 
 @unheard
@@ -210,7 +208,6 @@ def after_call(effect: ReplayedEffect, changes: Sequence[tuple[dict[str, Any], s
     recorder = running.recorder
     assert recorder is not None, "after_call is for traces"
     _refuse_bound(recorder, effect.what, changes)
-    recorder.effects.append(effect)
     recorder.foreseen.add(effect, changes)
 
 
@@ -226,11 +223,11 @@ def tell(
     changes: entries that it sets. The step can't read them after this, nor bind them before it.
     """
     recorder = running.recorder
-    assert recorder is not None and recorder.outside is not None, "tell is for traces"
+    collector = _collector()
+    assert recorder is not None and recorder.outside is not None and collector is not None
     _refuse_bound(recorder, what, changes)
-    if recorder.collector is not None:
-        later = partial(str, what)
-        recorder.collector.changed_later.update(((id(x), key), later) for x, key in changes)
+    later = partial(str, what)
+    collector.changed_later.update(((id(owner), key), later) for owner, key in changes)
     recorder.outside.say(function, *args)
 
 

@@ -14,7 +14,6 @@ import math
 import operator
 import pickle
 import time
-import types
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -44,8 +43,8 @@ OBJECTS = (
 _STEP_OF_SIZES = 64  # of pickles, so that their sizes don't vary
 
 
-class LateData:
-    """What Python has after the call, as a value of the graph.
+class LateObject:
+    """An object of an immutable class that is known after the call, as a value of the graph.
 
     Attributes:
         kind: its class.
@@ -66,7 +65,7 @@ class LateData:
     @property
     def now(self) -> Any:
         """What it is in the call that is traced."""
-        return _object_in(self.exits.now_of(self.value))
+        return _read(self.kind, self.exits.now_of(self.value))
 
     @property
     def bases(self) -> Bases:
@@ -74,7 +73,12 @@ class LateData:
 
     @property
     def formula(self) -> Formula:
-        return functools.partial(_found_object, self.value)
+        kind, value = self.kind, self.value
+
+        def found(known: Any) -> Any:
+            return _read(kind, known[value])
+
+        return found
 
     @property
     def what(self) -> str:
@@ -91,8 +95,8 @@ class LateData:
         if not hasattr(self.kind, name):
             return getattr(self.now, name)  # which raises an error
         if not callable(getattr(self.kind, name)):
-            return computed(self.exits, name, functools.partial(_attribute, name), (self,), {})
-        return types.MethodType(_method_of(name), self)
+            return computed(self.exits, name, operator.attrgetter(name), (self,), {})
+        return lambda *args, **kwargs: _call_method(name, self, *args, **kwargs)
 
     def _look(self) -> Any:
         return self.exits.op_by_op(f"it looks at {self.what}")
@@ -100,13 +104,22 @@ class LateData:
     def __len__(self) -> int:
         if not hasattr(self.kind, "__len__"):
             raise TypeError(f"object of type {self.kind.__name__!r} has no len()")
-        return int(_method("__len__", self))
+        return int(_call_method("__len__", self))
 
     def __iter__(self) -> Any:
-        return iter([_method("__getitem__", self, i) for i in range(len(self))])
+        return iter([_call_method("__getitem__", self, i) for i in range(len(self))])
+
+    def __bool__(self) -> bool:
+        return not hasattr(self.kind, "__len__") or len(self) > 0
 
     def __hash__(self) -> int:
         return hash(self._look())
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.__copy__()
 
     def __str__(self) -> str:
         return self.exits.recorder.written(self, str)
@@ -118,22 +131,7 @@ class LateData:
         return self.exits.recorder.written(self, format, specification)
 
 
-class LateObject(LateData):
-    """An object of an immutable class that is known after the call."""
-
-    __slots__ = ()
-
-    def __bool__(self) -> bool:
-        return not hasattr(self.kind, "__len__") or len(self) > 0
-
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Any:
-        return self
-
-
-class LateArray(LateData):
+class LateArray(LateObject):
     """An array, or a number of NumPy's, that is known after the call.
 
     Attributes:
@@ -163,15 +161,6 @@ class LateArray(LateData):
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.value.dtype.numpy)
-
-    @property
-    def now(self) -> Any:
-        array = self.exits.now_of(self.value)
-        return array if self.kind is np.ndarray else array[()]
-
-    @property
-    def formula(self) -> Formula:
-        return functools.partial(_found, self.value, self.kind is np.ndarray)
 
     @property
     def what(self) -> str:
@@ -224,7 +213,7 @@ class LateArray(LateData):
         return self.exits.list_of(self.operand())
 
     def item(self, *index: Any) -> Any:
-        return (_method("__getitem__", self, index) if index else self).number()
+        return (_call_method("__getitem__", self, index) if index else self).number()
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self._look()
@@ -257,23 +246,14 @@ class LateArray(LateData):
         self.exits.op_by_op(f"it writes {self.what}")
 
     def __copy__(self) -> Any:
-        return _method("copy", self)
-
-    def __deepcopy__(self, memo: object) -> Any:
-        return _method("copy", self)
+        return _call_method("copy", self)
 
 
-def _found(value: Value, is_array: bool, known: Any) -> Any:
-    array = known[value]
-    return array if is_array else array[()]
-
-
-def _found_object(value: Value, known: Any) -> Any:
-    return _object_in(known[value])
-
-
-def _object_in(data: np.ndarray) -> Any:
-    return pickle.loads(data.tobytes())
+def _read(kind: type, array: np.ndarray) -> Any:
+    """What an array of the graph is in Python."""
+    if kind in OBJECTS:
+        return pickle.loads(array.tobytes())
+    return array if kind is np.ndarray else array[()]
 
 
 def _data_of(value: Any) -> np.ndarray:
@@ -284,55 +264,36 @@ def _data_of(value: Any) -> np.ndarray:
     return np.frombuffer(data.ljust(-(-len(data) // _STEP_OF_SIZES) * _STEP_OF_SIZES), np.uint8)
 
 
-def _attribute(name: str, array: Any) -> Any:
-    return getattr(array, name)
+def _call_method(name: str, data: LateObject, *args: Any, **kwargs: Any) -> Any:
+    def call(data: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(data, name)(*args, **kwargs)
 
-
-@functools.cache
-def _method_of(name: str) -> Callable[..., Any]:
-    def method(self: LateData, *args: Any, **kwargs: Any) -> Any:
-        return _method(name, self, *args, **kwargs)
-
-    method.__name__ = name
-    return method
-
-
-def _method(name: str, array: LateData, *args: Any, **kwargs: Any) -> Any:
-    function = functools.partial(_call_method, name)
-    return computed(array.exits, f"{array.kind.__name__}.{name}", function, (array, *args), kwargs)
-
-
-def _call_method(name: str, array: Any, *args: Any, **kwargs: Any) -> Any:
-    return getattr(array, name)(*args, **kwargs)
+    return computed(data.exits, f"{data.kind.__name__}.{name}", call, (data, *args), kwargs)
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def operate(self: LateData, *args: Any) -> Any:
-        if not hasattr(self.kind, name) or not all(map(_is_known_operand, args)):
+    def operate(self: LateObject, *args: Any) -> Any:
+        if not hasattr(self.kind, name) or any(isinstance(x, TensorCore) for x in args):
             return NotImplemented
-        return _method(name, self, *args)
+        return _call_method(name, self, *args)
 
     operate.__name__ = name
     return operate
-
-
-def _is_known_operand(value: Any) -> bool:
-    return not isinstance(value, TensorCore)
 
 
 for _name in (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "divmod", "and", "or"),
     *("xor", "lshift", "rshift"),
 ):
-    setattr(LateData, f"__{_name}__", _operator(f"__{_name}__"))
-    setattr(LateData, f"__r{_name}__", _operator(f"__r{_name}__"))
+    setattr(LateObject, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(LateObject, f"__r{_name}__", _operator(f"__r{_name}__"))
     if _name != "divmod":
         setattr(LateArray, f"__i{_name}__", LateArray.__setitem__)
 for _name in (
     *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "contains"),
     "round",
 ):
-    setattr(LateData, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(LateObject, f"__{_name}__", _operator(f"__{_name}__"))
 
 
 def computed(
@@ -355,16 +316,16 @@ def computed(
     leaves, rebuild = flatten((list(args), kwargs))
     is_flat = not kwargs and len(leaves) == len(args) and all(map(operator.is_, leaves, args))
     given = [_operand(exits, leaf) for leaf in leaves]
-    constants = [leaf if x is None else None for leaf, x in zip(leaves, given, strict=True)]
+    fixed = [leaf if x is None else None for leaf, x in zip(leaves, given, strict=True)]
     readers = [None if x is None else x[1] for x in given]
-    call = _Call(function, constants, None if is_flat else rebuild, readers)
-    values, on = [x[0] for x in given if x is not None], [x[2] for x in given if x is not None]
+    call = _Call(function, fixed, None if is_flat else rebuild, readers)
+    values, tensors = [x[0] for x in given if x is not None], [x[2] for x in given if x is not None]
     results, known = exits.call(name, call, [*values, *after], generator)
     if known.kinds is None:
         exits.op_by_op(f"it calls {name}(), which {known.refused}")
     call.kinds, call.restore, call.parts = known.kinds, known.restore, known.parts
     found = [
-        _result(exits, f"{name}()", value, kind, None if part is None else on[part])
+        _result(exits, f"{name}()", value, kind, None if part is None else tensors[part])
         for value, kind, part in zip(results, call.kinds, call.parts, strict=True)
     ]
     return call.restore(found)
@@ -437,19 +398,15 @@ def _result(exits: Exits, text: str, value: Value, kind: type, tensor: TensorCor
 
 
 def _is_data(value: Any) -> bool:
+    """Whether the graph can have a value; a time of a zone of the user's may have no pickle."""
     kind = type(value)
     if kind in OBJECTS:
-        return _is_pickled(value)
+        try:
+            return bool(pickle.dumps(value))
+        except Exception:
+            return False
     is_number = kind in (bool, int, float) or issubclass(kind, (np.number, np.bool_))
     return (is_number or kind is np.ndarray) and has_dtype(np.asarray(value))
-
-
-def _is_pickled(value: Any) -> bool:
-    """Whether an object can be written down; a time of a zone of the user's may not."""
-    try:
-        return bool(pickle.dumps(value))
-    except Exception:
-        return False
 
 
 def _operand(
@@ -461,10 +418,10 @@ def _operand(
     """
     if isinstance(leaf, TensorCore):
         leaf = leaf.numpy()
-    if type(leaf) is LateArray:
-        return leaf.operand(), _read_only if leaf.kind is np.ndarray else _number, leaf.tensor
-    if type(leaf) is LateObject:
-        return leaf.operand(), _object_in, None
+    if type(leaf) in (LateArray, LateObject):
+        is_array = leaf.kind is np.ndarray
+        read = _read_only if is_array else functools.partial(_read, leaf.kind)
+        return leaf.operand(), read, leaf.tensor if is_array else None
     if is_live(leaf):
         kind = type(leaf.now)
         value = leaf.recorder.live_value(leaf, i64 if isinstance(leaf.now, int) else f64)
@@ -472,10 +429,6 @@ def _operand(
     if hasattr(type(leaf), "bases"):
         exits.op_by_op("it hands a text with values that the step computes to a function")
     return None
-
-
-def _number(array: np.ndarray) -> Any:
-    return array[()]
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any
 
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.inputs.cells import GradUse
+from lucid.compiler.inputs.objects import walk
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.output_specs import GraphOutput, OutputSpec
 from lucid.ir.graph import Graph, Node
@@ -56,10 +55,30 @@ def _storage_names(collector: GuardCollector) -> dict[Storage, str]:
     for path, tensor in collector.tensors():
         found.setdefault(tensor._storage, path)
     for path, value in collector.library_objects:
-        parameters = _parameter_names(value, found)
-        for name, tensor in _named_tensors(path, value, parameters):
+        for name, tensor in _named_tensors(path, value, found):
             found.setdefault(tensor._storage, name)
     return found
+
+
+def _named_tensors(
+    path: str, value: Any, names: dict[Storage, str]
+) -> Iterator[tuple[str, TensorCore]]:
+    """Tensors that a library object holds, each with the user's way to it.
+
+    names: what to call the parameters that key an optimizer's state.
+    """
+    if isinstance(value, TensorCore):
+        yield path, value
+    held: dict[str, Any] = getattr(value, "__dict__", {})
+    state: Any = held.get("state") if isinstance(held.get("state"), dict) else {}
+    parts = [(f"{path}.{key}", item) for key, item in held.items() if item is not state]
+    for i, (key, item) in enumerate(state.items()):
+        name = names.get(key._storage, str(i)) if isinstance(key, TensorCore) else repr(key)
+        parts.append((f"{path}.state[{name}]", item))
+    for path, part in parts:
+        yield from (
+            (name, x) for name, x, _ in walk(part, path, set()) if isinstance(x, TensorCore)
+        )
 
 
 def identifier(source: str) -> str:
@@ -69,40 +88,6 @@ def identifier(source: str) -> str:
         if holder in words[:-skipped]:
             words = words[words.index(holder) + skipped :]
     return "_".join(words[-5:]).strip("_")
-
-
-def _parameter_names(value: Any, names: dict[Storage, str]) -> dict[int, str]:
-    """What to call the parameters that key an optimizer's state."""
-    state = getattr(value, "state", None)
-    if not isinstance(state, dict):
-        return {}
-    keys = [key for key in state if isinstance(key, TensorCore)]
-    return {id(key): names.get(key._storage, str(i)) for i, key in enumerate(keys)}
-
-
-def _named_tensors(
-    path: str, value: Any, parameters: dict[int, str]
-) -> Iterator[tuple[str, TensorCore]]:
-    """Tensors that a library object holds, each with the user's way to it."""
-    stack: list[tuple[str, Any, int]] = [(path, value, 0)]
-    seen: set[int] = set()
-    while stack:
-        name, item, depth = stack.pop()
-        if id(item) in seen or depth > 5:
-            continue
-        seen.add(id(item))
-        if isinstance(item, TensorCore):
-            yield name, item
-        elif isinstance(item, dict):
-            stack += [
-                (f"{name}[{parameters.get(id(key)) or repr(key)}]", entry, depth + 1)
-                for key, entry in item.items()
-                if isinstance(key, (str, int)) or id(key) in parameters
-            ]
-        elif isinstance(item, (list, tuple)):
-            stack += [(f"{name}[{i}]", entry, depth + 1) for i, entry in enumerate(item)]
-        elif depth == 0 and hasattr(item, "__dict__"):
-            stack += [(f"{name}.{key}", entry, 1) for key, entry in vars(item).items()]
 
 
 # ---------------------------------------------------------------------- intermediate values
@@ -119,37 +104,21 @@ def name_values(graph: Graph) -> None:
         if node.location is not None and node.gradient_of is None:
             last[node.location.file, node.location.line] = node
     for node in last.values():
-        if node.location is None or not node.results:
-            continue
-        result = node.results[
-            0 if node.op.kind == "host" else -1
-        ]  # a host call's saved ones follow
-        if not result.name:
-            result.name = assigned_name(node.location)
+        if node.location is not None and node.results:
+            is_host = node.op.kind == "host"  # whose saved ones follow
+            result = node.results[0 if is_host else -1]
+            result.name = result.name or assigned_name(node.location)
     for function in graph.functions.values():
         name_values(function)
 
 
+# A variable or an attribute, an annotation perhaps, and what assigns to it.
+_ASSIGNED = re.compile(
+    r"\s*(?:\w+\.)*([A-Za-z_]\w*)\s*(?::[^=]*)?(?:[-+*/@%&|^]|//|\*\*|<<|>>)?=[^=]"
+)
+
+
 def assigned_name(location: Location) -> str:
-    """The single variable that a line assigns; empty when it does something else."""
-    return _assigned(location.text)
-
-
-@lru_cache(maxsize=4096)
-def _assigned(text: str) -> str:
-    if "=" not in text:
-        return ""
-    try:
-        body = ast.parse(text).body
-    except SyntaxError:  # the first line of a longer statement, or a block's head
-        found = re.match(r"([A-Za-z_]\w*)\s*(?::[^=]*)?=[^=]", text)
-        return found.group(1) if found else ""
-    statement = body[0] if len(body) == 1 else None
-    target: Any = None
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
-        target = statement.target
-    if isinstance(target, ast.Attribute):
-        return target.attr
-    return target.id if isinstance(target, ast.Name) else ""
+    """The variable that a line assigns, the first of several; empty when it does something else."""
+    found = _ASSIGNED.match(location.text)
+    return found.group(1) if found else ""

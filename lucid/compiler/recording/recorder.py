@@ -22,7 +22,7 @@ from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
-from lucid.compiler.recording.late_arrays import LateArray, LateData
+from lucid.compiler.recording.late_arrays import LateArray, LateObject
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.texts import LateText
 from lucid.compiler.results.histories import ExternalGradFn
@@ -49,10 +49,8 @@ if TYPE_CHECKING:
 
 
 # Files of the library that write texts for the user's code.
-_OUTSIDE = os.path.join(LIBRARY, "compiler", "recording", "deferred_calls.py")
-_ASKING = (_OUTSIDE, texts.__file__)
 _PROTOCOLS = os.path.join(LIBRARY, "functions", "protocols.py")
-_WRITERS = (*_ASKING, _PROTOCOLS)
+_WRITERS = (texts.__file__, _PROTOCOLS)
 _BETWEEN = (
     *(__file__, _PROTOCOLS, os.path.join(LIBRARY, "tensor", "formatting.py")),
     *(os.path.join(LIBRARY, "ir", "frames.py"), unheard.__code__.co_filename),
@@ -318,7 +316,7 @@ class Recorder(TracedMemory):
         return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
     def written(
-        self, value: SymScalar | LateData | LateText, write: Callable[..., str], *how: str
+        self, value: SymScalar | LateObject | LateText, write: Callable[..., str], *how: str
     ) -> str:
         """The text of a number, an array or a text that each call has for itself.
 
@@ -337,7 +335,7 @@ class Recorder(TracedMemory):
             frame = _behind(frame, _BETWEEN)
         if frame is None or self.collector is None or not is_text_of(frame, value):
             return False
-        return frame.f_code.co_filename in _ASKING or self.collector.hears(frame)
+        return frame.f_code.co_filename == texts.__file__ or self.collector.hears(frame)
 
     def text_of(self, tensor: Tensor) -> str:
         """What `str` and `repr` give for a tensor."""
@@ -345,10 +343,10 @@ class Recorder(TracedMemory):
         self.hosts.leave()
         value, writer = self.value_of(tensor, "str()"), _behind(sys._getframe(1), _BETWEEN)
         file = "" if writer is None else writer.f_code.co_filename
-        is_own = file.startswith(LIBRARY) and file not in _ASKING  # such as a message of ours
+        is_own = file.startswith(LIBRARY) and file != texts.__file__  # such as a message of ours
         if not is_own and not self.is_followed_text(writer, tensor):
             self.exits.op_by_op("it writes a tensor within a text")
-        return texts.of_tensor(tensor, value, self.hosts.present.of([value])[0], self.exits)
+        return texts.of_tensor(tensor, value, self.exits.now_of(value))
 
     def known(self, tensor: TensorCore) -> np.ndarray | None:
         """The data of what constants alone decide, such as a mask made of `eye` and `arange`."""
@@ -362,15 +360,6 @@ class Recorder(TracedMemory):
         value, known = self.value_of(tensor), self._constants()
         is_known = evaluate([value], known)
         return _read_only(np.array(known[value], order="C")) if is_known else None
-
-    def version_of(self, tensor: TensorCore) -> int:
-        """How often memory of the step's own was written; of other memory only a call knows it."""
-        cell = self.cells.get(tensor._storage)
-        is_own = tensor._array is None or id(tensor) in self.own
-        is_own = is_own if cell is None else cell.kind == "constant"
-        if not (is_own or tensor._counter in self.own_counters):
-            self.run_op_by_op("it asks for the _version of an argument or of a tensor from outside")
-        return tensor._counter.value
 
     def refuse_address(self) -> NoReturn:
         """Give up at `data_ptr()`; a custom Function that asks for an address runs on the host."""

@@ -13,7 +13,6 @@ import os
 import pprint
 import random
 import secrets
-import sys
 import time
 import types
 import uuid
@@ -27,24 +26,19 @@ from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
-from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import (
-    NUMBERS,
     TEXTS,
     WRITERS,
     LateText,
     asked,
-    asked_for,
     holds,
     is_in_text,
     is_late,
     is_written_by_python,
     joined,
-    jsonable,
-    written,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.location import LIBRARY
@@ -53,6 +47,8 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
+    from lucid.compiler.guards.calls import GuardCollector
+    from lucid.compiler.recording.deferred_calls import DeferredCalls
     from lucid.compiler.recording.recorder import Recorder
 
 _TIMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
@@ -62,7 +58,7 @@ _HAND_ON: frozenset[Any] = frozenset(
         *(isinstance, issubclass, callable, id, getattr, setattr, hasattr, delattr, len, next),
         *(iter, list, tuple, dict, set, frozenset, enumerate, zip, map, filter, reversed, range),
         *(slice, sum, min, max, sorted, any, all, abs, round, pow, divmod, bool, hash, super),
-        *(object, complex),
+        *(object, complex, *TEXTS),
     }
 )
 # Functions that each call of a step calls: clocks, and what gives random bytes.
@@ -84,8 +80,6 @@ _NO_DRAWS = frozenset(
         *("shuffle", "sample", "choices", "bytes", "randbytes"),
     }
 )
-_TO_TEXT = (str, repr, ascii, format)
-_WRITE = (json.dumps, pprint.pformat)
 _MODULES = frozenset(
     {
         *("math", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
@@ -103,16 +97,21 @@ _EXACT = frozenset(
         *("__complex__", "__bool__", "__sizeof__"),
     }
 )
+_WHOLE = (*PLAIN, tuple)  # of which texts are written with all that is in them
 _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
 
 
 class StandInFunctions(Substitutes):
     """Those of one trace."""
 
-    asking = frozenset({asked.__code__, asked_for.__code__, DeferredCalls.shown.__code__})
+    asking = frozenset({asked.__code__})
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(
+        self, recorder: Recorder, collector: GuardCollector, outside: DeferredCalls
+    ) -> None:
         self._recorder = recorder
+        self._collector = collector
+        self._outside = outside
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
@@ -127,29 +126,28 @@ class StandInFunctions(Substitutes):
         if kind not in _FUNCTIONS and not issubclass(kind, type):
             return None
         self._refuse(function, args)
-        assert self._recorder.outside is not None
-        telling = self._recorder.outside.instead_of(function, kwargs)
+        telling = self._outside.instead_of(function, kwargs)
         if telling is not None:
             return telling
-        if (function is float or function is int) and len(args) == 1 and not kwargs:
-            if self._is_number(args):
-                return functools.partial(_as_number, function)
-            if _has_own_number(function, args[0]):
-                return functools.partial(_asked_for, function)
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
+        if (function is float or function is int) and not kwargs and self._is_number(args):
+            return functools.partial(_as_number, function)
         if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
         if function in _CALLED_ANEW or self._makes_data(function, owner, given):
             return functools.partial(self._called_anew, function)
         if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
             return functools.partial(self._drawn, function)
-        if function in (*_TO_TEXT, *_WRITE) and args:
-            return self._to_text(function, args[0]) if holds(given, is_in_text) else None
+        is_whole = function in TEXTS and bool(args) and isinstance(args[0], _WHOLE)
+        is_writer = function is pprint.pformat or is_whole
+        if function is json.dumps or (is_writer and holds(given, is_in_text)):
+            return functools.partial(self._outside.text, function)
         if _is_numpys(function, args) and (
             holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
-            return functools.partial(self._of_numpy, name, function)
+            exits = self._recorder.exits
+            return lambda *args, **kwargs: computed(exits, name, function, args, kwargs)
         if (
             function is len
             and len(args) == 1
@@ -181,7 +179,7 @@ class StandInFunctions(Substitutes):
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
-        return _Template(self._write, template) if holds(values, is_in_text) else None
+        return _Instead(self._outside.text, template) if holds(values, is_in_text) else None
 
     def joined(self, parts: Sequence[str]) -> str | None:
         """What an f-string gives."""
@@ -193,31 +191,28 @@ class StandInFunctions(Substitutes):
 
     def shown(self, value: Any) -> Any:
         """What stands for a container in an f-string."""
-        is_container = isinstance(
-            value, (*PLAIN, tuple, BaseException)
-        ) and not is_written_by_python(value)
-        return _Container(self._write, value) if is_container and holds(value, is_in_text) else None
+        is_whole = isinstance(value, _WHOLE) and not is_written_by_python(value)
+        is_meant = is_whole and holds(value, is_in_text)
+        return _Instead(self._outside.text, value) if is_meant else None
 
     def given_back(self, value: Any) -> Any:
         """What a function returns: what only a call knows not to code in C that looks into it."""
         is_text = type(value) is LateText
         if not is_text and not is_live(value):
             return None
-        collector = self._recorder.collector
-        assert collector is not None and collector.at is not None
-        if not is_text and collector.at[0].co_name not in _EXACT:
+        at = self._collector.at
+        assert at is not None
+        name = at[0].co_name
+        if not is_text and name not in _EXACT:
             return None
-        frame: types.FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code is not collector.at[0]:
-            frame = frame.f_back
-        assert frame is not None
+        frame = self._outside.frame()
         caller = frame.f_back
         assert caller is not None
         if not caller.f_code.co_filename.startswith(LIBRARY):
-            is_told = collector.hears(caller) and self._takes(caller, frame)
+            is_told = self._collector.hears(caller) and self._takes(caller, frame)
         else:
-            is_own = frame.f_code.co_name in (*WRITERS, *_EXACT)
-            is_told = not is_own or caller.f_code in self.asking
+            is_asked = name in WRITERS and caller.f_code in self.asking
+            is_told = is_asked or name not in (*WRITERS, *_EXACT)
         if is_told:
             return None
         return value.look() if is_text else value._look()
@@ -225,7 +220,7 @@ class StandInFunctions(Substitutes):
     def _takes(self, caller: types.FrameType, frame: types.FrameType) -> bool:
         """Whether a frame gets what another one returns as it is."""
         method, function, first = used_in(caller)
-        if method == "show" or (method == "call" and function in _TO_TEXT):
+        if method == "show" or (method == "call" and function in TEXTS):
             return first() is _first_variable(frame)
         if isinstance(function, (types.FunctionType, types.MethodType)):
             return True
@@ -237,8 +232,7 @@ class StandInFunctions(Substitutes):
 
     def refuse_after_writing(self, by: str) -> None:
         """Give up: what is told the world is told when the native step has run."""
-        assert self._recorder.outside is not None
-        if self._recorder.outside.writes_files:
+        if self._outside.writes_files:
             self._recorder.exits.op_by_op(f"it asks {by} when it has written files")
 
     def _refuse(self, function: Any, args: Sequence[Any]) -> None:
@@ -268,9 +262,6 @@ class StandInFunctions(Substitutes):
             return self._recorder.known(value) is None
         return type(value) in (LateArray, LateScalar)
 
-    def _of_numpy(self, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-        return computed(self._recorder.exits, name, function, args, kwargs)
-
     def _makes_data(self, function: Any, owner: Any, given: Sequence[Any]) -> bool:
         """Whether a class makes an object, a time or an int, of what a call finds."""
         kind = owner if isinstance(owner, type) else function
@@ -288,14 +279,12 @@ class StandInFunctions(Substitutes):
         """Whether a method gives random numbers of a generator from outside."""
         if name.startswith("_") or name in _NO_DRAWS or not hasattr(type(generator), name):
             return False
-        assert self._recorder.collector is not None
-        return self._recorder.collector.is_shared(generator)
+        return self._collector.is_shared(generator)
 
     def _drawn(self, draw: Any, *args: Any, **kwargs: Any) -> Any:
         """Random numbers are drawn at each call, in the program's order."""
         generator, exits = draw.__self__, self._recorder.exits
-        assert self._recorder.collector is not None
-        name = f"{self._recorder.collector.name_of_generator(generator)}.{draw.__name__}"
+        name = f"{self._collector.name_of_generator(generator)}.{draw.__name__}"
         if isinstance(generator, random.Random) and draw.__name__ == "choice":
             items = args[0] if args else kwargs["seq"]
             if not isinstance(items, np.ndarray):
@@ -307,32 +296,11 @@ class StandInFunctions(Substitutes):
         """For a method of a `str`."""
         template, given = method.__self__, (*args, *kwargs.values())
         if method.__name__ == "join" and args:
-            is_lazy = not isinstance(args[0], (str, tuple, *PLAIN))
+            is_lazy = not isinstance(args[0], (str, *_WHOLE))
             return functools.partial(_joined, template) if is_lazy or holds(args, is_late) else None
-        if method.__name__ == "format" and holds(given, is_in_text):
-            return functools.partial(self._write, str.format, template)
-        if method.__name__ == "format_map" and holds(given, is_in_text):
-            return functools.partial(self._write, str.format_map, template)
+        if method.__name__ in ("format", "format_map") and holds(given, is_in_text):
+            return functools.partial(self._outside.text, getattr(str, method.__name__), template)
         return None
-
-    def _to_text(self, function: Any, value: Any) -> Any:
-        """For a function that makes a text of a value."""
-        if function in _WRITE or isinstance(value, (*PLAIN, tuple, BaseException)):
-            return functools.partial(self._write, function)
-        is_word = type(value) in (LateText, LateScalar, LateArray) or is_live(value)
-        return functools.partial(_formatted, function) if is_word else None
-
-    def _write(self, function: Any, /, *args: Any, **kwargs: Any) -> str:
-        """What a function writes of values."""
-        collector = self._recorder.collector
-        assert collector is not None
-        for value in (*args, *kwargs.values()):
-            collector.read_text(value)
-        if function is json.dumps and args:
-            if kwargs.get("cls") is not None:
-                self._recorder.exits.op_by_op("it writes JSON by an encoder of its own")
-            args = (jsonable(args[0], kwargs.pop("default", None)),)
-        return written(function, *args, **kwargs)
 
     def _may_get(self, function: Any, args: Sequence[Any]) -> bool:
         """Whether a function is told what it does with such values, or refuses them by itself."""
@@ -354,24 +322,16 @@ class StandInFunctions(Substitutes):
         return str(module).partition(".")[0] in _MODULES
 
 
-class _Template:
-    """The left side of `template % values`."""
-
-    def __init__(self, write: Callable[..., str], template: str) -> None:
-        self._write = write
-        self._template = template
-
-    def __mod__(self, values: Any) -> str:
-        items = tuple(values) if isinstance(values, tuple) else values
-        return self._write(str.__mod__, self._template, items)
-
-
-class _Container:
-    """Stands for a container in an f-string."""
+class _Instead:
+    """Stands for the left side of `template % values`, or for a container in an f-string."""
 
     def __init__(self, write: Callable[..., str], value: Any) -> None:
         self._write = write
         self._value = value
+
+    def __mod__(self, values: Any) -> str:
+        items = tuple(values) if isinstance(values, tuple) else values
+        return self._write(str.__mod__, self._value, items)
 
     def __str__(self) -> str:
         return self._write(str, self._value)
@@ -391,18 +351,6 @@ def _first_variable(frame: types.FrameType) -> Any:
 
 def _is_users(function: Any) -> bool:
     return type(function) is types.FunctionType and is_followed(function.__code__)
-
-
-def _has_own_number(kind: type, value: Any) -> bool:
-    """Whether Python code of the user's says what number an object is."""
-    methods = (getattr(type(value), name, None) for name in NUMBERS[kind])
-    return any(type(method) is types.FunctionType for method in methods)
-
-
-def _asked_for(kind: type, value: Any) -> Any:
-    """`kind(value)` for an object whose own code may give what only a call knows."""
-    found = asked_for(kind, value)
-    return _as_number(kind, found) if is_live(found) else kind(found)
 
 
 def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
@@ -433,11 +381,6 @@ def _as_number(kind: type, value: Any) -> Any:
     if not is_live(number):
         return kind(number)
     return number if number.__class__ is kind else number.apply(kind.__name__, kind)
-
-
-def _formatted(write: Callable[..., str], value: Any, *how: str) -> str:
-    is_same = type(value) is LateText and write in (str, format) and not any(how)
-    return value if is_same else written(write, value, *how)
 
 
 def _joined(separator: str, parts: Any) -> str:

@@ -7,7 +7,7 @@ import numbers
 import operator
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.inputs.scalars import Formula, is_live
@@ -15,27 +15,31 @@ from lucid.compiler.recording.growing_lists import ListPart
 from lucid.compiler.recording.late_arrays import LateArray, LateObject
 from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
 from lucid.ir.whose_code import is_librarys
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.formatting import format_data, suffixes_of
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import empty_dict, flatten, items_of
+from lucid.tensor.tree import flatten, is_record
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.exits import Exits
     from lucid.ir.graph import Value
 
-
-MOST_SEARCHED = 1024  # values in a container that is handed to a function
+_MOST_SEARCHED = 1024  # values in a container that is handed to a function
 WRITERS = ("__str__", "__repr__", "__format__")
-TEXTS = frozenset({str, repr, format})
-NUMBERS: dict[type, tuple[str, ...]] = {
-    float: ("__float__", "__index__"),
-    int: ("__int__", "__index__", "__trunc__"),
-}
-_OWN = {*WRITERS, *(name for names in NUMBERS.values() for name in names)}
+TEXTS = (str, repr, format)
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 _PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType, slice, range)
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_FIXED = (*_PLAIN, type, types.FunctionType, types.BuiltinFunctionType)
+
+
+def _writer(write: Callable[..., str]) -> Any:
+    """The method of a `LateText` by which `write` asks for its text."""
+
+    def written(self: LateText, *how: str) -> str:
+        recorder: Any = context.recorder
+        return write(self.now, *how) if recorder is None else recorder.written(self, write, *how)
+
+    return written
 
 
 class LateText(str):
@@ -48,11 +52,29 @@ class LateText(str):
         formula: the text of a call; bases: as of a number.
     """
 
-    __slots__ = ("bases", "exits", "formula")
+    __slots__ = ("bases", "formula")
 
     bases: Bases
-    exits: Exits
     formula: Formula
+
+    def __new__(cls, now: str, bases: Bases, formula: Formula) -> LateText:
+        """`now`: what it is in the call that is traced."""
+        text = super().__new__(cls, now)
+        text.bases, text.formula = bases, formula
+        return text
+
+    @property
+    def now(self) -> str:
+        return str.__getitem__(self, slice(None)) + ""
+
+    def look(self) -> str:
+        """What it is in all calls of the program: numbers that a call finds are guarded."""
+        if context.recorder is not None and not all(map(is_live, self.bases.values())):
+            recorder: Any = context.recorder
+            recorder.exits.op_by_op("it looks into a text with values that the step computes")
+        for number in self.bases.values():
+            number._look()
+        return self.now
 
     def __add__(self, other: str) -> str:
         return joined("", (self, other))
@@ -60,19 +82,12 @@ class LateText(str):
     def __radd__(self, other: str) -> str:
         return joined("", (other, self))
 
-    def __str__(self) -> str:
-        return self.exits.recorder.written(self, str)
-
     def __getitem__(self, index: Any) -> str:
         if isinstance(index, slice):
             return written(operator.getitem, self, index)
         return self.look()[index]
 
-    def __format__(self, specification: str) -> str:
-        return self.exits.recorder.written(self, format, specification)
-
-    def __repr__(self) -> str:
-        return self.exits.recorder.written(self, repr)
+    __str__, __repr__, __format__ = _writer(str), _writer(repr), _writer(format)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -84,49 +99,28 @@ class LateText(str):
     def __deepcopy__(self, memo: object) -> LateText:
         return self
 
-    @property
-    def now(self) -> str:
-        """What it is in the call that is traced."""
-        return plain(self)
 
-    def look(self) -> str:
-        """What it is in all calls of the program: numbers that a call finds are guarded."""
-        if not all(map(is_live, self.bases.values())):
-            self.exits.op_by_op("it looks into a text with values that the step computes")
-        for number in self.bases.values():
-            number._look()
-        return plain(self)
+def _method(name: str) -> Callable[..., Any]:
+    """A method of `str` that gives a text of each call, or else looks into it."""
+    function = getattr(str, name)
 
+    def method(self: LateText, *args: Any, **kwargs: Any) -> Any:
+        if name in _CHANGES:
+            return written(function, self, *args, **kwargs)
+        return function(self.look(), *args, **kwargs)
 
-def _looking(name: str) -> Callable[..., Any]:
-    look = getattr(str, name)
-
-    def looking(self: LateText, *args: Any, **kwargs: Any) -> Any:
-        return look(self.look(), *args, **kwargs)
-
-    looking.__name__ = name
-    return looking
+    method.__name__ = name
+    return method
 
 
-def _changing(name: str) -> Callable[..., Any]:
-    change = getattr(str, name)
-
-    def changed(self: LateText, *args: Any) -> str:
-        return written(change, self, *args)
-
-    changed.__name__ = name
-    return changed
-
-
-for _name in (
+_CHANGES = (
     *("capitalize", "casefold", "center", "expandtabs", "ljust", "lower", "lstrip", "removeprefix"),
     *("removesuffix", "replace", "rjust", "rstrip", "strip", "swapcase", "title", "upper", "zfill"),
-):
-    setattr(LateText, _name, _changing(_name))
-_ALLOWED = {*vars(LateText), "__class__", "__new__", "__init__", "__getattribute__", "__doc__"}
-_ALLOWED |= {"__setattr__", "__delattr__", "__init_subclass__", "__subclasshook__", "__dir__"}
-for _name in set(dir(str)) - _ALLOWED:
-    setattr(LateText, _name, _looking(_name))
+)
+_OWN = {*vars(LateText), "__init__", "__getattribute__", "__doc__", "__setattr__", "__delattr__"}
+_OWN |= {"__init_subclass__", "__subclasshook__", "__dir__"}
+for _name in set(dir(str)) - _OWN:
+    setattr(LateText, _name, _method(_name))
 
 
 def is_late(value: object) -> bool:
@@ -149,7 +143,7 @@ def is_written_by_python(value: object) -> bool:
     kind = type(value)
     if isinstance(value, (*_PLAIN, type, types.ModuleType)) or is_librarys(kind):
         return False
-    return any(type(getattr(kind, name, None)) is types.FunctionType for name in _OWN)
+    return any(type(getattr(kind, name, None)) is types.FunctionType for name in WRITERS)
 
 
 def is_in_text(value: object) -> bool:
@@ -157,22 +151,18 @@ def is_in_text(value: object) -> bool:
     return is_of_call(value) or is_written_by_python(value)
 
 
+def _within(value: Any) -> list[Any]:
+    """A value, and the first of those in it if it is a container."""
+    found = [value]
+    for x in found:  # which grows meanwhile
+        if isinstance(x, _CONTAINERS) and len(found) < _MOST_SEARCHED:
+            found += dict.values(x) if isinstance(x, dict) else x
+    return found
+
+
 def holds(value: Any, is_meant: Callable[[Any], bool]) -> bool:
     """Whether a value, or one of the first in it if it is a container, is meant."""
-    pending = [value]
-    for found in pending:  # which grows meanwhile
-        if is_meant(found):
-            return True
-        if is_plain_error(found):
-            found = found.args
-        if isinstance(found, _CONTAINERS) and len(pending) < MOST_SEARCHED:
-            pending += dict.values(found) if isinstance(found, dict) else found
-    return False
-
-
-def plain(text: str) -> str:
-    """The `str` of the call that is traced."""
-    return text if type(text) is str else str.__getitem__(text, slice(None)) + ""
+    return any(map(is_meant, _within(value)))
 
 
 def settle(error: BaseException) -> None:
@@ -198,23 +188,33 @@ def _settled(value: Any) -> Any:
     return rebuild([*map(now_of, leaves)]) if any(map(is_number_or_text, leaves)) else value
 
 
+def now_of(value: Any) -> Any:
+    """What a value that only a call knows is in the call that is traced; others are themselves."""
+    is_known_later = is_number_or_text(value) or type(value) in (_Parts, _Asked)
+    return value.now if is_known_later else value
+
+
+# ---------------------------------------------------------------------- writing
+
+
 def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
     """What a function gives that writes a text of its arguments, and of what is in them.
 
     Each call calls it again, with what only a call knows.
     """
-    parts = _part((args, kwargs))
-    given, named = parts.now
-    now = function(*given, **named)
-    bases, formula = bases_of((parts,)), formula_of(parts)
+    given, named = [*map(_part, args)], {name: _part(value) for name, value in kwargs.items()}
+    now = function(*map(now_of, given), **{name: now_of(part) for name, part in named.items()})
+    bases = bases_of((*given, *named.values()))
     if not bases:
         return now
+    formulas = [*map(formula_of, given)]
+    by_name = {name: formula_of(part) for name, part in named.items()}
 
-    def again(known: Any) -> str:
-        given, named = formula(known)
-        return function(*given, **named)
+    def formula(known: Any) -> str:
+        found = {name: of(known) for name, of in by_name.items()}
+        return function(*[of(known) for of in formulas], **found)
 
-    return _text(now, again, bases, next(iter(_exits_in(parts))))
+    return LateText(now, bases, formula)
 
 
 def joined(separator: str, parts: Iterable[str]) -> str:
@@ -222,14 +222,31 @@ def joined(separator: str, parts: Iterable[str]) -> str:
     return written(str.join, separator, [*parts])
 
 
-def _text(now: str, formula: Formula, bases: Bases, exits: Exits) -> LateText:
-    text = str.__new__(LateText, now)
-    text.formula, text.bases, text.exits = formula, bases, exits
-    return text
+def of_tensor(tensor: Tensor, value: Value, now: Any) -> LateText:
+    """What `str` and `repr` give for a tensor of the step."""
+    suffixes, dtype = suffixes_of(tensor), tensor.dtype
+
+    def formula(known: Any) -> str:
+        return format_data(known[value], dtype, suffixes)
+
+    return LateText(formula({value: now}), {value: value}, formula)
+
+
+def _part(value: Any) -> Any:
+    """A value in a text: what of it only a call knows, and what is to be asked at once."""
+    if isinstance(value, Tensor):
+        return _shown(value)
+    if is_of_call(value) or isinstance(value, _FIXED):
+        return value
+    asked_now = {id(x) for x in _within(value) if is_written_by_python(x) or is_record(x)}
+    leaves, rebuild = flatten(value, asked_now)
+    if len(leaves) == 1 and leaves[0] is value:
+        return _Asked(value)
+    return _Parts([*map(_part, leaves)], rebuild)
 
 
 class _Parts:
-    """A container in a text, taken apart.
+    """What only a call knows, put together of parts.
 
     Attributes:
         now: it in the call that is traced, as far as it is known when it is put together.
@@ -237,21 +254,54 @@ class _Parts:
     """
 
     def __init__(self, parts: list[Any], together: Callable[[list[Any]], Any]) -> None:
-        self.parts = parts
+        self._parts = parts
         self._together = together
 
     @property
     def now(self) -> Any:
-        return self._together([*map(now_of, self.parts)])
+        return self._together([*map(now_of, self._parts)])
 
     @property
     def bases(self) -> Bases:
-        return bases_of(self.parts)
+        return bases_of(self._parts)
 
     @property
     def formula(self) -> Formula:
-        formulas, together = [*map(formula_of, self.parts)], self._together
+        formulas, together = [*map(formula_of, self._parts)], self._together
         return lambda known: together([of(known) for of in formulas])
+
+
+def asked(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, whose result is that of an object's own code: its text or an attribute."""
+    return function(*args)
+
+
+class _Asked:
+    """An object in a text, whose own code says what is seen of it: at once, not after the call.
+
+    Attributes:
+        now: what stands for it in the call that is traced; bases, formula: as of parts.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._found: dict[Any, Any] = {}
+        self.now = _Answers(self._answer)
+
+    def _answer(self, function: Callable[..., Any], *args: Any) -> Any:
+        key = function, *args
+        if key not in self._found:
+            self._found[key] = _part(asked(function, self._value, *args))
+        return now_of(self._found[key])
+
+    @property
+    def bases(self) -> Bases:
+        return bases_of(self._found.values())
+
+    @property
+    def formula(self) -> Formula:
+        formulas = {key: formula_of(part) for key, part in self._found.items()}
+        return lambda known: _Answers(lambda *key: formulas[key](known))
 
 
 class _Answers:
@@ -275,10 +325,10 @@ class _Answers:
         return str(self._ask(format, specification))
 
     def __float__(self) -> float:
-        return float(self._ask(_number_of, float))
+        return float(self._ask(float))
 
     def __int__(self) -> int:
-        return int(self._ask(_number_of, int))
+        return int(self._ask(int))
 
     def __getitem__(self, key: Any) -> Any:
         return self._ask(operator.getitem, key)
@@ -287,84 +337,26 @@ class _Answers:
         return self._ask(getattr, name)
 
 
-def asked(function: Callable[..., Any], *args: Any) -> Any:
-    """`function(*args)`, whose result is that of an object's own code: its text or an attribute."""
-    return function(*args)
-
-
-class Asked:
-    """An object in a text, whose own code says what is seen of it: at once, not after the call.
-
-    Attributes:
-        now: what stands for it in the call that is traced.
-        parts: what it has answered, which only a call may know.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-        self._found: dict[Any, Any] = {}
-        self.now = _Answers(self.answer)
-
-    def answer(self, function: Callable[..., Any], *args: Any) -> Any:
-        key = function, *args
-        if key not in self._found:
-            self._found[key] = _part(asked(function, self._value, *args))
-        return now_of(self._found[key])
-
-    @property
-    def parts(self) -> list[Any]:
-        return [*self._found.values()]
-
-    @property
-    def bases(self) -> Bases:
-        return bases_of(self.parts)
-
-    @property
-    def formula(self) -> Formula:
-        formulas = {key: formula_of(part) for key, part in self._found.items()}
-        return lambda known: _Answers(lambda *key: formulas[key](known))
-
-
-def jsonable(value: Any, default: Callable[[Any], Any] | None) -> Any:
-    """What `json.dumps(value, default=default)` writes down, of lists, dicts and plain values."""
-    if is_of_call(value) or isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, dict):
-        return {key: jsonable(item, default) for key, item in items_of(value)}
-    if isinstance(value, (list, tuple)):
-        return [jsonable(item, default) for item in value]
-    if default is None:
-        return value
-    given = default(value) if default not in TEXTS else asked(default, value)
-    return jsonable(given, default)
-
-
-def _number_of(value: Any, kind: type) -> Any:
-    return asked_for(kind, value)
-
-
-def asked_for(kind: type, value: Any) -> Any:
-    """What an object of the user's has its own code give for `float(value)` or `int(value)`."""
-    for name in NUMBERS[kind]:
-        method = getattr(type(value), name, None)
-        if method is not None:
-            return method(value)
-    return kind(value)
+def _shown(tensor: Tensor) -> _Parts:
+    """A tensor in a text: its own text, and its number where it has one element."""
+    is_number = type(tensor) is Tensor and not tensor._type.shape
+    has_number = tensor._type.size == 1 and (is_number or tensor.dtype.kind != "bool")
+    number = tensor.item() if has_number else None
+    return _Parts([str(tensor), number], functools.partial(_Shown, is_number))
 
 
 class _Shown:
-    """A tensor in a text: its own text, and its number where it has one element.
+    """The same in one call.
 
     is_number: whether `format` writes the number in any case, as of a tensor without axes.
     """
 
-    def __init__(self, text: str, number: Any, is_number: bool) -> None:
-        self._text = text
-        self._number = number
+    def __init__(self, is_number: bool, found: list[Any]) -> None:
+        self._text, self._number = found
         self._is_number = is_number
 
     def __str__(self) -> str:
-        return self._text
+        return str(self._text)
 
     __repr__ = __str__
 
@@ -374,109 +366,3 @@ class _Shown:
 
     def __float__(self) -> float:
         return float(self._number)
-
-
-class _LateShown:
-    """The same, as long as only a call knows it."""
-
-    __slots__ = ("_is_number", "_number", "_text", "bases", "exits", "formula")
-
-    def __init__(self, tensor: Tensor) -> None:
-        text = self._text = str(tensor)
-        is_number = self._is_number = type(tensor) is Tensor and not tensor._type.shape
-        has_number = tensor._type.size == 1 and (is_number or tensor.dtype.kind != "bool")
-        number = self._number = tensor.item() if has_number else None
-        assert type(text) is LateText
-        self.bases, self.exits = text.bases, text.exits
-        if number is not None:
-            self.bases = self.bases | bases_of((number,))
-        write, read = text.formula, formula_of(number)
-        self.formula: Formula = lambda known: _Shown(write(known), read(known), is_number)
-
-    @property
-    def now(self) -> _Shown:
-        return _Shown(plain(self._text), now_of(self._number), self._is_number)
-
-
-def _part(value: Any, within: tuple[Any, ...] = ()) -> Any:
-    """A value in a text: what of it only a call knows, and what is to be asked at once.
-
-    within: the containers that it is in.
-    """
-    if isinstance(value, Tensor):
-        return _LateShown(value)
-    if is_of_call(value) or isinstance(value, (*_PLAIN, type, *_FUNCTIONS)):
-        return value
-    if is_plain_error(value):
-        return _Parts(
-            [_part(value.args, (*within, value))], functools.partial(_error_of, type(value))
-        )
-    if is_written_by_python(value) or not isinstance(value, _CONTAINERS):
-        return Asked(value)
-    if any(value is x for x in within):
-        return value
-    inside = *within, value
-    if isinstance(value, dict):
-        items = [*items_of(value)]
-        parts = [_part(item, inside) for _, item in items]
-        return _Parts(parts, functools.partial(_dict_of, empty_dict(value), [k for k, _ in items]))
-    parts = [_part(item, inside) for item in value]
-    if isinstance(value, deque):
-        return _Parts(parts, functools.partial(deque, maxlen=value.maxlen))
-    return _Parts(
-        parts,
-        functools.partial(tuple.__new__, type(value)) if isinstance(value, tuple) else type(value),
-    )
-
-
-def is_plain_error(value: object) -> bool:
-    """Whether it is an exception whose text is that of its arguments."""
-    kind = type(value)
-    return isinstance(value, BaseException) and (kind.__str__, kind.__repr__) == (
-        BaseException.__str__,
-        BaseException.__repr__,
-    )
-
-
-def _error_of(kind: type[BaseException], found: list[Any]) -> BaseException:
-    """One with these arguments, for its text."""
-    made = BaseException.__new__(kind)
-    made.args = found[0]
-    return made
-
-
-def _dict_of(empty: dict[Any, Any], keys: Sequence[Any], found: Sequence[Any]) -> dict[Any, Any]:
-    made = empty_dict(empty)
-    made.update(zip(keys, found, strict=True))
-    return made
-
-
-def now_of(value: Any) -> Any:
-    """What a value that only a call knows is in the call that is traced; others are themselves."""
-    return value.now if is_live(value) or type(value) in _LATE else value
-
-
-def _exits_in(part: Any) -> Iterator[Exits]:
-    """Who is told that such values are looked at."""
-    if is_live(part):
-        yield part.recorder.exits
-    elif isinstance(part, (_Parts, Asked)):
-        for inner in part.parts:
-            yield from _exits_in(inner)
-    elif type(part) in _LATE:
-        yield part.exits
-
-
-_LATE = (LateText, LateArray, LateObject, _LateShown, _Parts, Asked)
-
-
-def of_tensor(tensor: Tensor, value: Value, now: Any, exits: Exits) -> LateText:
-    """What `str` and `repr` give for a tensor of the step."""
-    suffixes, dtype = suffixes_of(tensor), tensor.dtype
-
-    def formula(known: Any) -> str:
-        return format_data(known[value], dtype, suffixes)
-
-    text = str.__new__(LateText, format_data(now, dtype, suffixes))
-    text.formula, text.bases, text.exits = formula, {value: value}, exits
-    return text

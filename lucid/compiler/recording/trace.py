@@ -19,16 +19,11 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
-from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.hosts.recording import LeavesTrace
-from lucid.compiler.inputs.cells import (
-    Cell,
-    FormulaGuard,
-    GradUse,
-)
+from lucid.compiler.inputs.cells import Cell, FormulaGuard, GradUse
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
 from lucid.compiler.inputs.signature import Call, named_arguments
@@ -128,21 +123,6 @@ def trace(
     return found
 
 
-@dataclass(slots=True, eq=False)
-class _Ran:
-    """What is left of the run on traced tensors.
-
-    Attributes:
-        handles: what stood for the arguments; nobody should hold it any more.
-    """
-
-    epilogue: Epilogue
-    handles: list[weakref.ref[TensorCore]]
-    pinned: dict[int, TensorCore]
-    training: list[tuple[Any, bool]]
-    guards: list[Guard]
-
-
 def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
@@ -165,18 +145,18 @@ def _record(
         try:
             collector.begin()
             collector.refused = recorder.note_refusal
-            collector.substitutes = StandInFunctions(recorder)
-            recorder.outside = DeferredCalls(recorder.exits, collector)
+            outside = recorder.outside = DeferredCalls(recorder.exits, collector)
+            collector.substitutes = StandInFunctions(recorder, collector, outside)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, args, kwargs)
             call.take(side_effects.values())
-            ran = _run(recorder, collector, side_effects, call, args, kwargs, state)
+            found, handles = _run(recorder, collector, side_effects, call, args, kwargs, state)
             try:
                 side_effects.forget()
-                _refuse_escaped(recorder, ran.handles)
+                _refuse_escaped(recorder, handles)
                 name_inputs(recorder, collector)
-                name_gradients(recorder.graph, ran.epilogue.grads)
-                return _trace_of(recorder, collector, ran, side_effects, call)
+                name_gradients(recorder.graph, found.epilogue.grads)
+                return found
             except BaseException:
                 collector.put_back()
                 raise
@@ -210,30 +190,6 @@ def _name_arguments(
         visit_leaves(note, value, name)
 
 
-def _trace_of(
-    recorder: Recorder, collector: GuardCollector, ran: _Ran, side_effects: SideEffects, call: Call
-) -> Trace:
-    grads_read = [use for use in recorder.grads.values() if use.was_read]
-    return Trace(
-        recorder.graph,
-        GuardTable([*ran.guards, *recorder.guards.values()]),
-        list(recorder.live_inputs.values()),
-        list(recorder.formulas.values()),
-        [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)],
-        ran.pinned,
-        grads_read,
-        shared_gradients(grads_read, call),
-        ran.epilogue,
-        recorder.effects,
-        ran.training,
-        None if side_effects.is_empty else side_effects,
-        call.keys,
-        functools.partial(undo_all, recorder.undo) if recorder.undo else None,
-        path=tuple(recorder.exits.path),
-        questions=tuple(recorder.exits.texts),
-    )
-
-
 def _run(
     recorder: Recorder,
     collector: GuardCollector,
@@ -242,8 +198,11 @@ def _run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: set[Storage],
-) -> _Ran:
-    """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards."""
+) -> tuple[Trace, list[weakref.ref[TensorCore]]]:
+    """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards.
+
+    Gives also what stood for the arguments; nobody should hold it any more.
+    """
     function, sources = side_effects.function, [source.path for source in side_effects.read]
     stand_ins = StandIns(recorder, call, function, args, kwargs, state, sources)
     grad_enabled = context.grad_enabled
@@ -282,6 +241,29 @@ def _run(
                 result, finals, side_effects
             )
         settle(failed=False)
+        pinned = stand_ins.pinned
+        handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
+        grads_read = [use for use in recorder.grads.values() if use.was_read]
+        cells = [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)]
+        found = Trace(
+            graph=recorder.graph,
+            guard=GuardTable([*guards, *recorder.guards.values()]),
+            live=[*recorder.live_inputs.values()],
+            formulas=[*recorder.formulas.values()],
+            cells=cells,
+            pinned=pinned,
+            grads_read=grads_read,
+            grads_shared=shared_gradients(grads_read, call),
+            epilogue=made,
+            effects=recorder.effects,
+            training=training,
+            side_effects=None if side_effects.is_empty else side_effects,
+            keys=call.keys,
+            undo=functools.partial(undo_all, recorder.undo) if recorder.undo else None,
+            path=tuple(recorder.exits.path),
+            questions=tuple(recorder.exits.texts),
+        )
+        return found, handles
     except BaseException as error:
         try:
             texts.settle(error)
@@ -292,9 +274,6 @@ def _run(
             settle(failed=True)
             raise
         raise
-    pinned = stand_ins.pinned
-    handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-    return _Ran(made, handles, pinned, training, guards)
 
 
 def _settle(

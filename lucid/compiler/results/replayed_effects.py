@@ -108,11 +108,15 @@ class Forecast:
         self._before: list[Entries] = []
         self._after: list[Entries] = []
 
+    def owners(self) -> list[dict[str, Any]]:
+        """The dicts."""
+        owners = {id(owner): owner for effect in self._effects for owner in effect.owners}
+        return [*owners.values()]
+
     def entries(self) -> list[Entries]:
         """What will be in the dicts, which are as before."""
         if not self._before or not all(entries.are_there() for entries in self._before):
-            owners = {id(owner): owner for effect in self._effects for owner in effect.owners}
-            before = [*map(Entries, owners.values())]
+            before = [*map(Entries, self.owners())]
             self._after = changed_by(self._effects)
             self._before = before
         return self._after
