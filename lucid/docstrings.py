@@ -123,21 +123,11 @@ def _chosen(entries: dict[str, str], names: Collection[str]) -> str:
 def _of_module(text: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:
     """The examples of a function as those of a module: `F.elu(x, 0.5)` is `nn.ELU(0.5)(x)`."""
     found: list[str] = []
-    imported = ["import lucid", "from lucid import nn"]
     for example in doctest.DocTestParser().get_examples(inspect.cleandoc(text)):
-        source = example.source.rstrip()
-        if source.startswith("import lucid"):
-            continue
-        source = _made_first(source, cls, function, operands)
-        if re.search(r"\bF\.", source) and imported[-1] != _IMPORTED:
-            imported.append(_IMPORTED)
-        lines = source.splitlines()
+        lines = _made_first(example.source.rstrip(), cls, function, operands).splitlines()
         found += [f"    {'...' if i else '>>>'} {line}" for i, line in enumerate(lines)]
         found += [f"    {line}" for line in example.want.splitlines()]
-    return "\n".join([f"    >>> {line}" for line in imported] + found)
-
-
-_IMPORTED = "import lucid.nn.functional as F"
+    return "\n".join(found)
 
 
 def _made_first(source: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:

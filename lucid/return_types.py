@@ -24,7 +24,6 @@ class ValuesAndIndices(NamedTuple):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> found = lucid.return_types.ValuesAndIndices(*lucid.sort(lucid.tensor([3.0, 1.0, 2.0])))
         >>> found.indices
         tensor([1, 2, 0])
@@ -48,7 +47,6 @@ class sort(ValuesAndIndices):
         indices: where each stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.sort(lucid.tensor([3.0, 1.0, 2.0]))
         lucid.return_types.sort(
         values=tensor([1., 2., 3.]),
@@ -66,7 +64,6 @@ class topk(ValuesAndIndices):
         indices: where each stood along it, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.topk(lucid.tensor([3.0, 1.0, 2.0]), 2)
         lucid.return_types.topk(
         values=tensor([3., 2.]),
@@ -84,7 +81,6 @@ class max(ValuesAndIndices):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.max(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
         lucid.return_types.max(
         values=tensor([3., 4.]),
@@ -102,7 +98,6 @@ class min(ValuesAndIndices):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.min(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
         lucid.return_types.min(
         values=tensor([1., 2.]),
@@ -122,7 +117,6 @@ class median(ValuesAndIndices):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.median(lucid.tensor([3.0, 1.0, 2.0, 4.0]), 0)
         lucid.return_types.median(
         values=tensor(2.),
@@ -140,7 +134,6 @@ class nanmedian(ValuesAndIndices):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.nanmedian(lucid.tensor([3.0, float("nan"), 2.0, 4.0]), 0)
         lucid.return_types.nanmedian(
         values=tensor(3.),
@@ -158,7 +151,6 @@ class mode(ValuesAndIndices):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.mode(lucid.tensor([1.0, 2.0, 2.0]))
         lucid.return_types.mode(
         values=tensor(2.),
@@ -176,7 +168,6 @@ class kthvalue(ValuesAndIndices):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 2.0]), 2)
         lucid.return_types.kthvalue(
         values=tensor(2.),
@@ -194,7 +185,6 @@ class cummax(ValuesAndIndices):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.cummax(lucid.tensor([1.0, 3.0, 2.0]), 0)
         lucid.return_types.cummax(
         values=tensor([1., 3., 3.]),
@@ -212,7 +202,6 @@ class cummin(ValuesAndIndices):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.cummin(lucid.tensor([3.0, 1.0, 2.0]), 0)
         lucid.return_types.cummin(
         values=tensor([3., 1., 1.]),
@@ -230,7 +219,6 @@ class aminmax(NamedTuple):
         max: the largest, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.aminmax(lucid.tensor([3.0, 1.0, 2.0]))
         lucid.return_types.aminmax(
         min=tensor(1.),
@@ -254,7 +242,6 @@ class linalg_slogdet(NamedTuple):
         logabsdet: the logarithm of the absolute value; -inf of singular matrices.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_slogdet(*lucid.linalg.slogdet(a)).sign
         tensor(1.)
@@ -275,7 +262,6 @@ class linalg_eigh(NamedTuple):
         eigenvectors: (…, n, n), one in each column, of length 1.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_eigh(*lucid.linalg.eigh(a)).eigenvalues
         tensor([1.4384, 5.5616])
@@ -297,7 +283,6 @@ class linalg_svd(NamedTuple):
         Vh: (…, n, n), or (…, k, n).
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_svd(*lucid.linalg.svd(a)).S
         tensor([5.5616, 1.4384])
@@ -320,7 +305,6 @@ class linalg_qr(NamedTuple):
         R: (…, k, n).
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_qr(*lucid.linalg.qr(a)).R
         tensor([[-4.4721, -3.1305],
@@ -346,7 +330,6 @@ class linalg_lstsq(NamedTuple):
         singular_values: empty, as the rank.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_lstsq(*lucid.linalg.lstsq(a, lucid.ones(2, 1))).solution
         tensor([[0.1250],
@@ -370,7 +353,6 @@ class linalg_inv_ex(NamedTuple):
         info: (…), i32: 0 for each matrix that has an inverse, 1 for others.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_inv_ex(*lucid.linalg.inv_ex(a)).info
         tensor(0, dtype=lucid.int32)
@@ -392,7 +374,6 @@ class linalg_cholesky_ex(NamedTuple):
         info: (…), i32: 0 for each matrix that has a factor, 1 for others.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_cholesky_ex(*lucid.linalg.cholesky_ex(a)).L
         tensor([[2.0000, 0.0000],
@@ -415,7 +396,6 @@ class linalg_lu(NamedTuple):
         U: (…, k, n), upper triangular.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_lu(*lucid.linalg.lu(a)).U
         tensor([[4., 2.],
@@ -438,7 +418,6 @@ class linalg_lu_factor(NamedTuple):
         pivots: (…, k), i32: row i was exchanged with row pivots[i] - 1, in turn.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_lu_factor(*lucid.linalg.lu_factor(a)).pivots
         tensor([1, 2], dtype=lucid.int32)
@@ -460,7 +439,6 @@ class linalg_lu_factor_ex(NamedTuple):
         info: (…), i32: the first zero on the diagonal of U, counted from 1; 0 where there is none.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_lu_factor_ex(*lucid.linalg.lu_factor_ex(a)).info
         tensor(0, dtype=lucid.int32)
@@ -483,7 +461,6 @@ class svd(NamedTuple):
         V: (…, n, k), with orthonormal columns, or square as well.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.svd(*lucid.svd(a)).S
         tensor([5.5616, 1.4384])
@@ -505,7 +482,6 @@ class qr(NamedTuple):
         R: (…, k, n).
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.qr(*lucid.qr(a)).R
         tensor([[-4.4721, -3.1305],

@@ -213,7 +213,6 @@ class Compiled:
         stages: text of each stage of the compiler, for the program used last.
 
     Example:
-        >>> import lucid
         >>> step = lucid.compiler.Compiled(lambda x: 2 * x)
         >>> step(lucid.tensor([1.0, 2.0])), step.stats.traces
         (tensor([2., 4.]), 1)
@@ -1078,7 +1077,6 @@ class Compiled:
 
         Raises: `LucidError` where there is no such program.
 
-        >>> import lucid
         >>> step = lucid.compile(lambda x: (x * 2).sum())
         >>> _ = step(lucid.ones(3)), step(lucid.ones(4))
         >>> print(step.explain().stats.history[1].reason)
@@ -1118,7 +1116,6 @@ class Compiled:
         Raises: `ArgumentError` where there is nothing of the kind, `LucidError` where there is no
         such program.
 
-        >>> import lucid
         >>> layer = lucid.nn.Linear(3, 2)
         >>> step = lucid.compile(lambda x: layer(x).tanh())
         >>> _ = step(lucid.ones(4, 3))
@@ -1164,7 +1161,6 @@ class Compiled:
         Raises: what a call raises, `OptionError` for another `by`, `ArgumentError` for no calls,
         and `LucidError` where nothing runs natively.
 
-        >>> import lucid
         >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
         >>> sorted(total.name for total in step.profile(lucid.ones(3), calls=2).totals("op"))
         ['exp', 'mul', 'sum']
@@ -1195,7 +1191,6 @@ class Compiled:
         Raises: what a call raises, and `LucidError` where nothing runs natively.
 
         Example:
-            >>> import lucid
             >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
             >>> step.check(lucid.ones(3)).agrees
             True
@@ -1222,7 +1217,6 @@ class Compiled:
         Raises: `LucidError` where there is no such program.
 
         Example:
-            >>> import lucid
             >>> step = lucid.compile(lambda x: x.exp() @ x)
             >>> _ = step(lucid.ones(4, 4))
             >>> [(a, b, e["dependence"]) for a, b, e in step.kernel_graph().edges(data=True)]
@@ -1271,7 +1265,6 @@ class Compiled:
         Raises: as `profile` with arguments, and `LucidError` where nothing is compiled.
 
         Example:
-            >>> import lucid
             >>> step = lucid.compile(lambda x: x.exp().sum())
             >>> _ = step(lucid.ones(3))
             >>> step.report()
@@ -1292,7 +1285,6 @@ class Compiled:
         Raises: `LucidError` where nothing is compiled.
 
         Example:
-            >>> import lucid
             >>> step = lucid.compile(lambda x: x.exp())
             >>> _ = step(lucid.ones(3))
             >>> "define" in step.dump_llvm()
@@ -1395,7 +1387,6 @@ def compile(
             verified has gone wrong: nothing has changed then.
 
     Example:
-        >>> import lucid
         >>> @lucid.compile
         ... def double(x):
         ...     return 2 * x

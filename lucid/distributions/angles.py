@@ -34,7 +34,6 @@ class VonMises(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import VonMises
         >>> found = VonMises(0.5, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(0.3))
@@ -114,7 +113,6 @@ class ContinuousBernoulli(OfProbability):
             parameter is out of range.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ContinuousBernoulli
         >>> found = ContinuousBernoulli(0.3)
         >>> found.mean, found.log_prob(lucid.tensor(0.2))

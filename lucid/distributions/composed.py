@@ -34,7 +34,6 @@ class Independent(Distribution):
         OptionError: the base hasn't so many batch axes.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Independent, Normal
         >>> base = Normal(lucid.zeros(3, 2), 1.0)
         >>> found = Independent(base, 1)
@@ -133,7 +132,6 @@ class MultivariateNormal(Distribution):
         LinAlgError: a covariance or precision that isn't positive definite.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import MultivariateNormal
         >>> found = MultivariateNormal(lucid.zeros(2), lucid.tensor([[2.0, 1.0], [1.0, 2.0]]))
         >>> found.variance, found.log_prob(lucid.zeros(2))
@@ -230,7 +228,6 @@ class MixtureSameFamily(Distribution):
             `set_default_validate_args` says.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
         >>> weights = Categorical(probs=lucid.tensor([1.0, 3.0]))
         >>> found = MixtureSameFamily(weights, Normal(lucid.tensor([0.0, 4.0]), 1.0))
@@ -305,7 +302,6 @@ class TransformedDistribution(Distribution):
         MissingRuleError: in `log_prob`, of a transform without density.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
         >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
         >>> found.support, found.log_prob(lucid.tensor(2.0))

@@ -46,7 +46,6 @@ class ConstraintRegistry:
     changes of variables, `transform_to` also cheaper ones, for optimizing.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints, transform_to
         >>> weights = lucid.tensor([0.0, 1.0], requires_grad=True)
         >>> transform_to(constraints.simplex)(weights)

@@ -20,7 +20,6 @@ class Constraint:
         is_discrete: it is countable.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> isinstance(constraints.positive, constraints.Constraint)
         True
@@ -76,7 +75,6 @@ class independent(Constraint):  # noqa: N801 -- PyTorch's name
         reinterpreted_batch_ndims: how many axes.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.independent(constraints.positive, 1)
         >>> found, found.check(lucid.tensor([[1.0, 2.0], [1.0, -2.0]]))
@@ -105,7 +103,6 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
         lengths: how many elements of the axis are of each set. Default: None, one each.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.cat([constraints.positive, constraints.boolean], lengths=[1, 2])
         >>> found, found.check(lucid.tensor([0.5, 1.0, 2.0]))
@@ -137,7 +134,6 @@ class stack(Constraint):  # noqa: N801 -- PyTorch's name
         dim: the axis. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.stack([constraints.positive, constraints.boolean])
         >>> found, found.check(lucid.tensor([[0.5, 2.0], [1.0, 2.0]]))
@@ -176,7 +172,6 @@ class greater_than(_Stated):  # noqa: N801 -- PyTorch's name
         lower_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.greater_than(1)
         >>> found, found.check(lucid.tensor([1.0, 2.0]))
@@ -195,7 +190,6 @@ class greater_than_eq(_Stated):  # noqa: N801 -- PyTorch's name
         lower_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.greater_than_eq(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
@@ -214,7 +208,6 @@ class less_than(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.less_than(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
@@ -234,7 +227,6 @@ class interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.interval(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 1.0, 2.0]))
@@ -258,7 +250,6 @@ class half_open_interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor, which isn't.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.half_open_interval(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
@@ -282,7 +273,6 @@ class open_below(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor, which is.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.open_below(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
@@ -311,7 +301,6 @@ class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.integer_interval(0, 3)
         >>> found, found.check(lucid.tensor([0.0, 1.5, 3.0]))
@@ -335,7 +324,6 @@ class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: the sum.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.multinomial(3)
         >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))

@@ -35,7 +35,6 @@ class Multinomial(OfCategories):
             or, where that is checked, a parameter is out of range.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Multinomial
         >>> found = Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))

@@ -85,7 +85,6 @@ class Bernoulli(OfProbability):
             parameter is out of range.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Bernoulli
         >>> found = Bernoulli(probs=0.25)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
@@ -138,7 +137,6 @@ class Geometric(OfProbability):
         probs: the probability of a success, above 0 and up to 1. Default: None, by `logits`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Geometric
         >>> found = Geometric(probs=0.25)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
@@ -192,7 +190,6 @@ class Categorical(Distribution):
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Categorical
         >>> found = Categorical(probs=lucid.tensor([1.0, 3.0]))
         >>> found.probs, found.log_prob(lucid.tensor(1))
@@ -302,7 +299,6 @@ class OneHotCategorical(OfCategories):
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import OneHotCategorical
         >>> found = OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([0.0, 1.0]))
@@ -347,7 +343,6 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     `rsample` draws the same vectors, whose derivative is taken as that of `probs`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import OneHotCategoricalStraightThrough
         >>> logits = lucid.zeros(3, requires_grad=True)
         >>> found = OneHotCategoricalStraightThrough(logits=logits)
@@ -376,7 +371,6 @@ class Poisson(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Poisson
         >>> found = Poisson(4.0)
         >>> found.mean, found.log_prob(lucid.tensor(3.0))
@@ -425,7 +419,6 @@ class Binomial(Distribution):
         probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Binomial
         >>> found = Binomial(4, probs=0.25)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
@@ -512,7 +505,6 @@ class NegativeBinomial(OfProbability):
         probs: the probability of a success, from 0 on, below 1. Default: None, by `logits`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import NegativeBinomial
         >>> found = NegativeBinomial(3.0, probs=0.5)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))

@@ -43,7 +43,6 @@ class Distribution:
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Distribution, Normal
         >>> found = Normal(lucid.zeros(3), 1.0)
         >>> isinstance(found, Distribution), found.batch_shape, found.event_shape
@@ -80,7 +79,6 @@ class Distribution:
             OptionError: anything else.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Distribution, Normal
             >>> Distribution.set_default_validate_args(False)
             >>> found = Normal(0.0, -1.0)
@@ -146,7 +144,6 @@ class Distribution:
             batch_shape: a shape that the present one broadcasts to.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Normal
             >>> Normal(0.0, 1.0).expand((2, 3)).batch_shape
             lucid.Size([2, 3])
@@ -192,7 +189,6 @@ class Distribution:
             MissingRuleError: draws of the family aren't differentiable; `has_rsample` says so.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Normal
             >>> loc = lucid.tensor(3.0, requires_grad=True)
             >>> Normal(loc, 1.0).rsample((4,)).sum().backward()
@@ -210,7 +206,6 @@ class Distribution:
             sample_shape: how often. Default: (), once.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Normal
             >>> Normal(lucid.zeros(3), 1.0).sample((4,)).shape
             lucid.Size([4, 3])
@@ -231,7 +226,6 @@ class Distribution:
             MissingRuleError: there is no list of them; `has_enumerate_support` says so.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Bernoulli
             >>> Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
             tensor([[0., 0.],
@@ -259,7 +253,6 @@ class Distribution:
             OptionError: the value isn't of the support, where that is checked.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Normal
             >>> Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
             tensor([-0.9189, -1.4189])
@@ -273,7 +266,6 @@ class Distribution:
             value: a tensor that broadcasts with the batch shape, followed by the event's axes.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Normal
             >>> Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
             tensor([0.3989, 0.2420])
@@ -290,7 +282,6 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Normal
             >>> Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
             tensor([0.5000, 0.8413])
@@ -307,7 +298,6 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Normal
             >>> Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
             tensor([0.0000, 1.9600])
@@ -323,7 +313,6 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Normal
             >>> Normal(0.0, 1.0).entropy()
             tensor(1.4189)
@@ -334,7 +323,6 @@ class Distribution:
         """Return the exponential of the entropy: of how many equal chances it is the entropy.
 
         Example:
-            >>> import lucid
             >>> from lucid.distributions import Categorical
             >>> Categorical(probs=lucid.ones(4)).perplexity()
             tensor(4.)

@@ -34,7 +34,6 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
         type_q: of the second one.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Normal, kl_divergence, register_kl
         >>> class Unit(Normal):
         ...     pass
@@ -66,7 +65,6 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
         MissingRuleError: a pair of types without a rule.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Normal, kl_divergence
         >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0))
         tensor(0.5000)

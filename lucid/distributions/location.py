@@ -60,7 +60,6 @@ class Normal(_LocationScale):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Normal
         >>> found = Normal(0.0, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
@@ -117,7 +116,6 @@ class Laplace(_LocationScale):
         scale: the mean distance from it, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Laplace
         >>> found = Laplace(0.0, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
@@ -169,7 +167,6 @@ class Cauchy(_LocationScale):
         scale: half of the distance of the quartiles, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Cauchy
         >>> found = Cauchy(0.0, 2.0)
         >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
@@ -208,7 +205,6 @@ class Gumbel(_LocationScale):
         scale: the scale, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Gumbel
         >>> found = Gumbel(0.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
@@ -253,7 +249,6 @@ class LogNormal(Normal):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import LogNormal
         >>> found = LogNormal(0.0, 1.0)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
@@ -309,7 +304,6 @@ class HalfNormal(Distribution):
         scale: the standard deviation of the normal number, above 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import HalfNormal
         >>> found = HalfNormal(2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
@@ -367,7 +361,6 @@ class Uniform(Distribution):
         OptionError: `low` isn't less than `high`, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Uniform
         >>> found = Uniform(0.0, 4.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))

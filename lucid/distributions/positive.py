@@ -35,7 +35,6 @@ class Exponential(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Exponential
         >>> found = Exponential(2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
@@ -95,7 +94,6 @@ class Gamma(Distribution):
         rate: how many events come per unit, above 0; it broadcasts with the concentration.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Gamma
         >>> found = Gamma(3.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
@@ -159,7 +157,6 @@ class Chi2(Gamma):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Chi2
         >>> found = Chi2(3.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
@@ -184,7 +181,6 @@ class Beta(Distribution):
         concentration0: b, above 0; it broadcasts with a.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Beta
         >>> found = Beta(2.0, 3.0)
         >>> found.mean, found.log_prob(lucid.tensor(0.5))
@@ -261,7 +257,6 @@ class Dirichlet(Distribution):
         concentration: a tensor of numbers above 0, with at least one axis.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Dirichlet
         >>> found = Dirichlet(lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([0.5, 0.5]))
@@ -326,7 +321,6 @@ class StudentT(Distribution):
         scale: the factor before that, above 0. Default: 1.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import StudentT
         >>> found = StudentT(3.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))

@@ -36,7 +36,6 @@ class RelaxedBernoulli(OfProbability):
             parameter is out of range.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import RelaxedBernoulli
         >>> found = RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
         >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
@@ -81,7 +80,6 @@ class RelaxedOneHotCategorical(Distribution):
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import RelaxedOneHotCategorical
         >>> found = RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
         >>> found.sample((3,)).shape, found.log_prob(lucid.tensor([0.25, 0.75]))

@@ -37,7 +37,6 @@ class Weibull(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Weibull
         >>> found = Weibull(2.0, 1.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
@@ -107,7 +106,6 @@ class Pareto(Distribution):
         alpha: the rate, above 0: the less, the heavier the tail.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Pareto
         >>> found = Pareto(1.0, 3.0)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
@@ -169,7 +167,6 @@ class HalfCauchy(Distribution):
         scale: the median, above 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import HalfCauchy
         >>> found = HalfCauchy(2.0)
         >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
@@ -227,7 +224,6 @@ class InverseGamma(Distribution):
         rate: its rate, above 0; it broadcasts with the concentration.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import InverseGamma
         >>> found = InverseGamma(3.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
@@ -289,7 +285,6 @@ class Kumaraswamy(Distribution):
         concentration0: b, above 0; it broadcasts with a.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Kumaraswamy
         >>> found = Kumaraswamy(2.0, 1.0)
         >>> found.mean, found.cdf(lucid.tensor(0.5))
@@ -363,7 +358,6 @@ class FisherSnedecor(Distribution):
         df2: how many the lower one has, above 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import FisherSnedecor
         >>> found = FisherSnedecor(3.0, 6.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))

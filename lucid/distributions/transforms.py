@@ -47,7 +47,6 @@ class Transform:
         codomain: what it gives.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ExpTransform, Transform
         >>> transform = ExpTransform()
         >>> isinstance(transform, Transform), transform.codomain
@@ -169,7 +168,6 @@ class ComposeTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import AffineTransform, ComposeTransform, ExpTransform
         >>> transform = ComposeTransform([AffineTransform(1.0, 2.0), ExpTransform()])
         >>> x = lucid.tensor([0.5, 1.0])
@@ -235,7 +233,6 @@ class AffineTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import AffineTransform
         >>> transform, x = AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
         >>> y = transform(x)
@@ -275,7 +272,6 @@ class ExpTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ExpTransform
         >>> transform, x = ExpTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
@@ -303,7 +299,6 @@ class SigmoidTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import SigmoidTransform
         >>> transform, x = SigmoidTransform(), lucid.tensor([0.0, 2.0])
         >>> y = transform(x)
@@ -334,7 +329,6 @@ class TanhTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import TanhTransform
         >>> transform, x = TanhTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
@@ -363,7 +357,6 @@ class PowerTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import PowerTransform
         >>> transform, x = PowerTransform(2.0), lucid.tensor([1.0, 3.0])
         >>> y = transform(x)
@@ -398,7 +391,6 @@ class SoftplusTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import SoftplusTransform
         >>> transform, x = SoftplusTransform(), lucid.tensor([0.5, 1.0])
         >>> y = transform(x)
@@ -428,7 +420,6 @@ class AbsTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import AbsTransform
         >>> transform, x = AbsTransform(), lucid.tensor([-1.0, 2.0])
         >>> y = transform(x)
@@ -456,7 +447,6 @@ class SoftmaxTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import SoftmaxTransform
         >>> transform, x = SoftmaxTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
@@ -485,7 +475,6 @@ class StickBreakingTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import StickBreakingTransform
         >>> transform, x = StickBreakingTransform(), lucid.tensor([0.5, 1.0])
         >>> y = transform(x)
@@ -538,7 +527,6 @@ class IndependentTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ExpTransform, IndependentTransform
         >>> transform, x = IndependentTransform(ExpTransform(), 1), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
@@ -593,7 +581,6 @@ class ReshapeTransform(Transform):
         OptionError: the shapes differ in their numbers of elements.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ReshapeTransform
         >>> transform = ReshapeTransform((4,), (2, 2))
         >>> y = transform(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
@@ -652,7 +639,6 @@ class CumulativeDistributionTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import CumulativeDistributionTransform, Normal
         >>> transform = CumulativeDistributionTransform(Normal(0.0, 1.0))
         >>> x = lucid.tensor([0.0, 1.0])
@@ -690,7 +676,6 @@ class LowerCholeskyTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import LowerCholeskyTransform
         >>> transform = LowerCholeskyTransform()
         >>> transform(lucid.tensor([[0.0, 5.0], [2.0, 1.0]]))
@@ -717,7 +702,6 @@ class PositiveDefiniteTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import PositiveDefiniteTransform
         >>> PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
         tensor([[1., 2.],
@@ -753,7 +737,6 @@ class CorrCholeskyTransform(Transform):
         ShapeError: m isn't n (n - 1) / 2 for any n.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import CorrCholeskyTransform
         >>> transform, x = CorrCholeskyTransform(), lucid.tensor([0.5])
         >>> y = transform(x)
@@ -859,7 +842,6 @@ class CatTransform(_Joined):
         OptionError: as many lengths as transforms are needed.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import CatTransform, ExpTransform, TanhTransform
         >>> transform = CatTransform([ExpTransform(), TanhTransform()], lengths=[1, 2])
         >>> y = transform(lucid.tensor([0.0, 0.0, 1.0]))
@@ -913,7 +895,6 @@ class StackTransform(_Joined):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform
         >>> transform = StackTransform([identity_transform, ExpTransform()], dim=1)
         >>> transform(lucid.tensor([[2.0, 0.0], [3.0, 1.0]]))

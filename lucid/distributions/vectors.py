@@ -39,7 +39,6 @@ class LowRankMultivariateNormal(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import LowRankMultivariateNormal
         >>> found = LowRankMultivariateNormal(lucid.zeros(3), lucid.ones(3, 1), lucid.ones(3))
         >>> found.variance, found.log_prob(lucid.ones(3))
@@ -152,7 +151,6 @@ class LogisticNormal(TransformedDistribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import LogisticNormal
         >>> found = LogisticNormal(lucid.zeros(2), lucid.ones(2))
         >>> found.event_shape, found.log_prob(lucid.tensor([0.2, 0.3, 0.5]))

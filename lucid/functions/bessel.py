@@ -230,7 +230,6 @@ def i0(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.i0(lucid.tensor([0.0, 1.0, -2.0]))
         tensor([1.0000, 1.2661, 2.2796])
     """
@@ -245,7 +244,6 @@ def i0e(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.i0e(lucid.tensor([0.0, 1.0, 1000.0]))
         tensor([1.0000, 0.4658, 0.0126])
     """
@@ -262,7 +260,6 @@ def i1(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.i1(lucid.tensor([0.0, 1.0, -2.0]))
         tensor([ 0.0000,  0.5652, -1.5906])
     """
@@ -277,7 +274,6 @@ def i1e(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.i1e(lucid.tensor([0.0, 1.0, 1000.0]))
         tensor([0.0000, 0.2079, 0.0126])
     """
@@ -294,7 +290,6 @@ def bessel_j0(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.bessel_j0(lucid.tensor([0.0, 1.0, 10.0]))
         tensor([ 1.0000,  0.7652, -0.2459])
     """
@@ -311,7 +306,6 @@ def bessel_j1(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.bessel_j1(lucid.tensor([0.0, 1.0, 10.0]))
         tensor([0.0000, 0.4401, 0.0435])
     """

@@ -58,7 +58,6 @@ def erfcx(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.erfcx(lucid.tensor([0.0, 1.0, 100.0]))
         tensor([1.0000, 0.4276, 0.0056])
     """
@@ -87,7 +86,6 @@ def erfc(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.erfc(lucid.tensor([0.0, 0.5, 5.0]))
         tensor([1.0000e+00, 4.7950e-01, 1.5375e-12])
     """

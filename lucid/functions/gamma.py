@@ -179,7 +179,6 @@ def lgamma(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
         tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
     """
@@ -196,7 +195,6 @@ def digamma(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.digamma(lucid.tensor([1.0, 10.0, -1.0]))
         tensor([-0.5772,  2.2518,     nan])
     """
@@ -218,7 +216,6 @@ def polygamma(n: int, input: Tensor) -> Tensor:
         OptionError: a negative `n`.
 
     Example:
-        >>> import lucid
         >>> lucid.polygamma(1, lucid.tensor([1.0, 2.0]))
         tensor([1.6449, 0.6449])
     """
@@ -237,7 +234,6 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
     """Return the n-th derivative of `digamma`; for n > 30 of positive numbers, and else NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1.0, 2.0]).polygamma(1)
         tensor([1.6449, 0.6449])
     """
@@ -258,7 +254,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
         OptionError: a `p` below 1.
 
     Example:
-        >>> import lucid
         >>> lucid.mvlgamma(lucid.tensor([2.0, 3.0]), 2)
         tensor([0.4516, 1.5502])
     """
@@ -336,7 +331,6 @@ def erfinv(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.erfinv(lucid.tensor([0.0, 0.5, -1.0]))
         tensor([0.0000, 0.4769,   -inf])
     """
@@ -351,7 +345,6 @@ def ndtr(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.ndtr(lucid.tensor([0.0, 1.0, -1.0]))
         tensor([0.5000, 0.8413, 0.1587])
     """
@@ -368,7 +361,6 @@ def ndtri(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.ndtri(lucid.tensor([0.5, 0.975, 0.0]))
         tensor([0.0000, 1.9600,   -inf])
     """
@@ -388,7 +380,6 @@ def log_ndtr(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.log_ndtr(lucid.tensor([0.0, -1.0, -50.0]))
         tensor([-6.9315e-01, -1.8410e+00, -1.2548e+03])
     """
@@ -421,7 +412,6 @@ def entr(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.entr(lucid.tensor([0.5, 1.0, -1.0]))
         tensor([0.3466, -0.0000,   -inf])
     """

@@ -27,7 +27,6 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
         DTypeError: A and tau have different dtypes, or no floats.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[1.0], [1.0]])
         >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
         tensor([[ 0.],

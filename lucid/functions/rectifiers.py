@@ -57,7 +57,6 @@ def relu(input: Tensor) -> Tensor:
         input: a tensor of numbers.
 
     Example:
-        >>> import lucid
         >>> lucid.relu(lucid.tensor([-1.0, 0.0, 2.0]))
         tensor([0., 0., 2.])
     """
@@ -78,8 +77,6 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
         threshold: from where on it is taken for a line. Default: 20.0.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.1269, 0.9741, 3.0486])
     """

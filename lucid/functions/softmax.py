@@ -116,7 +116,6 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
         tensor([0.0900, 0.2447, 0.6652])
     """
@@ -130,7 +129,6 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
     It is `input - logsumexp(input, dim)`.
 
     Example:
-        >>> import lucid
         >>> lucid.log_softmax(lucid.tensor([0.0, 1000.0]), 0)
         tensor([-1000.,     0.])
     """
@@ -150,7 +148,6 @@ def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.nn.functional.softmin(lucid.tensor([1.0, 2.0]), 0)
         tensor([0.7311, 0.2689])
     """

@@ -177,7 +177,6 @@ def tan(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.tan(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 1.5574])
     """
@@ -191,7 +190,6 @@ def asin(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.asin(lucid.tensor([0.0, 1.0, 2.0]))
         tensor([0.0000, 1.5708,    nan])
     """
@@ -208,7 +206,6 @@ def acos(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.acos(lucid.tensor([1.0, -1.0]))
         tensor([0.0000, 3.1416])
     """
@@ -225,7 +222,6 @@ def atan(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.atan(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 0.7854])
     """
@@ -278,7 +274,6 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
         other: their first one.
 
     Example:
-        >>> import lucid
         >>> lucid.atan2(lucid.tensor([0.0, 1.0]), lucid.tensor([-1.0, 0.0]))
         tensor([3.1416, 1.5708])
     """
@@ -321,7 +316,6 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
         other: the other one.
 
     Example:
-        >>> import lucid
         >>> lucid.hypot(lucid.tensor([3.0]), lucid.tensor([4.0]))
         tensor([5.])
     """
@@ -337,7 +331,6 @@ def sinc(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.sinc(lucid.tensor([0.0, 0.5]))
         tensor([1.0000, 0.6366])
     """
@@ -353,7 +346,6 @@ def deg2rad(input: Tensor) -> Tensor:
         input: angles; integers give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.deg2rad(lucid.tensor([0.0, 180.0]))
         tensor([0.0000, 3.1416])
     """
@@ -367,7 +359,6 @@ def rad2deg(input: Tensor) -> Tensor:
         input: angles; integers give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.rad2deg(lucid.tensor([0.0, 1.0]))
         tensor([ 0.0000, 57.2958])
     """
@@ -440,7 +431,6 @@ def sinh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.sinh(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 1.1752])
     """
@@ -456,7 +446,6 @@ def cosh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.cosh(lucid.tensor([0.0, 1.0]))
         tensor([1.0000, 1.5431])
     """
@@ -470,7 +459,6 @@ def asinh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.asinh(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 0.8814])
     """
@@ -487,7 +475,6 @@ def acosh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.acosh(lucid.tensor([1.0, 2.0]))
         tensor([0.0000, 1.3170])
     """
@@ -504,7 +491,6 @@ def atanh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.atanh(lucid.tensor([0.0, 0.5]))
         tensor([0.0000, 0.5493])
     """

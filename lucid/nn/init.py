@@ -42,7 +42,6 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         OptionError: another function.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.calculate_gain("relu")
         1.4142135623730951
@@ -72,7 +71,6 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> (init.uniform_(lucid.empty(1000)) < 1).all()
         tensor(True)
@@ -93,7 +91,6 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
         OptionError: `std` is negative.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.normal_(lucid.empty(1000)).std().item() < 1.2
         True
@@ -123,7 +120,6 @@ def trunc_normal_(
         OptionError: `std` isn't positive, or the bounds leave nothing.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.trunc_normal_(lucid.empty(1000)).abs().max() <= 2
         tensor(True)
@@ -156,7 +152,6 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
         val: the number.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.constant_(lucid.empty(2), 3.0)
         tensor([3., 3.])
@@ -169,7 +164,6 @@ def zeros_(tensor: Tensor) -> Tensor:
     """Fill with 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.zeros_(lucid.empty(2))
         tensor([0., 0.])
@@ -182,7 +176,6 @@ def ones_(tensor: Tensor) -> Tensor:
     """Fill with 1.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.ones_(lucid.empty(2))
         tensor([1., 1.])
@@ -198,7 +191,6 @@ def eye_(tensor: Tensor) -> Tensor:
         ShapeError: it isn't a matrix.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.eye_(lucid.empty(2, 2))
         tensor([[1., 0.],
@@ -223,7 +215,6 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         ShapeError: it has no axis that a convolution slides along, or more than three.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.dirac_(lucid.empty(2, 2, 3))[0]
         tensor([[0., 1., 0.],
@@ -269,7 +260,6 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
         True
@@ -285,7 +275,6 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> 
     fan_in and fan_out are the sizes of the weight's second and first axis, times those of a window.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.xavier_normal_(lucid.empty(50, 100)).std().item() < 0.2
         True
@@ -320,7 +309,6 @@ def kaiming_uniform_(
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
         True
@@ -347,7 +335,6 @@ def kaiming_normal_(
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> init.kaiming_normal_(lucid.empty(50, 100)).std().item() < 0.2
         True
@@ -372,7 +359,6 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
         ShapeError: it has less than two axes.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> w = init.orthogonal_(lucid.empty(2, 3))
         >>> lucid.allclose(w @ w.T, lucid.eye(2), atol=1e-5)
@@ -407,7 +393,6 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         ShapeError: it hasn't two axes.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn import init
         >>> (init.sparse_(lucid.empty(10, 4), 0.25) == 0).sum(0)
         tensor([3, 3, 3, 3])

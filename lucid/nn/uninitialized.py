@@ -99,8 +99,6 @@ class UninitializedParameter(Uninitialized, Parameter):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> p = nn.UninitializedParameter()
         >>> p.materialize((2, 3))
         >>> p.shape
@@ -138,8 +136,6 @@ class UninitializedBuffer(Uninitialized, Buffer):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> b = nn.UninitializedBuffer()
         >>> b.materialize((2, 3))
         >>> b.shape

@@ -36,7 +36,6 @@ class Adadelta(Optimizer):
         OptionError: `rho` is outside of [0, 1].
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.Adadelta([w])
         >>> (w * w).sum().backward()

@@ -52,7 +52,6 @@ class Adafactor(Optimizer):
         OptionError: a number is out of range.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.Adafactor([w])
         >>> (w * w).sum().backward()

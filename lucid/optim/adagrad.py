@@ -38,7 +38,6 @@ class Adagrad(Optimizer):
         fused: True, False or None; the update is the same.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.Adagrad([w])
         >>> (w * w).sum().backward()

@@ -42,7 +42,6 @@ class Adam(Optimizer):
             False.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.Adam([w])
         >>> (w * w).sum().backward()
@@ -112,7 +111,6 @@ class AdamW(Adam):
         maximize: go up instead of down. Default: False.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.AdamW([w])
         >>> (w * w).sum().backward()

@@ -37,7 +37,6 @@ class Adamax(Optimizer):
         capturable: True or False; the update is the same. Default: False.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.Adamax([w])
         >>> (w * w).sum().backward()
@@ -89,7 +88,6 @@ class NAdam(Optimizer):
             False.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.NAdam([w])
         >>> (w * w).sum().backward()
@@ -154,7 +152,6 @@ class RAdam(Optimizer):
         lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.RAdam([w])
         >>> (w * w).sum().backward()

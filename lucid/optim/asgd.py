@@ -40,7 +40,6 @@ class ASGD(Optimizer):
         capturable: True or False; the update is the same. Default: False.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.ASGD([w])
         >>> (w * w).sum().backward()

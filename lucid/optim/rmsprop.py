@@ -36,7 +36,6 @@ class RMSprop(Optimizer):
         differentiable: False: an update has no history. Default: False.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.RMSprop([w])
         >>> (w * w).sum().backward()

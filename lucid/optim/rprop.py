@@ -50,7 +50,6 @@ class Rprop(Optimizer):
         OptionError: `etas` aren't below and above 1.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.Rprop([w])
         >>> (w * w).sum().backward()

@@ -43,7 +43,6 @@ class SGD(Optimizer):
         OptionError: `nesterov` without momentum, or with dampening.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.SGD([w], lr=0.1)
         >>> (w * w).sum().backward()

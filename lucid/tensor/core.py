@@ -142,7 +142,6 @@ class TensorCore(Placed, WithGradient):
         It is what `stride()` returns, and NumPy's `strides` divided by the bytes of an element.
 
         Example:
-            >>> import lucid
             >>> lucid.zeros(2, 3).element_strides()
             (3, 1)
         """
@@ -164,7 +163,6 @@ class TensorCore(Placed, WithGradient):
             attributes: of the op, by name.
 
         Example:
-            >>> import lucid
             >>> from lucid.ir import ops
             >>> x = lucid.arange(1.0, 3.0)
             >>> x.emit(ops.neg, (x,), {})
@@ -180,7 +178,6 @@ class TensorCore(Placed, WithGradient):
             dtype: of the tensor.
 
         Example:
-            >>> import lucid
             >>> lucid.zeros(2).constant(3, lucid.int32)
             tensor(3, dtype=lucid.int32)
         """
@@ -202,7 +199,6 @@ class TensorCore(Placed, WithGradient):
             TraceError: the tensor is one of a trace, which has no data yet.
 
         Example:
-            >>> import lucid
             >>> x = lucid.zeros(3)
             >>> array = x.numpy()
             >>> array[0] = 7
@@ -263,7 +259,6 @@ class TensorCore(Placed, WithGradient):
         asks for one runs op by op.
 
         Example:
-            >>> import lucid
             >>> x = lucid.zeros(2, 3)
             >>> x.data_ptr() == x.view(6).data_ptr()
             True
@@ -279,7 +274,6 @@ class TensorCore(Placed, WithGradient):
         both have one version counter, unlike `data`.
 
         Example:
-            >>> import lucid
             >>> x = lucid.ones(2, requires_grad=True)
             >>> x.detach().requires_grad
             False
@@ -410,7 +404,6 @@ class TensorCore(Placed, WithGradient):
                 grad; `detach` it.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0).requires_grad_()
             >>> (x * x).sum().backward()
             >>> x.grad
@@ -527,7 +520,6 @@ class TensorCore(Placed, WithGradient):
                 its graph was freed.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
             >>> (x**2).sum().backward()
             >>> x.grad
@@ -551,7 +543,6 @@ class TensorCore(Placed, WithGradient):
             LucidError: the tensor doesn't require grad.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
             >>> handle = x.register_hook(lambda grad: 10 * grad)
             >>> x.sum().backward()
@@ -576,7 +567,6 @@ class TensorCore(Placed, WithGradient):
             LucidError: the tensor isn't a leaf that requires grad.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
             >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
             >>> (3 * x).sum().backward()
@@ -592,7 +582,6 @@ class TensorCore(Placed, WithGradient):
         A leaf has its gradient anyway. A tensor that doesn't require grad raises `LucidError`.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
             >>> y = 2 * x
             >>> y.retain_grad()

@@ -46,7 +46,6 @@ def get_printoptions() -> dict[str, Any]:
     """Return the options for printing tensors, by name, as `set_printoptions` sets them.
 
     Example:
-        >>> import lucid
         >>> lucid.get_printoptions()["precision"]
         4
     """
@@ -78,7 +77,6 @@ def set_printoptions(
         ArgumentError: a value of another type.
 
     Example:
-        >>> import lucid
         >>> lucid.set_printoptions(precision=2)
         >>> lucid.tensor([1.23456])
         tensor([1.23])

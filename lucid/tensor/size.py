@@ -15,7 +15,6 @@ class Size(tuple[int, ...]):
         iterable: the sizes. Default: (), that of a 0-d tensor.
 
     Example:
-        >>> import lucid
         >>> shape = lucid.zeros(2, 3).shape
         >>> shape
         lucid.Size([2, 3])
@@ -29,7 +28,6 @@ class Size(tuple[int, ...]):
         """Return the number of elements of a tensor of this shape; 1 for no axes.
 
         Example:
-            >>> import lucid
             >>> lucid.Size([2, 3]).numel()
             6
         """

@@ -61,7 +61,6 @@ class Tensor(WrittenInPlace):
             of the data.
 
     Example:
-        >>> import lucid
         >>> x = lucid.Tensor([1, 2])
         >>> x
         tensor([1., 2.])

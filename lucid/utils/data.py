@@ -31,7 +31,6 @@ class Dataset:
     """Samples by index: subclasses have `__getitem__` and, for most uses, `__len__`.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> class Squares(data.Dataset):
         ...     def __len__(self):
@@ -56,7 +55,6 @@ class IterableDataset(Dataset):
     """Samples in the order that `__iter__` gives them.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> class Count(data.IterableDataset):
         ...     def __iter__(self):
@@ -79,7 +77,6 @@ class TensorDataset(Dataset):
         ShapeError: their lengths differ.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> dataset = data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
         >>> len(dataset), dataset[1]
@@ -108,7 +105,6 @@ class Subset(Dataset):
         indices: which samples.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> list(data.Subset([5, 6, 7], [2, 0]))
         [7, 5]
@@ -132,7 +128,6 @@ class ConcatDataset(Dataset):
         datasets: with length and index.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> list(data.ConcatDataset([[1, 2], [3]]))
         [1, 2, 3]
@@ -163,7 +158,6 @@ class StackDataset(Dataset):
         OptionError: both or none are given, or their lengths differ.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> data.StackDataset([1, 2], [3, 4])[1]
         (2, 4)
@@ -194,7 +188,6 @@ class ChainDataset(IterableDataset):
         datasets: that are iterated over.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> class Count(data.IterableDataset):
         ...     def __iter__(self):
@@ -228,7 +221,6 @@ def random_split(
         OptionError: they don't add up to the dataset's length, or to 1.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> [len(part) for part in data.random_split(range(10), [0.8, 0.2])]
         [8, 2]
@@ -295,7 +287,6 @@ def get_worker_info() -> WorkerInfo | None:
     Datasets that share their samples among workers ask it; the only worker gets all of them.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> print(data.get_worker_info())
         None
@@ -316,7 +307,6 @@ def default_convert(data: Any) -> Any:
         data: arrays, numbers, or containers of them.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> import numpy as np
         >>> data.default_convert({"a": np.zeros(2)})
@@ -345,7 +335,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
         ArgumentError: samples of a type that can't be stacked.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> data.default_collate([(1, 2.0), (3, 4.0)])
         [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
@@ -377,7 +366,6 @@ class Sampler:
     """Says in which order a dataset's samples come; subclasses define `__iter__`.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> class Backwards(data.Sampler):
         ...     def __iter__(self):
@@ -399,7 +387,6 @@ class SequentialSampler(Sampler):
         data_source: whose length counts.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> list(data.SequentialSampler("abc"))
         [0, 1, 2]
@@ -425,7 +412,6 @@ class RandomSampler(Sampler):
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> sorted(data.RandomSampler("abc"))
         [0, 1, 2]
@@ -468,7 +454,6 @@ class SubsetRandomSampler(Sampler):
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> sorted(data.SubsetRandomSampler([5, 7]))
         [5, 7]
@@ -496,7 +481,6 @@ class WeightedRandomSampler(Sampler):
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> list(data.WeightedRandomSampler([0.0, 1.0], 3))
         [1, 1, 1]
@@ -545,7 +529,6 @@ class BatchSampler(Sampler):
         OptionError: a `batch_size` below 1.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> list(data.BatchSampler(range(5), 2, drop_last=False))
         [[0, 1], [2, 3], [4]]
@@ -651,7 +634,6 @@ class DataLoader:
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> dataset = data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
         >>> loader = data.DataLoader(dataset, batch_size=2)

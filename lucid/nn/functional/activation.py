@@ -176,8 +176,6 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
         inplace: write the result into `input` and return that. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.0000, 0.5000, 3.0000])
     """
@@ -192,8 +190,6 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(input, 0), 6), elementwise; the derivative at 0 and 6 is 0.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.relu6(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.0000, 0.5000, 3.0000])
     """
@@ -208,8 +204,6 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
         negative_slope: the slope below 0. Default: 0.01.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.0200,  0.5000,  3.0000])
     """
@@ -227,8 +221,6 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         alpha: what it falls to, negated. Default: 1.0.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.8647,  0.5000,  3.0000])
     """
@@ -253,8 +245,6 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         OptionError: another `approximate`.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.gelu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.0455,  0.3457,  2.9960])
     """
@@ -270,8 +260,6 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), elementwise.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.silu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.2384,  0.3112,  2.8577])
     """
@@ -283,8 +271,6 @@ def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), accurate for inputs of any size.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.logsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-2.1269, -0.4741, -0.0486])
     """
@@ -296,8 +282,6 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input)), elementwise.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.mish(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.2525,  0.3752,  2.9865])
     """
@@ -319,8 +303,6 @@ def hardtanh(
         OptionError: `min_val` is above `max_val`.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hardtanh(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.0000,  0.5000,  1.0000])
     """
@@ -342,8 +324,6 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """input / 6 + 1 / 2, brought into [0, 1]; the derivative at -3 and 3 is 0.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hardsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.1667, 0.5833, 1.0000])
     """
@@ -355,8 +335,6 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * hardsigmoid(input).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hardswish(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.3333,  0.2917,  3.0000])
     """
@@ -374,8 +352,6 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
         value: what stands for the rest.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.threshold(lucid.tensor([-2.0, 0.5, 3.0]), 1.0, 0.0)
         tensor([0., 0., 3.])
     """
@@ -391,8 +367,6 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the two constants that keep mean 0 and variance 1.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.selu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.5202,  0.5254,  3.1521])
     """
@@ -410,8 +384,6 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         alpha: how fast it falls, and to what. Default: 1.0.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.celu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.8647,  0.5000,  3.0000])
     """
@@ -428,8 +400,6 @@ def softsign(input: Tensor) -> Tensor:
     """input / (1 + |input|).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.softsign(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.6667,  0.3333,  0.7500])
     """
@@ -441,8 +411,6 @@ def tanhshrink(input: Tensor) -> Tensor:
     """input - tanh(input).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.tanhshrink(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.0360,  0.0379,  2.0049])
     """
@@ -459,8 +427,6 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
         lambd: where the threshold is. Default: 0.5.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.softshrink(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.5000,  0.0000,  2.5000])
     """
@@ -472,8 +438,6 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input, and 0 where it is within [-lambd, lambd].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hardshrink(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-2.,  0.,  3.])
     """
@@ -493,8 +457,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         ShapeError: another number of weights.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.prelu(lucid.tensor([-2.0, 3.0]), lucid.tensor([0.25]))
         tensor([-0.5000,  3.0000])
     """
@@ -526,8 +488,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         ShapeError: the size along `dim` is odd.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.glu(lucid.tensor([1.0, 2.0, 0.0, 0.0]))
         tensor([0.5000, 1.0000])
     """
@@ -551,8 +511,6 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
         dim: the axis. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()
         tensor(1.)
     """
@@ -581,8 +539,6 @@ def rrelu(
         training: draw slopes; else take their mean. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.rrelu(lucid.tensor([-2.0, 0.5, 3.0]), 0.2, 0.4)
         tensor([-0.6000,  0.5000,  3.0000])
     """

@@ -59,8 +59,6 @@ def scaled_dot_product_attention(
         OptionError: a mask beside `is_causal`, or a `dropout_p` outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> q = lucid.eye(2)[None]
         >>> F.scaled_dot_product_attention(q, q, q)
         tensor([[[0.6698, 0.3302],

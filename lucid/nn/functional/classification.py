@@ -179,8 +179,6 @@ def nll_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
         tensor(1.)
     """
@@ -239,8 +237,6 @@ def cross_entropy(
         OptionError: `label_smoothing` is outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
         tensor(0.2395)
         >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")

@@ -401,8 +401,6 @@ def conv1d(
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
         lucid.Size([1, 4, 3])
     """
@@ -426,8 +424,6 @@ def conv2d(
         weight: (o, c / groups, kh, kw).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.conv2d(lucid.ones(1, 2, 8, 8), lucid.ones(4, 2, 3, 3), stride=2).shape
         lucid.Size([1, 4, 3, 3])
     """
@@ -451,8 +447,6 @@ def conv3d(
         weight: (o, c / groups, kd, kh, kw).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.conv3d(lucid.ones(1, 2, 8, 8, 8), lucid.ones(4, 2, 3, 3, 3), stride=2).shape
         lucid.Size([1, 4, 3, 3, 3])
     """
@@ -487,8 +481,6 @@ def conv_transpose1d(
         dilation: the distance between the elements of a window. Default: 1.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
         lucid.Size([1, 4, 9])
     """
@@ -514,8 +506,6 @@ def conv_transpose2d(
         weight: (o, c / groups, kh, kw).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.conv_transpose2d(lucid.ones(1, 2, 4, 4), lucid.ones(2, 4, 3, 3), stride=2).shape
         lucid.Size([1, 4, 9, 9])
     """
@@ -541,8 +531,6 @@ def conv_transpose3d(
         weight: (o, c / groups, kd, kh, kw).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.conv_transpose3d(lucid.ones(1, 2, 4, 4, 4), lucid.ones(2, 4, 3, 3, 3), stride=2).shape
         lucid.Size([1, 4, 9, 9, 9])
     """

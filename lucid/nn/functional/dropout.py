@@ -54,8 +54,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         inplace: write the result into `input` and return that. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.dropout(lucid.ones(3), training=False)
         tensor([1., 1., 1.])
         >>> F.dropout(lucid.ones(1000), 0.5).mean() < 1.2
@@ -84,8 +82,6 @@ def dropout1d(
     Raises `OptionError` for p outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
         lucid.Size([1, 2, 2])
     """
@@ -99,8 +95,6 @@ def dropout2d(
     """Zero whole channels of (n, c, h, w) or (c, h, w) with probability p, and scale the others.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.dropout2d(lucid.ones(1, 2, 2, 2), training=False).shape
         lucid.Size([1, 2, 2, 2])
     """
@@ -114,8 +108,6 @@ def dropout3d(
     """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.dropout3d(lucid.ones(1, 2, 2, 2, 2), training=False).shape
         lucid.Size([1, 2, 2, 2, 2])
     """
@@ -139,8 +131,6 @@ def alpha_dropout(
         OptionError: p is outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.alpha_dropout(lucid.ones(4), 0.5, training=False)
         tensor([1., 1., 1., 1.])
     """
@@ -162,8 +152,6 @@ def feature_alpha_dropout(
         ShapeError: the input has less than two axes, where it is drawn.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.feature_alpha_dropout(lucid.ones(1, 4), 0.5, training=False)
         tensor([[1., 1., 1., 1.]])
     """

@@ -88,8 +88,6 @@ def embedding(
         OptionError: `padding_idx` is outside of the table; `sparse`.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
         tensor([[0., 1.],
                 [4., 5.]])
@@ -153,8 +151,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         OptionError: `num_classes` is 0, or there is nothing to count it from.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.one_hot(lucid.tensor([0, 2]))
         tensor([[1, 0, 0],
                 [0, 0, 1]])

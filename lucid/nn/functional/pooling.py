@@ -249,8 +249,6 @@ def max_pool1d(
             Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.max_pool1d(lucid.arange(4.0).reshape(1, 1, 4), 2).flatten()
         tensor([1., 3.])
     """
@@ -275,8 +273,6 @@ def max_pool2d(
         ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.max_pool2d(lucid.arange(16.0).reshape(1, 1, 4, 4), 2).flatten()
         tensor([ 5.,  7., 13., 15.])
     """
@@ -297,8 +293,6 @@ def max_pool3d(
     """The greatest element of each window over the last three axes, of (n, c, d, h, w).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.max_pool3d(lucid.arange(64.0).reshape(1, 1, 4, 4, 4), 2).flatten()
         tensor([21., 23., 29., 31., 53., 55., 61., 63.])
     """
@@ -330,8 +324,6 @@ def avg_pool1d(
         count_include_pad: let the zeros of the padding count in the mean. Default: True.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.avg_pool1d(lucid.ones(1, 6), 2).shape
         lucid.Size([1, 3])
         >>> F.avg_pool1d(lucid.ones(1, 6), 2).sum()
@@ -357,8 +349,6 @@ def avg_pool2d(
         divisor_override: divide by this instead of by the number of elements.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.avg_pool2d(lucid.ones(1, 2, 4), 2).shape
         lucid.Size([1, 1, 2])
         >>> F.avg_pool2d(lucid.ones(1, 2, 4), 2).sum()
@@ -384,8 +374,6 @@ def avg_pool3d(
         divisor_override: divide by this instead of by the number of elements.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).shape
         lucid.Size([1, 1, 1, 1])
         >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).sum()
@@ -411,8 +399,6 @@ def lp_pool1d(
         norm_type: the order of the norm.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.lp_pool1d(lucid.ones(1, 1, 2), 2, 2).flatten()
         tensor([1.4142])
     """
@@ -431,8 +417,6 @@ def lp_pool2d(
     """The norm of order `norm_type` of each window over the last two axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.lp_pool2d(lucid.ones(1, 1, 2, 2), 2, 2).flatten()
         tensor([2.])
     """
@@ -452,8 +436,6 @@ def lp_pool3d(
     """The norm of order `norm_type` of each window over the last three axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.lp_pool3d(lucid.ones(1, 1, 2, 2, 2), 2, 2).flatten()
         tensor([2.8284])
     """

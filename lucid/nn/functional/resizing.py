@@ -59,8 +59,6 @@ def interpolate(
             factors that don't fit the axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.interpolate(lucid.tensor([[[0.0, 2.0]]]), size=4, mode="linear", align_corners=True)
         tensor([[[0.0000, 0.6667, 1.3333, 2.0000]]])
     """
@@ -204,8 +202,6 @@ def upsample(
         align_corners: the centres of the corners stay where they are, not the corners.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.upsample(lucid.tensor([[[1.0, 2.0]]]), size=4)
         tensor([[[1., 1., 2., 2.]]])
     """
@@ -221,8 +217,6 @@ def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) 
         scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
         tensor([[[1., 1., 2., 2.]]])
     """
@@ -240,8 +234,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
         scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
         tensor([[[[1.0000, 1.5000, 2.0000]]]])
     """
@@ -266,8 +258,6 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         ShapeError: `theta` isn't (n, 2, 3), or `size` hasn't four numbers.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> theta = lucid.tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]])
         >>> F.affine_grid(theta, (1, 1, 2, 2), align_corners=True)
         tensor([[[[-0.5000, -1.0000],
@@ -321,8 +311,6 @@ def grid_sample(
         OptionError: a mode that there isn't.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> grid = F.affine_grid(lucid.eye(2, 3)[None], (1, 1, 2, 2), align_corners=False)
         >>> F.grid_sample(lucid.arange(4.0).reshape(1, 1, 2, 2), grid, align_corners=False)
         tensor([[[[0., 1.],
@@ -428,8 +416,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         ShapeError: the channels aren't a multiple of r squared.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.pixel_shuffle(lucid.arange(4.0).reshape(1, 4, 1, 1), 2).squeeze()
         tensor([[0., 1.],
                 [2., 3.]])
@@ -460,8 +446,6 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         ShapeError: an axis isn't a multiple of r.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.pixel_unshuffle(lucid.arange(4.0).reshape(1, 1, 2, 2), 2).flatten()
         tensor([0., 1., 2., 3.])
     """
@@ -488,8 +472,6 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         ShapeError: the channels can't be cut into that many groups.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.channel_shuffle(lucid.arange(4.0).reshape(1, 4, 1), 2).flatten()
         tensor([0., 2., 1., 3.])
     """

@@ -51,8 +51,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         OptionError: the cutoffs don't increase, or lie outside of the classes.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
         >>> layer(lucid.ones(2, 8), lucid.tensor([1, 15])).output.shape
         lucid.Size([2])

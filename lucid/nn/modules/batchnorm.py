@@ -138,8 +138,6 @@ class BatchNorm1d(_BatchNorm):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
         lucid.Size([4, 3, 2])
     """
@@ -152,8 +150,6 @@ class BatchNorm2d(_BatchNorm):
     """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.BatchNorm2d(3)(lucid.randn(4, 3, 2, 2)).shape
         lucid.Size([4, 3, 2, 2])
     """
@@ -166,8 +162,6 @@ class BatchNorm3d(_BatchNorm):
     """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.BatchNorm3d(3)(lucid.randn(4, 3, 2, 2, 2)).shape
         lucid.Size([4, 3, 2, 2, 2])
     """

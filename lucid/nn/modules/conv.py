@@ -183,8 +183,6 @@ class Conv1d(_Direct):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
         lucid.Size([1, 8, 4])
     """
@@ -205,8 +203,6 @@ class Conv2d(_Direct):
     * the elements of a window).
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Conv2d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8, 8)).shape
         lucid.Size([1, 8, 4, 4])
     """
@@ -227,8 +223,6 @@ class Conv3d(_Direct):
     ±1/sqrt(in_channels / groups * the elements of a window).
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Conv3d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8, 8, 8)).shape
         lucid.Size([1, 8, 4, 4, 4])
     """
@@ -327,8 +321,6 @@ class ConvTranspose1d(_ConvTransposeNd):
         padding_mode: "zeros". Default: 'zeros'.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
         lucid.Size([1, 8, 8])
     """
@@ -347,8 +339,6 @@ class ConvTranspose2d(_ConvTransposeNd):
     groups, *kernel_size), bias (out_channels,).
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ConvTranspose2d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4, 4)).shape
         lucid.Size([1, 8, 8, 8])
     """
@@ -367,8 +357,6 @@ class ConvTranspose3d(_ConvTransposeNd):
     out_channels / groups, *kernel_size), bias (out_channels,).
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ConvTranspose3d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4, 4, 4)).shape
         lucid.Size([1, 8, 8, 8, 8])
     """

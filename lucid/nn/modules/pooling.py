@@ -250,8 +250,6 @@ class LPPool1d(_LPPoolNd):
         ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LPPool1d(2, 2)(lucid.ones(1, 1, 4)).shape
         lucid.Size([1, 1, 2])
     """
@@ -267,8 +265,6 @@ class LPPool2d(_LPPoolNd):
     """The norm of order `norm_type` of each window over the last two axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LPPool2d(2, 2)(lucid.ones(1, 1, 4, 4)).shape
         lucid.Size([1, 1, 2, 2])
     """
@@ -282,8 +278,6 @@ class LPPool3d(_LPPoolNd):
     """The norm of order `norm_type` of each window over the last three axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LPPool3d(2, 2)(lucid.ones(1, 1, 4, 4, 4)).shape
         lucid.Size([1, 1, 2, 2, 2])
     """

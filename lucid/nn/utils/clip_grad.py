@@ -47,8 +47,6 @@ def get_total_norm(
         OptionError: `norm_type` isn't positive.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
         tensor(5.)
     """
@@ -119,8 +117,6 @@ def clip_grad_norm_(
         foreach: True, False or None; the result is the same. Default: None.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
         >>> (w * w / 2).sum().backward()
         >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
@@ -163,8 +159,6 @@ def clip_grads_with_norm_(
         foreach: True, False or None; the result is the same. Default: None.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
         >>> (w * w / 2).sum().backward()
         >>> nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
@@ -195,8 +189,6 @@ def clip_grad_value_(
         foreach: True, False or None; the result is the same. Default: None.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
         >>> (w * w / 2).sum().backward()
         >>> nn.utils.clip_grad_value_([w], 3.5)

@@ -41,7 +41,6 @@ class ParametrizationList(ModuleList):
             `unsafe`, the value has another shape or dtype.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrize import ParametrizationList
         >>> found = ParametrizationList([lucid.nn.ReLU()], lucid.tensor([-1.0, 2.0]))
         >>> found(), found.original
@@ -157,7 +156,6 @@ def register(module: Module, name: str, value: Tensor) -> None:
         value: a `Parameter` or another tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrize import register
         >>> module = lucid.nn.Module()
         >>> register(module, "mean", lucid.zeros(2))
@@ -242,7 +240,6 @@ def register_parametrization(
             tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrize import register_parametrization
         >>> layer = lucid.nn.Linear(2, 2)
         >>> _ = register_parametrization(layer, "weight", lucid.nn.ReLU())
@@ -296,7 +293,6 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
         tensor_name: of which tensor. Default: None, any.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import parametrize
         >>> layer = parametrize.register_parametrization(
         ...     lucid.nn.Linear(2, 2), "weight", lucid.nn.ReLU()
@@ -317,7 +313,6 @@ def type_before_parametrizations(module: Module) -> type:
         module: any module, parametrized or not.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import parametrize
         >>> layer = lucid.nn.Linear(2, 2)
         >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
@@ -345,7 +340,6 @@ def remove_parametrizations(
             originals.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import parametrize
         >>> layer = lucid.nn.Linear(2, 2)
         >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
@@ -391,7 +385,6 @@ def transfer_parametrizations_and_params(
         tensor_name: of which tensor. Default: None, of all.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import parametrize
         >>> one, other = lucid.nn.Linear(2, 2), lucid.nn.Linear(2, 2)
         >>> _ = parametrize.register_parametrization(one, "weight", lucid.nn.ReLU())
@@ -442,7 +435,6 @@ def cached() -> Iterator[None]:
     own; one that has the block in it, once.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import parametrize
         >>> layer = lucid.nn.Linear(2, 2)
         >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())

@@ -34,7 +34,6 @@ class BasePruningMethod:
             all of it.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> class EveryOther(prune.BasePruningMethod):
         ...     PRUNING_TYPE = "unstructured"
@@ -156,7 +155,6 @@ class PruningContainer(BasePruningMethod):
         OptionError: one is of another parameter.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(4, 4)
         >>> _ = prune.l1_unstructured(layer, "weight", 4)
@@ -219,7 +217,6 @@ class Identity(BasePruningMethod):
     """Prunes nothing, but makes mask and original of a parameter.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(2, 1)
         >>> _ = prune.Identity.apply(layer, "weight")
@@ -243,7 +240,6 @@ class CustomFromMask(BasePruningMethod):
         ShapeError: the mask has another shape.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(2, 1)
         >>> _ = prune.CustomFromMask.apply(layer, "weight", lucid.eye(1, 2))
@@ -305,7 +301,6 @@ class RandomUnstructured(_Ranked):
         OptionError: it is negative, or more than there is.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> prune.RandomUnstructured(3).prune(lucid.ones(5)).sum()
         tensor(2.)
@@ -321,7 +316,6 @@ class L1Unstructured(_Ranked):
     """Prunes the elements of the least absolute value.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> prune.L1Unstructured(0.5).prune(lucid.tensor([3.0, -1.0, 2.0, -4.0]))
         tensor([ 3., -0.,  0., -4.])
@@ -346,7 +340,6 @@ class RandomStructured(_Ranked):
         ShapeError: the parameter has less than two axes.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> prune.RandomStructured(1, dim=0).prune(lucid.ones(3, 2)).sum()
         tensor(4.)
@@ -375,7 +368,6 @@ class LnStructured(RandomStructured):
         n: of which order the norm is, as `lucid.norm` has it.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> prune.LnStructured(1, n=2, dim=0).prune(lucid.tensor([[3.0, 1.0], [1.0, 2.0]]))
         tensor([[3., 1.],
@@ -416,7 +408,6 @@ def identity(module: Module, name: str) -> Module:
         name: of the parameter.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = prune.identity(lucid.nn.Linear(2, 1), "bias")
         >>> prune.is_pruned(layer), layer.bias_mask
@@ -437,7 +428,6 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
         amount: how many, an int, or which share of those that are left, a float from 0 to 1.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = prune.random_unstructured(lucid.nn.Linear(4, 2), "weight", 0.5)
         >>> layer.weight_mask.sum()
@@ -457,7 +447,6 @@ def l1_unstructured(
         importance_scores: what counts in place of the values. Default: None.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(3, 1)
         >>> scores = lucid.tensor([[3.0, 1.0, 2.0]])
@@ -477,7 +466,6 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
         dim: the axis whose elements are the channels.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
         >>> layer.weight_mask.sum()
@@ -503,7 +491,6 @@ def ln_structured(
         importance_scores: of what the norm is in place of the values. Default: None.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
         >>> layer.weight_mask.sum(1).min()
@@ -524,7 +511,6 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
         mask: zeros where it is pruned, of its shape.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = prune.custom_from_mask(lucid.nn.Linear(2, 2), "bias", lucid.tensor([0.0, 1.0]))
         >>> layer.bias[0].item()
@@ -553,7 +539,6 @@ def global_unstructured(
         ArgumentError: the method isn't unstructured.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> net = lucid.nn.Sequential(lucid.nn.Linear(3, 4), lucid.nn.Linear(4, 2))
         >>> pairs = [(net[0], "weight"), (net[1], "weight")]
@@ -587,7 +572,6 @@ def remove(module: Module, name: str) -> Module:
         OptionError: it isn't pruned.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = prune.l1_unstructured(lucid.nn.Linear(2, 2), "weight", 3)
         >>> layer = prune.remove(layer, "weight")
@@ -612,7 +596,6 @@ def is_pruned(module: Module) -> bool:
         module: the module.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> prune.is_pruned(lucid.nn.Linear(2, 2))
         False

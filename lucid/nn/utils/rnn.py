@@ -34,7 +34,6 @@ def pad_sequence(
         OptionError: another side.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import rnn
         >>> rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
         tensor([[1., 1., 0.],
@@ -68,7 +67,6 @@ def unpad_sequence(
         batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import rnn
         >>> rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
         [tensor([1., 1., 1.]), tensor([1.])]
@@ -108,7 +106,6 @@ class PackedSequence:
         lengths: (n,), i64.
 
     Example:
-        >>> import lucid
         >>> packed = lucid.nn.utils.rnn.PackedSequence(
         ...     lucid.tensor([[1.0, 3.0], [2.0, 0.0]]), lucid.tensor([2, 1])
         ... )
@@ -162,7 +159,6 @@ def pack_padded_sequence(
             aren't sorted.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import rnn
         >>> rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
         tensor([3, 2])
@@ -208,7 +204,6 @@ def pad_packed_sequence(
         total_length: how long the result shall be. None for the longest.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import rnn
         >>> packed = rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
         >>> rnn.pad_packed_sequence(packed, batch_first=True)
@@ -242,7 +237,6 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
         OptionError: they aren't sorted.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import rnn
         >>> rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
         tensor([3, 2])
@@ -258,7 +252,6 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
         packed_sequences: what `pack_sequence` or a recurrent layer gave.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import rnn
         >>> packed = rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
         >>> rnn.unpack_sequence(packed)

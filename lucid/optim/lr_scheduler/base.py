@@ -64,7 +64,6 @@ class LRScheduler:
         NamingError: `last_epoch` isn't -1, and the groups have no "initial_lr".
 
     Example:
-        >>> import lucid
         >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
         ...     def get_lr(self):
         ...         return [lr * 0.5**self.last_epoch for lr in self.base_lrs]

@@ -63,7 +63,6 @@ class ChainedScheduler(_Composed):
         optimizer: that optimizer; None takes it from the schedulers.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> warmup = lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
@@ -104,7 +103,6 @@ class SequentialLR(_Composed):
         OptionError: another number of milestones, or schedulers of other optimizers.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> warmup = lr_scheduler.LinearLR(opt, 0.5, total_iters=2)

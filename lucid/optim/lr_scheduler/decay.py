@@ -65,7 +65,6 @@ class LambdaLR(_ByFunction):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (epoch + 1))
@@ -87,7 +86,6 @@ class MultiplicativeLR(_ByFunction):
     """The rate before times `lr_lambda(epoch)`; one function, or one per group.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.MultiplicativeLR(opt, lambda epoch: 0.5)
@@ -116,7 +114,6 @@ class StepLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.StepLR(opt, step_size=2)
@@ -157,7 +154,6 @@ class MultiStepLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.MultiStepLR(opt, milestones=[1, 3])
@@ -202,7 +198,6 @@ class ExponentialLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.ExponentialLR(opt, gamma=0.5)
@@ -239,7 +234,6 @@ class ConstantLR(LRScheduler):
         OptionError: `factor` is outside of [0, 1].
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.ConstantLR(opt, factor=0.5, total_iters=2)
@@ -293,7 +287,6 @@ class LinearLR(LRScheduler):
         OptionError: a factor outside of [0, 1].
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.LinearLR(opt, total_iters=2)
@@ -353,7 +346,6 @@ class PolynomialLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.PolynomialLR(opt, total_iters=4)
@@ -403,7 +395,6 @@ class CosineAnnealingLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.CosineAnnealingLR(opt, T_max=4)

@@ -31,7 +31,6 @@ class ReduceLROnPlateau(LRScheduler):
         OptionError: `factor` isn't below 1, or another mode.
 
     Example:
-        >>> import lucid
         >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lr_scheduler.ReduceLROnPlateau(opt, patience=1)
