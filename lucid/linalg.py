@@ -69,19 +69,14 @@ __all__ = [
 # ---------------------------------------------------------------------- systems
 
 
+@like(_cross)
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Return the vector products of vectors of three elements along `dim`.
 
     Other than of `lucid.cross` the axis is the last one, whatever sizes the others have.
 
     Args:
-        input: a tensor with an axis of size 3.
-        other: likewise, broadcast.
         dim: the axis of the vectors. Default: -1.
-
-    Raises:
-        ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])

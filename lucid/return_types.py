@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from lucid.docstrings import like
+
 if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
 
@@ -107,14 +109,11 @@ class min(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class median(ValuesAndIndices):
     """What `median` returns along an axis: the middle elements, and where they stood.
 
     Of an even number it is the lower of the two in the middle.
-
-    Args:
-        values: the elements that were found.
-        indices: where they stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.median(lucid.tensor([3.0, 1.0, 2.0, 4.0]), 0)
@@ -160,12 +159,9 @@ class mode(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(nanmedian)
 class kthvalue(ValuesAndIndices):
     """What `kthvalue` returns: the k-th smallest elements along an axis, and where they stood.
-
-    Args:
-        values: the elements that were found.
-        indices: where they stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 2.0]), 2)

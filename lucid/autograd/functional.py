@@ -236,11 +236,6 @@ def jvp(
     """The outputs, and the product of the Jacobian with `v`: the backward, differentiated.
 
     Shapes: `v` as the inputs; it may be left out for a single number.
-
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.jvp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
-        (tensor([1., 4.]), tensor([2., 4.]))
     """
     from lucid.functions.creation import zeros_like
 
@@ -328,11 +323,6 @@ def hvp(
     As `vhp` where second derivatives commute, which is cheaper.
 
     Shapes: `v` as the inputs.
-
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.hvp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
-        (tensor(9.), tensor([ 6., 12.]))
     """
     from lucid.functions.creation import zeros_like
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError
 from lucid.tensor.context import context
@@ -126,12 +127,9 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
         )
 
 
+@like(cat)
 class stack(Constraint):  # noqa: N801 -- PyTorch's name
     """Values along an axis, the n-th of which is in the n-th set.
-
-    Args:
-        cseq: the sets.
-        dim: the axis. Default: 0.
 
     Example:
         >>> from lucid.distributions import constraints

@@ -287,16 +287,11 @@ class OfCategories(Distribution):
         return self._categorical.logits
 
 
-@like(Bernoulli)
+@like(Categorical)
 class OneHotCategorical(OfCategories):
     """A category as a vector with a single 1.
 
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), in the parameters' dtype.
-
-    Args:
-        probs: weights of the categories along the last axis, at least 0, which are normalized.
-            Default: None, by `logits`.
-        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
     Example:
         >>> from lucid.distributions import OneHotCategorical

@@ -12,6 +12,7 @@ from lucid.distributions.composed import TransformedDistribution
 from lucid.distributions.distribution import Distribution, Shape
 from lucid.distributions.location import Normal
 from lucid.distributions.transforms import StickBreakingTransform
+from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.ir.errors import ShapeError
 from lucid.tensor.tensor import Tensor
@@ -136,6 +137,7 @@ class LowRankMultivariateNormal(Distribution):
         return 0.5 * (size + self._log_det(self._capacitance()))
 
 
+@like(Normal)
 class LogisticNormal(TransformedDistribution):
     """Points of the simplex: normal vectors through `StickBreakingTransform`.
 
@@ -144,11 +146,6 @@ class LogisticNormal(TransformedDistribution):
     Args:
         loc: the mean of the normal vectors.
         scale: their standard deviation, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> from lucid.distributions import LogisticNormal

@@ -110,14 +110,9 @@ def atleast_3d(*tensors: Any) -> Any:
     return _each(_volume, tensors)
 
 
+@like(matrix_transpose)
 def adjoint(input: Tensor) -> Tensor:
     """Return the view with the last two axes exchanged, which for real numbers is the adjoint.
-
-    Args:
-        input: a tensor of at least two axes.
-
-    Raises:
-        ShapeError: it has fewer than two axes.
 
     Example:
         >>> lucid.adjoint(lucid.tensor([[1, 2], [3, 4]]))

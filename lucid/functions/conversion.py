@@ -285,36 +285,23 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
     return input
 
 
+@like(cpu)
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """Return the tensor itself: there is no other device to copy to.
 
     Args:
-        input: a tensor.
         device: the CPU or None. Default: None.
 
     Raises:
         OptionError: another device.
-
-    Example:
-        >>> x = lucid.ones(2)
-        >>> x.pin_memory() is x
-        True
     """
     check_device(device, "pin_memory")
     return tensor_of(input, "pin_memory")
 
 
+@like(cpu)
 def share_memory_(input: Tensor) -> Tensor:
-    """Return the tensor itself; its memory stays this process's, unlike PyTorch's.
-
-    Args:
-        input: a tensor.
-
-    Example:
-        >>> x = lucid.ones(2)
-        >>> x.share_memory_() is x
-        True
-    """
+    """Return the tensor itself; its memory stays this process's, unlike PyTorch's."""
     return tensor_of(input, "share_memory_")
 
 

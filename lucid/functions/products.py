@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import mul
@@ -64,20 +65,12 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
+@like(dot)
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """Return the scalar product of two vectors, as `dot`: there are no complex numbers.
 
     Args:
-        input: a vector.
         other: a vector of the same size and dtype.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
-
-    Example:
-        >>> lucid.vdot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-        tensor(11.)
     """
     return dot(input, other)
 

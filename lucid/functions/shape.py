@@ -131,22 +131,17 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
     return view(input, other._type.shape)
 
 
+@like(view_as)
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """Return `input` in the shape of `other`: `input.reshape(other.shape)`.
 
     Aliasing: a view where the strides allow it, else a copy.
 
     Args:
-        input: the tensor.
         other: whose shape the result has.
 
     Raises:
         ShapeError: `other` has another number of elements.
-
-    Example:
-        >>> lucid.arange(4).reshape_as(lucid.zeros(2, 2))
-        tensor([[0, 1],
-                [2, 3]])
     """
     return reshape(input, other._type.shape)
 

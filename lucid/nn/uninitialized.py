@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import lucid
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.ir.errors import completed
 from lucid.ir.types import DType, TensorType
 from lucid.nn.errors import UninitializedError
@@ -127,13 +128,9 @@ class UninitializedParameter(Uninitialized, Parameter):
         """Everything is set by `__new__`."""
 
 
+@like(UninitializedParameter)
 class UninitializedBuffer(Uninitialized, Buffer):
     """A buffer whose shape the first input of its module tells; `materialize` gives it one.
-
-    Args:
-        requires_grad: whether it is trained. Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> b = nn.UninitializedBuffer()

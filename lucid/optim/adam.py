@@ -109,14 +109,6 @@ class AdamW(Adam):
         weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.01.
         amsgrad: divide by the greatest second moment so far. Default: False.
         maximize: go up instead of down. Default: False.
-
-    Example:
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.AdamW([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     def __init__(

@@ -86,14 +86,6 @@ class NAdam(Optimizer):
         momentum_decay: how its schedule rises. Default: 0.004.
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
             False.
-
-    Example:
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.NAdam([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON | {"momentum_decay": nonnegative("momentum_decay value")}
@@ -147,17 +139,6 @@ class RAdam(Optimizer):
     """Adam that leaves its second moment out until its variance is bounded, and rectifies it then.
 
     Reference: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2020.
-
-    Args:
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
-
-    Example:
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.RAdam([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON

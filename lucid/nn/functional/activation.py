@@ -187,12 +187,7 @@ relu_ = in_place(relu)
 
 @like(relu)
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(input, 0), 6), elementwise; the derivative at 0 and 6 is 0.
-
-    Example:
-        >>> F.relu6(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.0000, 0.5000, 3.0000])
-    """
+    """min(max(input, 0), 6), elementwise; the derivative at 0 and 6 is 0."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
@@ -376,16 +371,12 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 selu_ = in_place(selu)
 
 
-@like(relu)
+@like(elu)
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input / alpha) - 1)`.
 
     Args:
         alpha: how fast it falls, and to what. Default: 1.0.
-
-    Example:
-        >>> F.celu(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.8647,  0.5000,  3.0000])
     """
     x = source_of(input, inplace)
     low = (x.clamp(max=0.0) / alpha).expm1() * alpha

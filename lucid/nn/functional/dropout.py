@@ -88,44 +88,29 @@ def dropout1d(
     return _channel_dropout("dropout1d", input, p, training, inplace, (2, 3))
 
 
-@like(dropout1d)
+@like(dropout1d, axes=2)
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Zero whole channels of (n, c, h, w) or (c, h, w) with probability p, and scale the others.
-
-    Example:
-        >>> F.dropout2d(lucid.ones(1, 2, 2, 2), training=False).shape
-        lucid.Size([1, 2, 2, 2])
-    """
+    """Zero whole channels of (n, c, h, w) or (c, h, w) with probability p, and scale the others."""
     return _channel_dropout("dropout2d", input, p, training, inplace, (3, 4))
 
 
-@like(dropout1d)
+@like(dropout1d, axes=3)
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others.
-
-    Example:
-        >>> F.dropout3d(lucid.ones(1, 2, 2, 2, 2), training=False).shape
-        lucid.Size([1, 2, 2, 2, 2])
-    """
+    """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others."""
     return _channel_dropout("dropout3d", input, p, training, inplace, (4, 5))
 
 
+@like(dropout1d)
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Set elements to what selu has far left, with probability p; keep mean 0 and variance 1.
 
     Reference: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
-
-    Args:
-        input: the tensor, of a float dtype.
-        p: the probability of an element to be dropped. Default: 0.5.
-        training: draw; else the input comes back. Default: False.
-        inplace: write the result into `input` and return that. Default: False.
 
     Raises:
         OptionError: p is outside of [0, 1].

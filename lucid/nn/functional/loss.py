@@ -141,10 +141,6 @@ def huber_loss(
 
     Raises:
         OptionError: `delta` isn't positive.
-
-    Example:
-        >>> F.huber_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
-        tensor([0.1250, 2.5000])
     """
     warn_if_broadcast("huber_loss", input, target)
     if delta <= 0.0:

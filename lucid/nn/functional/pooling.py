@@ -256,7 +256,7 @@ def max_pool1d(
     return _max_pool(1, input, kernel_size, options, ceil_mode, return_indices)
 
 
-@like(max_pool1d)
+@like(max_pool1d, axes=2)
 def max_pool2d(
     input: Tensor,
     kernel_size: Size,
@@ -267,10 +267,6 @@ def max_pool2d(
     return_indices: bool = False,
 ) -> Any:
     """The greatest element of each window over the last two axes, of (n, c, h, w) or (c, h, w).
-
-    Args:
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
         >>> F.max_pool2d(lucid.arange(16.0).reshape(1, 1, 4, 4), 2).flatten()
@@ -358,7 +354,7 @@ def avg_pool2d(
     return _avg_pool(2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
 
 
-@like(avg_pool1d)
+@like(avg_pool2d)
 def avg_pool3d(
     input: Tensor,
     kernel_size: Size,
@@ -369,9 +365,6 @@ def avg_pool3d(
     divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window over the last three axes, of (n, c, d, h, w).
-
-    Args:
-        divisor_override: divide by this instead of by the number of elements.
 
     Example:
         >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).shape

@@ -145,25 +145,15 @@ class BatchNorm1d(_BatchNorm):
     ranks = (2, 3)
 
 
-@like(BatchNorm1d)
+@like(BatchNorm1d, axes=2)
 class BatchNorm2d(_BatchNorm):
-    """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does.
-
-    Example:
-        >>> nn.BatchNorm2d(3)(lucid.randn(4, 3, 2, 2)).shape
-        lucid.Size([4, 3, 2, 2])
-    """
+    """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does."""
 
     ranks = (4,)
 
 
-@like(BatchNorm1d)
+@like(BatchNorm1d, axes=3)
 class BatchNorm3d(_BatchNorm):
-    """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does.
-
-    Example:
-        >>> nn.BatchNorm3d(3)(lucid.randn(4, 3, 2, 2, 2)).shape
-        lucid.Size([4, 3, 2, 2, 2])
-    """
+    """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does."""
 
     ranks = (5,)

@@ -139,109 +139,64 @@ class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """
 
 
-@like(ConstantPad1d)
+@like(ZeroPad1d)
 class ReflectionPad1d(_ReflectionPad):
-    """Lengthen the last axis by what is inside, reflected at the border.
-
-    Example:
-        >>> nn.ReflectionPad1d(1)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
-    """
+    """Lengthen the last axis by what is inside, reflected at the border."""
 
     rank = 1
 
 
-@like(ConstantPad1d)
+@like(ZeroPad2d)
 class ReflectionPad2d(_ReflectionPad):
-    """Lengthen the last two axes by what is inside, reflected at the border.
-
-    Example:
-        >>> nn.ReflectionPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5])
-    """
+    """Lengthen the last two axes by what is inside, reflected at the border."""
 
     rank = 2
 
 
-@like(ConstantPad1d)
+@like(ZeroPad3d)
 class ReflectionPad3d(_ReflectionPad):
-    """Lengthen the last three axes by what is inside, reflected at the border.
-
-    Example:
-        >>> nn.ReflectionPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5, 5])
-    """
+    """Lengthen the last three axes by what is inside, reflected at the border."""
 
     rank = 3
 
 
-@like(ConstantPad1d)
+@like(ReflectionPad1d)
 class ReplicationPad1d(_ReplicationPad):
-    """Lengthen the last axis by copies of the border.
-
-    Example:
-        >>> nn.ReplicationPad1d(1)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
-    """
+    """Lengthen the last axis by copies of the border."""
 
     rank = 1
 
 
-@like(ConstantPad1d)
+@like(ReflectionPad2d)
 class ReplicationPad2d(_ReplicationPad):
-    """Lengthen the last two axes by copies of the border.
-
-    Example:
-        >>> nn.ReplicationPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5])
-    """
+    """Lengthen the last two axes by copies of the border."""
 
     rank = 2
 
 
-@like(ConstantPad1d)
+@like(ReflectionPad3d)
 class ReplicationPad3d(_ReplicationPad):
-    """Lengthen the last three axes by copies of the border.
-
-    Example:
-        >>> nn.ReplicationPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5, 5])
-    """
+    """Lengthen the last three axes by copies of the border."""
 
     rank = 3
 
 
-@like(ConstantPad1d)
+@like(ReplicationPad1d)
 class CircularPad1d(_CircularPad):
-    """Lengthen the last axis by what is at the other end.
-
-    Example:
-        >>> nn.CircularPad1d(1)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
-    """
+    """Lengthen the last axis by what is at the other end."""
 
     rank = 1
 
 
-@like(ConstantPad1d)
+@like(ReplicationPad2d)
 class CircularPad2d(_CircularPad):
-    """Lengthen the last two axes by what is at the other end.
-
-    Example:
-        >>> nn.CircularPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5])
-    """
+    """Lengthen the last two axes by what is at the other end."""
 
     rank = 2
 
 
-@like(ConstantPad1d)
+@like(ReplicationPad3d)
 class CircularPad3d(_CircularPad):
-    """Lengthen the last three axes by what is at the other end.
-
-    Example:
-        >>> nn.CircularPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5, 5])
-    """
+    """Lengthen the last three axes by what is at the other end."""
 
     rank = 3

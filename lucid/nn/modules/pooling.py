@@ -260,27 +260,17 @@ class LPPool1d(_LPPoolNd):
         return lp_pool1d(input, self.norm_type, size, step, self.ceil_mode)
 
 
-@like(LPPool1d)
+@like(LPPool1d, axes=2)
 class LPPool2d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last two axes.
-
-    Example:
-        >>> nn.LPPool2d(2, 2)(lucid.ones(1, 1, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2])
-    """
+    """The norm of order `norm_type` of each window over the last two axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         return lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
-@like(LPPool1d)
+@like(LPPool1d, axes=3)
 class LPPool3d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last three axes.
-
-    Example:
-        >>> nn.LPPool3d(2, 2)(lucid.ones(1, 1, 4, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2, 2])
-    """
+    """The norm of order `norm_type` of each window over the last three axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         return lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)

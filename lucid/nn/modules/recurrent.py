@@ -221,17 +221,13 @@ class LSTMCell(RNNCellBase):
         return lstm_step
 
 
-@like(RNNCellBase)
+@like(RNNCell)
 class GRUCell(RNNCellBase):
     """One step of a GRU.
 
     `forward(input, h)`: (n, input_size) and (n, hidden_size), zeros if not given; returns the new
     state, h' = (1 - z) * n + z * h with z = sigmoid(W x + U h), r likewise, and n = tanh(W x + r *
     (U h)).
-
-    Example:
-        >>> nn.GRUCell(3, 4)(lucid.ones(2, 3)).shape
-        lucid.Size([2, 4])
     """
 
     gates = 3
