@@ -246,10 +246,7 @@ def pinv(
         values, vectors = eigh(a)
         size = values.abs()
         kept = size > _cutoff(a, rtol) * size.amax(-1, keepdim=True)
-        inverse: Tensor = (
-            vectors * (kept / values.masked_fill(~kept, 1.0)).unsqueeze(-2)
-        ) @ vectors.mT
-        return inverse
+        return (vectors * (kept / values.masked_fill(~kept, 1.0)).unsqueeze(-2)) @ vectors.mT
     result: Tensor = PseudoInverse.apply(a, _cutoff(a, rtol))
     return result
 
@@ -755,8 +752,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         tensor([[1, 2, 4],
                 [1, 3, 9]])
     """
-    powers: Tensor = x[..., None] ** arange(x._type.shape[-1] if N is None else N)
-    return powers
+    return x[..., None] ** arange(x._type.shape[-1] if N is None else N)
 
 
 def matrix_rank(
@@ -784,8 +780,7 @@ def matrix_rank(
     limit = values.amax(-1, keepdim=True) * (0.0 if rtol is None and atol else _cutoff(a, rtol))
     if atol is not None:
         limit = limit.clamp(min=atol)
-    rank: Tensor = (values > limit).sum(-1)
-    return rank
+    return (values > limit).sum(-1)
 
 
 def cond(A: Tensor, p: Any = None) -> Tensor:

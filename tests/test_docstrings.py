@@ -119,8 +119,8 @@ def test_a_docstring_of_several_axes_follows_from_that_of_one() -> None:
         Args:
             input: (n, c, l).
             size: the window's.
-            ceil: whether sizes are rounded up, where an axis of the result is cut
-                otherwise. Default: False.
+            ceil: whether sizes are rounded up, where a part is otherwise
+                cut. Default: False.
 
         Example:
             >>> pool1d(lucid.ones(2, 1, 6), 2).shape
@@ -134,7 +134,7 @@ def test_a_docstring_of_several_axes_follows_from_that_of_one() -> None:
     assert (pool2d.__doc__ or "").splitlines() == [
         *("Pool over the last two axes.", "", "The opposite of `unpool2d` over the last two axes."),
         *("", "Args:", "    input: (n, c, h, w).", "    size: the window's."),
-        "    ceil: whether sizes are rounded up, where an axis of the result is cut otherwise.",
-        *("        Default: True.", "", "Example:"),
+        "    ceil: whether sizes are rounded up, where a part is otherwise cut. Default: True.",
+        *("", "Example:"),
         *("    >>> pool2d(lucid.ones(2, 1, 6, 6), 2).shape", "    lucid.Size([2, 1, 3, 3])"),
     ]

@@ -41,6 +41,12 @@ class Independent(Distribution):
         (lucid.Size([3]), lucid.Size([2]), tensor([-1.8379, -1.8379, -1.8379]))
     """
 
+    _formulas: ClassVar = {
+        "mode": lambda d: d.base_dist.mode,
+        "mean": lambda d: d.base_dist.mean,
+        "variance": lambda d: d.base_dist.variance,
+    }
+
     def __init__(
         self,
         base_distribution: Distribution,
@@ -74,18 +80,6 @@ class Independent(Distribution):
         parts = self._event_shape[: self.reinterpreted_batch_ndims]
         base = self.base_dist.expand((*batch_shape, *parts))
         return Independent(base, self.reinterpreted_batch_ndims, self._validate_args)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
@@ -138,13 +132,17 @@ class MultivariateNormal(Distribution):
         (tensor([2.0000, 2.0000]), tensor(-2.3872))
     """
 
-    _shown = ("loc", "scale_tril")
     has_rsample = True
     arg_constraints: ClassVar = {
         "loc": constraints.real_vector,
         "scale_tril": constraints.lower_cholesky,
     }
     support = constraints.real_vector
+    _formulas: ClassVar = {
+        "mode": lambda d: d.loc,
+        "mean": lambda d: d.loc,
+        "variance": lambda d: (d.scale_tril**2).sum(-1),
+    }
 
     def __init__(
         self,
@@ -175,25 +173,12 @@ class MultivariateNormal(Distribution):
     @property
     def covariance_matrix(self) -> Tensor:
         """The covariances."""
-        matrix: Tensor = self.scale_tril @ self.scale_tril.mT
-        return matrix
+        return self.scale_tril @ self.scale_tril.mT
 
     @property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariances."""
         return lucid.cholesky_inverse(self.scale_tril)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.scale_tril**2).sum(-1)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         eps = lucid.randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
@@ -202,8 +187,7 @@ class MultivariateNormal(Distribution):
     def _half_log_det(self) -> Tensor:
         return self.scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         size = self._event_shape[0]
         distance = (value - self.loc).unsqueeze(-1)
         white = linalg.solve_triangular(self.scale_tril, distance, upper=False).squeeze(-1)
@@ -355,10 +339,9 @@ class TransformedDistribution(Distribution):
             x = transform(x)
         return x
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         axes, y = len(self._event_shape), value
-        total: Any = 0.0
+        total: float | Tensor = 0.0
         for transform in reversed(self.transforms):
             x = transform.inv(y)
             slope = transform.log_abs_det_jacobian(x, y)
@@ -366,5 +349,4 @@ class TransformedDistribution(Distribution):
             total = total - sum_rightmost(slope, axes - transform.event_dim)
             y = x
         density = sum_rightmost(self.base_dist.log_prob(y), axes - self._base_event)
-        result: Tensor = total + density
-        return result
+        return total + density

@@ -374,8 +374,7 @@ def _is_square(x: Tensor) -> Tensor:
 
 
 def _is_positive_semidefinite(x: Tensor) -> Tensor:
-    found: Tensor = _is_symmetric(x) & (lucid.linalg.eigvalsh(x) >= 0).all(-1)
-    return found
+    return _is_symmetric(x) & (lucid.linalg.eigvalsh(x) >= 0).all(-1)
 
 
 def is_dependent(constraint: Any) -> bool:

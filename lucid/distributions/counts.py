@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
@@ -41,7 +41,10 @@ class Multinomial(OfCategories):
         (tensor([1., 3.]), tensor(-0.8630))
     """
 
-    _shown = ("total_count",)
+    _formulas: ClassVar = {
+        "mean": lambda d: d.probs * d.total_count,
+        "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
+    }
 
     def __init__(
         self,
@@ -59,24 +62,14 @@ class Multinomial(OfCategories):
     def support(self) -> Any:
         return constraints.multinomial(self.total_count)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs * self.total_count
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
-
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         drawn = self._categorical.sample((self.total_count, *sample_shape))
         return F.one_hot(drawn, self._event_shape[0]).to(self.probs.dtype).sum(0)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         ways = lucid.lgamma(value.sum(-1) + 1) - lucid.lgamma(value + 1).sum(-1)
         logits = lucid.where(value == 0, 0.0, self.logits)  # 0 * -inf counts as 0
-        found: Tensor = ways + (logits * value).sum(-1)
-        return found
+        return ways + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
         count = lucid.tensor(float(self.total_count), dtype=self.probs.dtype)

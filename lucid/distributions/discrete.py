@@ -34,7 +34,6 @@ def _clamped(probs: Tensor) -> Tensor:
 class OfProbability(Distribution):
     """A distribution given by `probs` or by `logits`, their log odds."""
 
-    _shown = ("probs", "logits")
     arg_constraints: ClassVar = {
         "probs": constraints.unit_interval,
         "logits": constraints.real,
@@ -93,31 +92,25 @@ class Bernoulli(OfProbability):
 
     has_enumerate_support = True
     support = constraints.boolean
+    _formulas: ClassVar = {
+        "mean": lambda d: d.probs,
+        "variance": lambda d: d.probs * (1 - d.probs),
+    }
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             return lucid.bernoulli(self.probs.expand(*self._extended_shape(sample_shape)))
 
     @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
     def mode(self) -> Tensor:
         """The likelier value; NaN where both are as likely."""
         p = self.probs
-        found: Tensor = lucid.where(p == 0.5, math.nan, (p >= 0.5).to(p.dtype))
-        return found
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+        return lucid.where(p == 0.5, math.nan, (p >= 0.5).to(p.dtype))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(lucid.arange(2).to(self._parameter.dtype), expand)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         logits, target = lucid.broadcast_tensors(self.logits, value)
         return -F.binary_cross_entropy_with_logits(
             logits, target.to(logits.dtype), reduction="none"
@@ -148,26 +141,18 @@ class Geometric(OfProbability):
         "logits": constraints.real,
     }
     support = constraints.nonnegative_integer
+    _formulas: ClassVar = {
+        "mode": lambda d: lucid.zeros_like(d.probs),
+        "mean": lambda d: 1 / d.probs - 1,
+        "variance": lambda d: (1 / d.probs - 1) / d.probs,
+    }
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             u = uniform_like(self._extended_shape(sample_shape), self._parameter)
             return (u.log() / (-self.probs).log1p()).floor()
 
-    @property
-    def mode(self) -> Tensor:
-        return lucid.zeros_like(self.probs)
-
-    @property
-    def mean(self) -> Tensor:
-        return 1 / self.probs - 1
-
-    @property
-    def variance(self) -> Tensor:
-        return (1 / self.probs - 1) / self.probs
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         failure = (-self.probs).log1p()
         return lucid.xlogy(value, 1 - self.probs) + self.probs.log() + 0 * failure
 
@@ -196,7 +181,6 @@ class Categorical(Distribution):
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
-    _shown = ("probs", "logits")
     has_enumerate_support = True
     arg_constraints: ClassVar = {
         "probs": constraints.simplex,
@@ -206,16 +190,13 @@ class Categorical(Distribution):
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
         if probs is not None:
-            self._is_probs = True
-            self._parameter = probs / probs.sum(-1, keepdim=True)
+            self._given, self._parameter = "probs", probs / probs.sum(-1, keepdim=True)
         else:
-            self._is_probs = False
-            self._parameter = logits - logits.logsumexp(-1, keepdim=True)
+            self._given, self._parameter = "logits", logits - logits.logsumexp(-1, keepdim=True)
         super().__init__(self._parameter.shape[:-1], (), validate_args)
 
     def _check_parameters(self) -> None:
-        name = "probs" if self._is_probs else "logits"
-        self._check(name, self.arg_constraints[name], self._parameter)
+        self._check(self._given, self.arg_constraints[self._given], self._parameter)
 
     @property
     def support(self) -> Any:
@@ -224,12 +205,12 @@ class Categorical(Distribution):
     @property
     def probs(self) -> Tensor:
         """The categories' probabilities."""
-        return self._parameter if self._is_probs else F.softmax(self._parameter, -1)
+        return self._parameter if self._given == "probs" else F.softmax(self._parameter, -1)
 
     @property
     def logits(self) -> Tensor:
         """The logarithms of the probabilities."""
-        return _clamped(self._parameter).log() if self._is_probs else self._parameter
+        return self._parameter if self._given == "logits" else _clamped(self._parameter).log()
 
     @property
     def param_shape(self) -> Any:
@@ -245,16 +226,14 @@ class Categorical(Distribution):
             rows = self.probs.reshape(-1, self._num_events)
             count = math.prod(sample_shape)
             drawn = lucid.multinomial(rows, count, True).T
-            found: Tensor = drawn.reshape(self._extended_shape(sample_shape))
-            return found
+            return drawn.reshape(self._extended_shape(sample_shape))
 
     @property
     def mode(self) -> Tensor:
         """The likeliest category."""
         return self.probs.argmax(-1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         index, logits = lucid.broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
 
@@ -273,7 +252,7 @@ class OfCategories(Distribution):
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         self._categorical = Categorical(probs, logits, validate_args)
-        shape = self._categorical.param_shape
+        self._given, shape = self._categorical._given, self._categorical.param_shape
         super().__init__(shape[:-1], shape[-1:], validate_args)
 
     @property
@@ -301,20 +280,12 @@ class OneHotCategorical(OfCategories):
     """
 
     has_enumerate_support = True
-    _shown = ("probs", "logits")
     support = constraints.one_hot
-
-    @property
-    def mode(self) -> Tensor:
-        return F.one_hot(self._categorical.mode, self._event_shape[0]).to(self.probs.dtype)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    _formulas: ClassVar = {
+        "mode": lambda d: F.one_hot(d._categorical.mode, d._event_shape[0]).to(d.probs.dtype),
+        "mean": lambda d: d.probs,
+        "variance": lambda d: d.probs * (1 - d.probs),
+    }
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         index = self._categorical.sample(sample_shape)
@@ -323,8 +294,7 @@ class OneHotCategorical(OfCategories):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(lucid.eye(self._event_shape[0]).to(self.probs.dtype), expand)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         return self._categorical.log_prob(value.argmax(-1))
 
     def entropy(self) -> Tensor:
@@ -372,34 +342,24 @@ class Poisson(Distribution):
         (tensor(4.), tensor(-1.6329))
     """
 
-    _shown = ("rate",)
-
     arg_constraints: ClassVar = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
+    _formulas: ClassVar = {
+        "mode": lambda d: d.rate.floor(),
+        "mean": lambda d: d.rate,
+        "variance": lambda d: d.rate,
+    }
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
         super().__init__(self.rate.shape, (), validate_args)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate.floor()
-
-    @property
-    def mean(self) -> Tensor:
-        return self.rate
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             rate = self.rate.expand(*self._extended_shape(sample_shape))
             return lucid.poisson(rate)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
 
 
@@ -421,11 +381,15 @@ class Binomial(Distribution):
     """
 
     has_enumerate_support = True
-    _shown = ("total_count", "probs", "logits")
     arg_constraints: ClassVar = {
         "total_count": constraints.nonnegative_integer,
         "probs": constraints.unit_interval,
         "logits": constraints.real,
+    }
+    _formulas: ClassVar = {
+        "mode": lambda d: lucid.minimum(((d.total_count + 1) * d.probs).floor(), d.total_count),
+        "mean": lambda d: d.total_count * d.probs,
+        "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
     }
 
     def __init__(
@@ -438,9 +402,8 @@ class Binomial(Distribution):
         exactly_one(type(self).__name__, probs, logits)
         given = probs if logits is None else logits
         parameter, self.total_count = parameters_of(given, total_count)
-        name = "probs" if logits is None else "logits"
-        self._given, self._parameter = name, parameter
-        self._one = Bernoulli(**{name: parameter}, validate_args=False)
+        self._given, self._parameter = "probs" if logits is None else "logits", parameter
+        self._one = Bernoulli(**{self._given: parameter}, validate_args=False)
         super().__init__(parameter.shape, (), validate_args)
 
     def _check_parameters(self) -> None:
@@ -461,18 +424,6 @@ class Binomial(Distribution):
         """The logarithm of its odds."""
         return self._one.logits
 
-    @property
-    def mode(self) -> Tensor:
-        return lucid.minimum(((self.total_count + 1) * self.probs).floor(), self.total_count)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
-
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             shape = self._extended_shape(sample_shape)
@@ -484,8 +435,7 @@ class Binomial(Distribution):
             raise MissingRuleError("Binomial: enumerate_support needs one total_count for all")
         return self._enumerated(lucid.arange(trials + 1).to(self.probs.dtype), expand)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         n, logits = self.total_count, self.logits
         ways = lucid.lgamma(n + 1) - lucid.lgamma(value + 1) - lucid.lgamma(n - value + 1)
         return ways + value * logits - n * F.softplus(logits)
@@ -512,6 +462,11 @@ class NegativeBinomial(OfProbability):
         "logits": constraints.real,
     }
     support = constraints.nonnegative_integer
+    _formulas: ClassVar = {
+        "mode": lambda d: ((d.total_count - 1) * d.logits.exp()).floor().clamp(min=0),
+        "mean": lambda d: d.total_count * d.logits.exp(),
+        "variance": lambda d: d.mean / (-d.logits).sigmoid(),
+    }
 
     def __init__(
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
@@ -527,21 +482,7 @@ class NegativeBinomial(OfProbability):
             count = self.total_count.expand(*self._extended_shape(sample_shape))
             return Poisson(standard_gamma(count) * self.logits.exp()).sample()
 
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.logits.exp()
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean / (-self.logits).sigmoid()
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         count, logits = self.total_count, self.logits
         ways = lucid.lgamma(count + value) - lucid.lgamma(1.0 + value) - lucid.lgamma(count)
-        found: Tensor = count * F.logsigmoid(-logits) + value * F.logsigmoid(logits) + ways
-        return found
+        return count * F.logsigmoid(-logits) + value * F.logsigmoid(logits) + ways

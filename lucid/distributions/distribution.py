@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -54,7 +54,14 @@ class Distribution:
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
     _validates: bool | None = None  # where it was said
     _is_changed_by_users = True
-    _shown: ClassVar[tuple[str, ...]] = ()  # parameters that repr lists
+    _given = ""  # of two ways to give a parameter the one that was chosen
+    _formulas: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Properties of a subclass, by name: `mean` and others as formulas of its parameters."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, formula in vars(cls).get("_formulas", {}).items():
+            setattr(cls, name, property(formula))
 
     def __init__(
         self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: Any = None
@@ -257,6 +264,11 @@ class Distribution:
             >>> Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
             tensor([-0.9189, -1.4189])
         """
+        self._check_value(value)
+        return self._log_prob(value)
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        """`log_prob` of a value that was checked."""
         raise MissingRuleError(f"{type(self).__name__} must define log_prob()")
 
     def prob(self, value: Tensor) -> Tensor:
@@ -286,6 +298,11 @@ class Distribution:
             >>> Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
             tensor([0.5000, 0.8413])
         """
+        self._check_value(value)
+        return self._cdf(value)
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        """`cdf` of a value that was checked."""
         raise MissingRuleError(f"{type(self).__name__} has no cdf()")
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -359,12 +376,12 @@ class Distribution:
         return self.variance.sqrt()
 
     def __repr__(self) -> str:
-        names = [name for name in self._shown if name in vars(self)]
+        known = {**vars(self), self._given: getattr(self, self._given, None)}
         parts = []
-        for name in names:
-            value = vars(self)[name]
-            shown = f"{value.item()}" if value.numel() == 1 else f"{value.shape}"
-            parts.append(f"{name}: {shown}")
+        for name, value in ((name, known.get(name)) for name in self.arg_constraints):
+            if isinstance(value, Tensor):
+                shown = value.item() if value.numel() == 1 else value.shape
+                parts.append(f"{name}: {shown}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

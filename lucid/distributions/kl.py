@@ -103,8 +103,7 @@ def _laplace(p: Laplace, q: Laplace) -> Tensor:
 @register_kl(Uniform, Uniform)
 def _uniform(p: Uniform, q: Uniform) -> Tensor:
     inside = (q.low <= p.low) & (q.high >= p.high)
-    found: Tensor = lucid.where(inside, ((q.high - q.low) / (p.high - p.low)).log(), math.inf)
-    return found
+    return lucid.where(inside, ((q.high - q.low) / (p.high - p.low)).log(), math.inf)
 
 
 @register_kl(Bernoulli, Bernoulli)

@@ -50,7 +50,7 @@ class RelaxedBernoulli(OfProbability):
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
         super().__init__(probs, logits, validate_args)
-        self.temperature = temperature
+        self.temperature: float | Tensor = temperature
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         eps = float(lucid.finfo(self.logits.dtype).eps)
@@ -58,13 +58,11 @@ class RelaxedBernoulli(OfProbability):
         drawn: Tensor = (u.log() - lucid.log1p(-u) + self.logits) / self.temperature
         return drawn.sigmoid()
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         inside, outside = value.log(), lucid.log1p(-value)
         odds = self.logits - (inside - outside) * self.temperature
         rate = lucid.as_tensor(self.temperature, dtype=odds.dtype).log()
-        found: Tensor = rate + odds - 2 * lucid.softplus(odds) - inside - outside
-        return found
+        return rate + odds - 2 * lucid.softplus(odds) - inside - outside
 
 
 @like(RelaxedBernoulli)
@@ -95,7 +93,7 @@ class RelaxedOneHotCategorical(Distribution):
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
         exactly_one(type(self).__name__, probs, logits)
-        self.temperature = temperature
+        self.temperature: float | Tensor = temperature
         categories = Categorical(probs, logits, validate_args)
         given = logits if probs is None else categories.probs.log()
         self.logits: Tensor = given - given.logsumexp(-1, keepdim=True)
@@ -122,11 +120,9 @@ class RelaxedOneHotCategorical(Distribution):
         scores: Tensor = (self.logits - (-u.log()).log()) / self.temperature
         return scores.softmax(-1)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         count, logs = self.logits.shape[-1], value.log()
         rate = lucid.as_tensor(self.temperature, dtype=logs.dtype).log()
         scores = self.logits - logs * self.temperature
         scores = (scores - scores.logsumexp(-1, keepdim=True)).sum(-1)
-        found: Tensor = scores + math.lgamma(count) + (count - 1) * rate - logs.sum(-1)
-        return found
+        return scores + math.lgamma(count) + (count - 1) * rate - logs.sum(-1)

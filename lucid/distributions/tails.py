@@ -43,13 +43,16 @@ class Weibull(Distribution):
         (tensor(2.), tensor(-1.1931))
     """
 
-    _shown = ("scale", "concentration")
     arg_constraints: ClassVar = {
         "scale": constraints.positive,
         "concentration": constraints.positive,
     }
     support = constraints.positive
     has_rsample = True
+    _formulas: ClassVar = {
+        "mean": lambda d: d.scale * d._moment(1),
+        "variance": lambda d: d.scale**2 * (d._moment(2) - d._moment(1) ** 2),
+    }
 
     def __init__(self, scale: Any, concentration: Any, validate_args: Any = None) -> None:
         self.scale, self.concentration = parameters_of(scale, concentration)
@@ -60,8 +63,7 @@ class Weibull(Distribution):
         return self.scale * (-u.log()) ** (1 / self.concentration)
 
     def _moment(self, order: int) -> Tensor:
-        found: Tensor = lucid.lgamma(1 + order / self.concentration).exp()
-        return found
+        return lucid.lgamma(1 + order / self.concentration).exp()
 
     @property
     def mode(self) -> Tensor:
@@ -69,24 +71,13 @@ class Weibull(Distribution):
         k = self.concentration
         return self.scale * ((k - 1) / k) ** (1 / k)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * self._moment(1)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (self._moment(2) - self._moment(1) ** 2)
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         relative = value / self.scale
         power = relative**self.concentration
         ratio = (self.concentration / self.scale).log()
-        found: Tensor = ratio + (self.concentration - 1) * relative.log() - power
-        return found
+        return ratio + (self.concentration - 1) * relative.log() - power
 
-    def cdf(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         return -lucid.expm1(-((value / self.scale) ** self.concentration))
 
     def entropy(self) -> Tensor:
@@ -112,9 +103,9 @@ class Pareto(Distribution):
         (tensor(1.5000), tensor(-1.6740))
     """
 
-    _shown = ("scale", "alpha")
     arg_constraints: ClassVar = {"scale": constraints.positive, "alpha": constraints.positive}
     has_rsample = True
+    _formulas: ClassVar = {"mode": lambda d: d.scale}
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
         self.scale, self.alpha = parameters_of(scale, alpha)
@@ -129,10 +120,6 @@ class Pareto(Distribution):
         return self.scale * (-u.log() / self.alpha).exp()
 
     @property
-    def mode(self) -> Tensor:
-        return self.scale
-
-    @property
     def mean(self) -> Tensor:
         a = self.alpha.clamp(min=1)
         return a * self.scale / (a - 1)
@@ -142,16 +129,13 @@ class Pareto(Distribution):
         a = self.alpha.clamp(min=2)
         return self.scale**2 * a / ((a - 1) ** 2 * (a - 2))
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         found: Tensor = self.alpha.log() + self.alpha * self.scale.log()
         found = found - (self.alpha + 1) * value.log()
         return found
 
-    def cdf(self, value: Any) -> Tensor:
-        self._check_value(value)
-        found: Tensor = 1 - (self.scale / value) ** self.alpha
-        return found
+    def _cdf(self, value: Tensor) -> Tensor:
+        return 1 - (self.scale / value) ** self.alpha
 
     def entropy(self) -> Tensor:
         return (self.scale / self.alpha).log() + 1 + 1 / self.alpha
@@ -173,10 +157,14 @@ class HalfCauchy(Distribution):
         (tensor(0.5000), tensor(-1.3679))
     """
 
-    _shown = ("scale",)
     arg_constraints: ClassVar = {"scale": constraints.positive}
     support = constraints.nonnegative
     has_rsample = True
+    _formulas: ClassVar = {
+        "mode": lambda d: lucid.zeros_like(d.scale),
+        "mean": lambda d: lucid.full_like(d.scale, math.inf),
+        "variance": lambda d: lucid.full_like(d.scale, math.inf),
+    }
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
         (self.scale,) = parameters_of(scale)
@@ -186,27 +174,12 @@ class HalfCauchy(Distribution):
         u = uniform_like(self._extended_shape(sample_shape), self.scale)
         return self.scale * (math.pi / 2 * u).tan()
 
-    @property
-    def mode(self) -> Tensor:
-        return lucid.zeros_like(self.scale)
-
-    @property
-    def mean(self) -> Tensor:
-        return lucid.full_like(self.scale, math.inf)
-
-    @property
-    def variance(self) -> Tensor:
-        return lucid.full_like(self.scale, math.inf)
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         relative = value / self.scale
         inside = math.log(2 / math.pi) - self.scale.log() - lucid.log1p(relative**2)
-        found: Tensor = lucid.where(relative >= 0, inside, -math.inf)
-        return found
+        return lucid.where(relative >= 0, inside, -math.inf)
 
-    def cdf(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         return 2 / math.pi * lucid.atan(value / self.scale)
 
     def entropy(self) -> Tensor:
@@ -230,13 +203,13 @@ class InverseGamma(Distribution):
         (tensor(1.), tensor(-0.6137))
     """
 
-    _shown = ("concentration", "rate")
     arg_constraints: ClassVar = {
         "concentration": constraints.positive,
         "rate": constraints.positive,
     }
     support = constraints.positive
     has_rsample = True
+    _formulas: ClassVar = {"mode": lambda d: d.rate / (d.concentration + 1)}
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
@@ -247,23 +220,16 @@ class InverseGamma(Distribution):
         return self.rate / standard_gamma(self.concentration.expand(*shape))
 
     @property
-    def mode(self) -> Tensor:
-        return self.rate / (self.concentration + 1)
-
-    @property
     def mean(self) -> Tensor:
         a = self.concentration
-        found: Tensor = lucid.where(a > 1, self.rate / (a - 1), math.inf)
-        return found
+        return lucid.where(a > 1, self.rate / (a - 1), math.inf)
 
     @property
     def variance(self) -> Tensor:
         a = self.concentration
-        found: Tensor = lucid.where(a > 2, self.rate**2 / ((a - 1) ** 2 * (a - 2)), math.inf)
-        return found
+        return lucid.where(a > 2, self.rate**2 / ((a - 1) ** 2 * (a - 2)), math.inf)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         a = self.concentration
         found: Tensor = a * self.rate.log() - lucid.lgamma(a) - (a + 1) * value.log()
         found = found - self.rate / value
@@ -291,13 +257,16 @@ class Kumaraswamy(Distribution):
         (tensor(0.6667), tensor(0.2500))
     """
 
-    _shown = ("concentration1", "concentration0")
     arg_constraints: ClassVar = {
         "concentration1": constraints.positive,
         "concentration0": constraints.positive,
     }
     support = constraints.unit_interval
     has_rsample = True
+    _formulas: ClassVar = {
+        "mean": lambda d: d._moment(1),
+        "variance": lambda d: d._moment(2) - d._moment(1) ** 2,
+    }
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
         self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
@@ -305,8 +274,7 @@ class Kumaraswamy(Distribution):
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.concentration1)
-        found: Tensor = (1 - u ** (1 / self.concentration0)) ** (1 / self.concentration1)
-        return found
+        return (1 - u ** (1 / self.concentration0)) ** (1 / self.concentration1)
 
     def _moment(self, order: int) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -319,27 +287,14 @@ class Kumaraswamy(Distribution):
         """Not a number where a concentration is below 1."""
         a, b = self.concentration1, self.concentration0
         found = ((a - 1) / (a * b - 1)) ** (1 / a)
-        result: Tensor = lucid.where((a >= 1) & (b >= 1), found, math.nan)
-        return result
+        return lucid.where((a >= 1) & (b >= 1), found, math.nan)
 
-    @property
-    def mean(self) -> Tensor:
-        return self._moment(1)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._moment(2) - self._moment(1) ** 2
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
-        found: Tensor = a.log() + b.log() + (a - 1) * value.log() + (b - 1) * (-(value**a)).log1p()
-        return found
+        return a.log() + b.log() + (a - 1) * value.log() + (b - 1) * (-(value**a)).log1p()
 
-    def cdf(self, value: Any) -> Tensor:
-        self._check_value(value)
-        found: Tensor = 1 - (1 - value**self.concentration1) ** self.concentration0
-        return found
+    def _cdf(self, value: Tensor) -> Tensor:
+        return 1 - (1 - value**self.concentration1) ** self.concentration0
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -364,10 +319,12 @@ class FisherSnedecor(Distribution):
         (tensor(1.5000), tensor(-0.9829))
     """
 
-    _shown = ("df1", "df2")
     arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
     has_rsample = True
+    _formulas: ClassVar = {
+        "mean": lambda d: lucid.where(d.df2 > 2, d.df2 / (d.df2 - 2), math.nan),
+    }
 
     def __init__(self, df1: Any, df2: Any, validate_args: Any = None) -> None:
         self.df1, self.df2 = parameters_of(df1, df2)
@@ -384,25 +341,16 @@ class FisherSnedecor(Distribution):
     def mode(self) -> Tensor:
         """Not a number up to two degrees of freedom above."""
         found = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
-        result: Tensor = lucid.where(self.df1 > 2, found, math.nan)
-        return result
-
-    @property
-    def mean(self) -> Tensor:
-        found: Tensor = lucid.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
-        return found
+        return lucid.where(self.df1 > 2, found, math.nan)
 
     @property
     def variance(self) -> Tensor:
         one, two = self.df1, self.df2
         known = 2 * two**2 * (one + two - 2) / (one * (two - 2) ** 2 * (two - 4))
-        found: Tensor = lucid.where(two > 4, known, math.nan)
-        return found
+        return lucid.where(two > 4, known, math.nan)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         one, two, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
         norm = lucid.lgamma(one + two) - lucid.lgamma(one) - lucid.lgamma(two)
         body = one * ratio.log() + (one - 1) * value.log()
-        found: Tensor = norm + body - (one + two) * lucid.log1p(ratio * value)
-        return found
+        return norm + body - (one + two) * lucid.log1p(ratio * value)

@@ -11,6 +11,7 @@ import lucid
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
+from lucid.distributions.distribution import Distribution
 from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.nn import functional as F
@@ -209,16 +210,14 @@ class ComposeTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if not self.parts:
             return lucid.zeros_like(x)
-        total: Any = 0.0
-        axes = self.event_dim
+        slopes, axes = [], self.event_dim
         for part in self.parts:
             after = part(x)
             slope = part.log_abs_det_jacobian(x, after)
-            total = total + _sum_last(slope, axes - part.event_dim)
+            slopes.append(_sum_last(slope, axes - part.event_dim))
             axes += part._added_axes
             x = after
-        result: Tensor = total
-        return result
+        return sum(slopes[1:], slopes[0])
 
 
 class AffineTransform(Transform):
@@ -245,17 +244,15 @@ class AffineTransform(Transform):
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.loc = loc
-        self.scale = scale
+        self.loc: float | Tensor = loc
+        self.scale: float | Tensor = scale
         self.event_dim = event_dim
 
     def _call(self, x: Tensor) -> Tensor:
-        found: Tensor = x * self.scale + self.loc
-        return found
+        return x * self.scale + self.loc
 
     def _inverse(self, y: Tensor) -> Tensor:
-        found: Tensor = (y - self.loc) / self.scale
-        return found
+        return (y - self.loc) / self.scale
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.scale, Tensor):
@@ -369,19 +366,16 @@ class PowerTransform(Transform):
 
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.exponent = exponent
+        self.exponent: float | Tensor = exponent
 
     def _call(self, x: Tensor) -> Tensor:
-        result: Tensor = x**self.exponent
-        return result
+        return x**self.exponent
 
     def _inverse(self, y: Tensor) -> Tensor:
-        result: Tensor = y ** (1 / self.exponent)
-        return result
+        return y ** (1 / self.exponent)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = (self.exponent * y / x).abs().log()
-        return found
+        return (self.exponent * y / x).abs().log()
 
 
 class SoftplusTransform(Transform):
@@ -501,15 +495,13 @@ class StickBreakingTransform(Transform):
         info = lucid.finfo(x.dtype)
         part = self._moved(x).sigmoid().clamp(float(info.tiny), 1 - float(info.eps))
         rest = (1 - part).cumprod(-1)
-        found: Tensor = F.pad(part, (0, 1), value=1.0) * F.pad(rest, (1, 0), value=1.0)
-        return found
+        return F.pad(part, (0, 1), value=1.0) * F.pad(rest, (1, 0), value=1.0)
 
     def _inverse(self, y: Tensor) -> Tensor:
         broken = y[..., :-1]
         rest = (1 - broken.cumsum(-1)).clamp(min=float(lucid.finfo(y.dtype).tiny))
         left = lucid.arange(broken.shape[-1], 0, -1, dtype=y.dtype)
-        found: Tensor = broken.log() - rest.log() + left.log()
-        return found
+        return broken.log() - rest.log() + left.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         moved = self._moved(x)
@@ -651,20 +643,17 @@ class CumulativeDistributionTransform(Transform):
 
     def __init__(self, distribution: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.distribution = distribution
+        self.distribution: Distribution = distribution
         self.domain = distribution.support
 
     def _call(self, x: Tensor) -> Tensor:
-        found: Tensor = self.distribution.cdf(x)
-        return found
+        return self.distribution.cdf(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        found: Tensor = self.distribution.icdf(y)
-        return found
+        return self.distribution.icdf(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = self.distribution.log_prob(x)
-        return found
+        return self.distribution.log_prob(x)
 
 
 class LowerCholeskyTransform(Transform):
@@ -715,8 +704,7 @@ class PositiveDefiniteTransform(Transform):
 
     def _call(self, x: Tensor) -> Tensor:
         root = LowerCholeskyTransform()(x)
-        found: Tensor = root @ root.mT
-        return found
+        return root @ root.mT
 
     def _inverse(self, y: Tensor) -> Tensor:
         return LowerCholeskyTransform().inv(lucid.linalg.cholesky(y))
@@ -779,8 +767,7 @@ class CorrCholeskyTransform(Transform):
         lower[..., rows, columns] = shares
         left = (1 - lower**2).sqrt().cumprod(-1)
         lower = lower + lucid.eye(side, dtype=x.dtype)
-        found: Tensor = lower * F.pad(left[..., :-1], (1, 0), value=1.0)
-        return found
+        return lower * F.pad(left[..., :-1], (1, 0), value=1.0)
 
     def _inverse(self, y: Tensor) -> Tensor:
         rows, columns = lucid.tril_indices(y.shape[-1], y.shape[-1], -1)
@@ -882,8 +869,7 @@ class CatTransform(_Joined):
         axis += self.event_dim
         if axis < 0:
             return lucid.cat(slopes, axis)
-        total: Tensor = sum(slopes[1:], start=slopes[0])
-        return total
+        return sum(slopes[1:], start=slopes[0])
 
 
 class StackTransform(_Joined):

@@ -239,8 +239,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     require_computable((rows, size), "combinations")
     flat = (place for row in choose_from(range(x._type.size), size) for place in row)
     places = np.fromiter(flat if rows else (), np.int64, rows * size).reshape(rows, size)
-    result: Tensor = x[from_array(places)]
-    return result
+    return x[from_array(places)]
 
 
 def _combination_count(n: int, r: int, with_replacement: bool) -> int:

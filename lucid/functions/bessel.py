@@ -158,8 +158,7 @@ class _I0(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        found: Tensor = g * i1(x)
-        return found
+        return g * i1(x)
 
 
 class _I1(Function):
@@ -172,8 +171,7 @@ class _I1(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
         x, y = ctx.saved_tensors
-        found: Tensor = g * (i0(x) - choose(x == 0, 0.5, y / choose(x == 0, 1.0, x)))
-        return found
+        return g * (i0(x) - choose(x == 0, 0.5, y / choose(x == 0, 1.0, x)))
 
 
 def _wave(x: Tensor, order: int) -> Tensor:
@@ -203,8 +201,7 @@ class _J0(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        found: Tensor = -g * bessel_j1(x)
-        return found
+        return -g * bessel_j1(x)
 
 
 class _J1(Function):
@@ -217,8 +214,7 @@ class _J1(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
         x, y = ctx.saved_tensors
-        found: Tensor = g * (bessel_j0(x) - choose(x == 0, 0.5, y / choose(x == 0, 1.0, x)))
-        return found
+        return g * (bessel_j0(x) - choose(x == 0, 0.5, y / choose(x == 0, 1.0, x)))
 
 
 def i0(input: Tensor) -> Tensor:

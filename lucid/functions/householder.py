@@ -48,5 +48,4 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     v = tril(a[..., :count], -1) + identity[:, :count]
     inner = triu(matmul(v.mT, v), 1) * tau[..., None] + eye(count, dtype=a.dtype)
     t: Tensor = SolveTriangular.apply(inner, diag_embed(tau), True, True)
-    product: Tensor = identity - matmul(matmul(v, t), v[..., :columns, :].mT)
-    return product
+    return identity - matmul(matmul(v, t), v[..., :columns, :].mT)

@@ -452,8 +452,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     mask = _band(size, size, offset)
     rows = broadcast(unsqueeze(columns, -2), (*x._type.shape[:-1], size, size))
     places = distinct_axes((dim1, dim2), x.ndim + 1, "diag_embed")
-    result: Tensor = movedim(choose(mask, rows, 0), (-2, -1), places)
-    return result
+    return movedim(choose(mask, rows, 0), (-2, -1), places)
 
 
 def _band(rows: int, columns: int, offset: int) -> Tensor:

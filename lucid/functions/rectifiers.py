@@ -26,8 +26,7 @@ class ReLU(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
-        through: Tensor = where(y <= 0, 0.0, g)
-        return through
+        return where(y <= 0, 0.0, g)
 
 
 @runs_natively
@@ -40,8 +39,7 @@ class Softplus(Function):
         ctx.beta, ctx.threshold = beta, threshold
         scaled = x * beta
         soft = scaled.clamp(max=threshold).exp().log1p() / beta
-        y: Tensor = where(scaled > threshold, x, soft)
-        return y
+        return where(scaled > threshold, x, soft)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:

@@ -97,8 +97,7 @@ def _along(
         )
     if x.ndim == 0:
         return _along(function, name, x.reshape(1), 0, None).reshape(())
-    result: Tensor = x.clone() if 0 in x.shape else function.apply(x, dim % rank)
-    return result
+    return x.clone() if 0 in x.shape else function.apply(x, dim % rank)
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:

@@ -141,8 +141,7 @@ def signbit(input: Tensor) -> Tensor:
         tensor([ True,  True, False])
     """
     if not input.dtype.is_floating_point:
-        below: Tensor = input < 0
-        return below
+        return input < 0
     negative: Tensor = (input < 0) | ((input == 0) & (1 / input < 0))
     return negative
 
@@ -176,8 +175,7 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
         tensor([0.5000, 0.2500], dtype=lucid.float64)
     """
     base, power = (v.double() if isinstance(v, Tensor) else float(v) for v in (input, exponent))
-    result: Tensor = base**power
-    return result
+    return base**power
 
 
 def softsign(input: Tensor) -> Tensor:

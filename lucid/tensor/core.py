@@ -711,8 +711,7 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         acting = acting_level(op, tensors)
         if acting is not None:
             level, position = acting
-            found: Operand = level.apply(op, tensors, attributes, position)
-            return found
+            return level.apply(op, tensors, attributes, position)
     if state["recorder"] is not None:
         recorded: Operand = state["recorder"].apply(op, tensors, attributes)
         return recorded

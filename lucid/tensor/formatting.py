@@ -214,8 +214,7 @@ def _edges(array: np.ndarray, count: int) -> np.ndarray:
         [*range(count), *range(size - count, size)] if size > 2 * count else [*range(size)]
         for size in array.shape
     )
-    edges: np.ndarray = array[np.ix_(*places)]  # nothing else is copied: a view may be vast
-    return edges
+    return array[np.ix_(*places)]  # nothing else is copied: a view may be vast
 
 
 def _nested(array: np.ndarray, indent: int, abbreviated: bool, formatter: _Formatter) -> str:

@@ -11,12 +11,12 @@ from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
 from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
-from lucid.functions.elementwise import sigmoid, tanh
+from lucid.functions.elementwise import sigmoid, tanh, where
 from lucid.functions.inplace import in_place
 from lucid.functions.rectifiers import softplus
 from lucid.functions.softmax import softmax
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = [

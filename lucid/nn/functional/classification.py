@@ -10,11 +10,12 @@ from lucid.autograd import Function
 from lucid.autograd.native import composite, runs_natively
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.functions.elementwise import where
 from lucid.functions.softmax import log_softmax
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import i64, u8
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.nn.functional.reduction import check_reduction
 from lucid.tensor.tensor import Tensor
 

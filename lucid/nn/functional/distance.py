@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from lucid.functions.elementwise import where
 from lucid.functions.joining import broadcast_tensors
-from lucid.nn.functional.calls import where
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
@@ -29,8 +29,7 @@ def _norm(x: Tensor, p: float, dim: int) -> Tensor:
         return count
     if p == 1.0:
         return size.sum(dim, keepdim=True)
-    result: Tensor = (size**p).sum(dim, keepdim=True) ** (1.0 / p)
-    return result
+    return (size**p).sum(dim, keepdim=True) ** (1.0 / p)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

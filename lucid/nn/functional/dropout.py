@@ -8,10 +8,11 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
+from lucid.functions.elementwise import where
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import f32
 from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, source_of
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = [

@@ -11,11 +11,12 @@ from lucid.autograd.native import runs_natively
 from lucid.choices import refuse
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.functions.elementwise import where
 from lucid.functions.finding import extent, found
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import i32, i64
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["embedding", "one_hot"]

@@ -10,9 +10,10 @@ from lucid.autograd.native import composite, runs_natively
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
+from lucid.functions.elementwise import where
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
 from lucid.tensor.tensor import Tensor
 

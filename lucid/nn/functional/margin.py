@@ -8,10 +8,10 @@ import lucid
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.functions.elementwise import where
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
-from lucid.nn.functional.calls import where
 from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 from lucid.nn.functional.reduction import reduce_loss
 from lucid.tensor.tensor import Tensor

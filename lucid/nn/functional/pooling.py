@@ -15,10 +15,11 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
+from lucid.functions.elementwise import where
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.nn.functional.sliding import (
     Ints,
     Size,
@@ -90,8 +91,7 @@ class AvgPool(Function):
         ctx.windows, ctx.divisor, ctx.lengths = windows, divisor, tuple(x.shape[-windows.rank :])
         view = windows_of(x, windows)
         total: Tensor = ops.sum(view, axes=last_axes(view, windows.rank))
-        y: Tensor = total / divisor
-        return y
+        return total / divisor
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -438,5 +438,4 @@ def lp_pool3d(
 
 
 def _root(total: Tensor, norm_type: float) -> Tensor:
-    result: Tensor = (total.sign() * total.abs()) ** (1.0 / norm_type)
-    return result
+    return (total.sign() * total.abs()) ** (1.0 / norm_type)

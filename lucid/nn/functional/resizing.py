@@ -90,8 +90,7 @@ def interpolate(
 def _along(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     """Multiply one axis by a matrix (in, out)."""
     weights = from_array(matrix.astype(x.dtype.numpy))
-    result: Tensor = (x.movedim(axis, -1) @ weights).movedim(-1, axis)
-    return result
+    return (x.movedim(axis, -1) @ weights).movedim(-1, axis)
 
 
 def _target(
@@ -274,8 +273,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         [*np.broadcast_arrays(xs[None, :], ys[:, None]), np.ones((height, width))], -1
     )
     base = from_array(points.reshape(-1, 3).astype(theta.dtype.numpy))
-    grid: Tensor = (base @ theta.mT).reshape(theta.shape[0], height, width, 2)
-    return grid
+    return (base @ theta.mT).reshape(theta.shape[0], height, width, 2)
 
 
 def _centres(count: int, align: bool) -> np.ndarray:
@@ -376,8 +374,7 @@ def _reflected(place: Tensor, length: int, align: bool) -> Tensor:
     distance = (place - low).abs()
     part = lucid.fmod(distance, span)
     is_odd = (distance.detach() / span).floor() % 2 == 1
-    found: Tensor = lucid.where(is_odd, span - part, part) + low
-    return found
+    return lucid.where(is_odd, span - part, part) + low
 
 
 def _at(input: Tensor, places: Sequence[Tensor]) -> Tensor:
@@ -394,8 +391,7 @@ def _at(input: Tensor, places: Sequence[Tensor]) -> Tensor:
     index = index.reshape(count, 1, -1)
     flat = input.reshape(count, channels, step)
     found = ops.gather(flat, index.expand(count, channels, index.shape[-1]), axis=2)
-    result: Tensor = lucid.where(inside.unsqueeze(1), found.reshape(count, channels, *out), 0.0)
-    return result
+    return lucid.where(inside.unsqueeze(1), found.reshape(count, channels, *out), 0.0)
 
 
 # ---------------------------------------------------------------------- channels and space

@@ -113,8 +113,7 @@ class _BatchNorm(_NormBase):
             momentum: float = live_attribute(self, "momentum")
             return momentum
         assert self.running_mean is not None
-        average: Tensor = 1.0 / count.to(self.running_mean.dtype)
-        return average
+        return 1.0 / count.to(self.running_mean.dtype)
 
 
 class BatchNorm1d(_BatchNorm):

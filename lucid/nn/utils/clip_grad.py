@@ -80,8 +80,7 @@ def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
         total = total + power
     if norm_type == 1.0:
         return total
-    result: Tensor = total.sqrt() if norm_type == 2.0 else total ** (1.0 / norm_type)
-    return result
+    return total.sqrt() if norm_type == 2.0 else total ** (1.0 / norm_type)
 
 
 def _refuse_nonfinite(total: Tensor, norm_type: float) -> None:

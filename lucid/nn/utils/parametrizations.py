@@ -292,8 +292,7 @@ def _completed(weight: Tensor) -> Tensor:
         return weight.clone()
     rest = lucid.randn(*weight.shape[:-1], rows - count, dtype=weight.dtype)
     q, r = lucid.linalg.qr(lucid.cat([weight, rest], -1))
-    found: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-    return found
+    return q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
 
 
 def orthogonal(

@@ -129,8 +129,7 @@ class BasePruningMethod:
         """Return a tensor times the mask that the method makes of it; no module is changed."""
         mask = lucid.ones_like(t) if default_mask is None else default_mask
         scores = t if importance_scores is None else importance_scores
-        pruned: Tensor = t * self.compute_mask(scores, default_mask=mask)
-        return pruned
+        return t * self.compute_mask(scores, default_mask=mask)
 
     def remove(self, module: Module) -> None:
         """Make the pruned weight the parameter; the mask goes."""
