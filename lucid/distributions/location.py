@@ -8,12 +8,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
-from lucid.distributions.distribution import (
-    Distribution,
-    Shape,
-    parameters_of,
-    uniform_like,
-)
+from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require

@@ -7,12 +7,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
-from lucid.distributions.distribution import (
-    Distribution,
-    Shape,
-    parameters_of,
-    uniform_like,
-)
+from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
 from lucid.distributions.standard_gamma import standard_gamma
 from lucid.docstrings import like
 from lucid.nn import functional as F
