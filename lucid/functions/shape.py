@@ -27,7 +27,7 @@ from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_st
 from lucid.ir.types import Shape
 from lucid.layouts import check_memory_format
 from lucid.tensor.core import apply_op, emit
-from lucid.tensor.size import Size
+from lucid.tensor.size import Size, new_size
 
 __all__ = [
     "broadcast_to", "flatten", "flip", "fliplr", "flipud", "moveaxis", "movedim", "narrow", "numel",
@@ -807,7 +807,7 @@ def size(input: Tensor, dim: int | None = None) -> Any:
         3
     """
     if dim is None:
-        return Size(input._type.shape)
+        return new_size(Size, input._type.shape)
     if not input.ndim:
         raise IndexOutOfRangeError("size: Dimension specified as 0 but tensor has no dimensions")
     return input._type.shape[axis_of(dim, input.ndim, "size")]

@@ -43,7 +43,7 @@ from lucid.tensor.arrays import shareable
 from lucid.tensor.context import context, epoch
 from lucid.tensor.lazy_grads import WithGradient
 from lucid.tensor.levels import acting_level
-from lucid.tensor.size import Size
+from lucid.tensor.size import Size, new_size
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard, element_strides
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class TensorCore(Placed, WithGradient):
     @property
     def shape(self) -> Size:
         """The sizes of the axes, a `lucid.Size`, which is a tuple of ints."""
-        return Size(self._type.shape)
+        return new_size(Size, self._type.shape)
 
     @property
     def dtype(self) -> DType:

@@ -45,7 +45,7 @@ from lucid.layouts import strided
 from lucid.tensor import formatting
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, attributes_of, register_tensor_class
-from lucid.tensor.size import Size
+from lucid.tensor.size import Size, new_size
 from lucid.tensor.written import WrittenInPlace
 
 V = TypeVar("V")
@@ -102,7 +102,7 @@ class Tensor(WrittenInPlace):
     @property
     def shape(self) -> Size:
         """Sizes of the axes."""
-        return Size(self._type.shape)
+        return new_size(Size, self._type.shape)
 
     device = attribute(conversion.device_of)
     T = attribute(shapes.reversed_axes)

@@ -333,7 +333,9 @@ def grid_sample(
         return place if padding_mode == "zeros" else place.clamp(0, length - 1)
 
     if mode == "nearest":
-        return _at(input, [inside(axis, place).round() for axis, place in enumerate(places)])
+        found = _at(input, [inside(axis, place).round() for axis, place in enumerate(places)])
+        always = lucid.ones_like(found, dtype=lucid.bool)
+        return lucid.where(always, found, places[0].unsqueeze(1))  # the grid's gradient is zeros
     taps = [
         _cubic_taps(place, partial(inside, axis))
         if mode == "bicubic"
@@ -344,8 +346,8 @@ def grid_sample(
     for corner in product(*taps):
         weight = math.prod(weight for _, weight in corner)
         total = total + _at(input, [place for place, _ in corner]) * weight.unsqueeze(1)
-    found: Tensor = total
-    return found
+    result: Tensor = total
+    return result
 
 
 Taps = list[tuple[Tensor, Any]]
