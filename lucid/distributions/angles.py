@@ -34,8 +34,7 @@ class VonMises(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> from lucid.distributions import VonMises
-        >>> found = VonMises(0.5, 2.0)
+        >>> found = lucid.distributions.VonMises(0.5, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(0.3))
         (tensor(0.3022), tensor(-0.7017))
 
@@ -106,8 +105,7 @@ class ContinuousBernoulli(OfProbability):
             parameter is out of range.
 
     Example:
-        >>> from lucid.distributions import ContinuousBernoulli
-        >>> found = ContinuousBernoulli(0.3)
+        >>> found = lucid.distributions.ContinuousBernoulli(0.3)
         >>> found.mean, found.log_prob(lucid.tensor(0.2))
         (tensor(0.4302), tensor(0.2245))
 

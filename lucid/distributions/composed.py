@@ -34,9 +34,8 @@ class Independent(Distribution):
         OptionError: the base hasn't so many batch axes.
 
     Example:
-        >>> from lucid.distributions import Independent, Normal
-        >>> base = Normal(lucid.zeros(3, 2), 1.0)
-        >>> found = Independent(base, 1)
+        >>> base = lucid.distributions.Normal(lucid.zeros(3, 2), 1.0)
+        >>> found = lucid.distributions.Independent(base, 1)
         >>> found.batch_shape, found.event_shape, found.log_prob(lucid.zeros(3, 2))
         (lucid.Size([3]), lucid.Size([2]), tensor([-1.8379, -1.8379, -1.8379]))
     """

@@ -170,8 +170,7 @@ class greater_than(_Stated):  # noqa: N801 -- PyTorch's name
         lower_bound: a number or a tensor.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.greater_than(1)
+        >>> found = lucid.distributions.constraints.greater_than(1)
         >>> found, found.check(lucid.tensor([1.0, 2.0]))
         (greater_than(greater than 1), tensor([False,  True]))
     """
@@ -188,8 +187,7 @@ class greater_than_eq(_Stated):  # noqa: N801 -- PyTorch's name
         lower_bound: a number or a tensor.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.greater_than_eq(1)
+        >>> found = lucid.distributions.constraints.greater_than_eq(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
         (greater_than_eq(at least 1), tensor([False,  True]))
     """
@@ -206,8 +204,7 @@ class less_than(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.less_than(1)
+        >>> found = lucid.distributions.constraints.less_than(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
         (less_than(less than 1), tensor([ True, False]))
     """
@@ -225,8 +222,7 @@ class interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.interval(0, 1)
+        >>> found = lucid.distributions.constraints.interval(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 1.0, 2.0]))
         (interval(between 0 and 1), tensor([ True,  True, False]))
     """
@@ -248,8 +244,7 @@ class half_open_interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor, which isn't.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.half_open_interval(0, 1)
+        >>> found = lucid.distributions.constraints.half_open_interval(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
         (half_open_interval(at least 0 and less than 1), tensor([ True,  True, False]))
     """
@@ -271,8 +266,7 @@ class open_below(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor, which is.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.open_below(0, 1)
+        >>> found = lucid.distributions.constraints.open_below(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
         (open_below(greater than 0 and at most 1), tensor([False,  True,  True]))
     """
@@ -299,8 +293,7 @@ class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.integer_interval(0, 3)
+        >>> found = lucid.distributions.constraints.integer_interval(0, 3)
         >>> found, found.check(lucid.tensor([0.0, 1.5, 3.0]))
         (integer_interval(whole numbers from 0 to 3), tensor([ True, False,  True]))
     """
@@ -322,8 +315,7 @@ class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: the sum.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.multinomial(3)
+        >>> found = lucid.distributions.constraints.multinomial(3)
         >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))
         (multinomial(counts that sum up to 3), tensor([ True, False]))
     """
@@ -384,10 +376,9 @@ def is_dependent(constraint: Any) -> bool:
         constraint: a `Constraint`.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> constraints.is_dependent(constraints.dependent)
+        >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.dependent)
         True
-        >>> constraints.is_dependent(constraints.positive)
+        >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.positive)
         False
     """
     return isinstance(constraint, _Dependent)

@@ -35,8 +35,7 @@ class Multinomial(OfCategories):
             or, where that is checked, a parameter is out of range.
 
     Example:
-        >>> from lucid.distributions import Multinomial
-        >>> found = Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
+        >>> found = lucid.distributions.Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))
         (tensor([1., 3.]), tensor(-0.8630))
     """

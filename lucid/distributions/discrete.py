@@ -84,8 +84,7 @@ class Bernoulli(OfProbability):
             parameter is out of range.
 
     Example:
-        >>> from lucid.distributions import Bernoulli
-        >>> found = Bernoulli(probs=0.25)
+        >>> found = lucid.distributions.Bernoulli(probs=0.25)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(0.1875), tensor(-1.3863))
     """
@@ -130,8 +129,7 @@ class Geometric(OfProbability):
         probs: the probability of a success, above 0 and up to 1. Default: None, by `logits`.
 
     Example:
-        >>> from lucid.distributions import Geometric
-        >>> found = Geometric(probs=0.25)
+        >>> found = lucid.distributions.Geometric(probs=0.25)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
         (tensor(3.), tensor(-1.9617))
     """
@@ -175,8 +173,7 @@ class Categorical(Distribution):
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
     Example:
-        >>> from lucid.distributions import Categorical
-        >>> found = Categorical(probs=lucid.tensor([1.0, 3.0]))
+        >>> found = lucid.distributions.Categorical(probs=lucid.tensor([1.0, 3.0]))
         >>> found.probs, found.log_prob(lucid.tensor(1))
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
@@ -273,8 +270,7 @@ class OneHotCategorical(OfCategories):
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), in the parameters' dtype.
 
     Example:
-        >>> from lucid.distributions import OneHotCategorical
-        >>> found = OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
+        >>> found = lucid.distributions.OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([0.0, 1.0]))
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
@@ -308,9 +304,8 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     `rsample` draws the same vectors, whose derivative is taken as that of `probs`.
 
     Example:
-        >>> from lucid.distributions import OneHotCategoricalStraightThrough
         >>> logits = lucid.zeros(3, requires_grad=True)
-        >>> found = OneHotCategoricalStraightThrough(logits=logits)
+        >>> found = lucid.distributions.OneHotCategoricalStraightThrough(logits=logits)
         >>> found.rsample().sum(), found.rsample().requires_grad
         (tensor(1., grad_fn=<SumBackward>), True)
     """
@@ -336,8 +331,7 @@ class Poisson(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> from lucid.distributions import Poisson
-        >>> found = Poisson(4.0)
+        >>> found = lucid.distributions.Poisson(4.0)
         >>> found.mean, found.log_prob(lucid.tensor(3.0))
         (tensor(4.), tensor(-1.6329))
     """
@@ -374,8 +368,7 @@ class Binomial(Distribution):
         probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
 
     Example:
-        >>> from lucid.distributions import Binomial
-        >>> found = Binomial(4, probs=0.25)
+        >>> found = lucid.distributions.Binomial(4, probs=0.25)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.), tensor(-0.8630))
     """
@@ -450,8 +443,7 @@ class NegativeBinomial(OfProbability):
         probs: the probability of a success, from 0 on, below 1. Default: None, by `logits`.
 
     Example:
-        >>> from lucid.distributions import NegativeBinomial
-        >>> found = NegativeBinomial(3.0, probs=0.5)
+        >>> found = lucid.distributions.NegativeBinomial(3.0, probs=0.5)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
         (tensor(3.), tensor(-1.6740))
     """

@@ -86,10 +86,9 @@ class Distribution:
             OptionError: anything else.
 
         Example:
-            >>> from lucid.distributions import Distribution, Normal
-            >>> Distribution.set_default_validate_args(False)
-            >>> found = Normal(0.0, -1.0)
-            >>> Distribution.set_default_validate_args(True)
+            >>> lucid.distributions.Distribution.set_default_validate_args(False)
+            >>> found = lucid.distributions.Normal(0.0, -1.0)
+            >>> lucid.distributions.Distribution.set_default_validate_args(True)
             >>> found.scale
             tensor(-1.)
         """
@@ -151,8 +150,7 @@ class Distribution:
             batch_shape: a shape that the present one broadcasts to.
 
         Example:
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).expand((2, 3)).batch_shape
+            >>> lucid.distributions.Normal(0.0, 1.0).expand((2, 3)).batch_shape
             lucid.Size([2, 3])
         """
         own = len(self._batch_shape)
@@ -196,9 +194,8 @@ class Distribution:
             MissingRuleError: draws of the family aren't differentiable; `has_rsample` says so.
 
         Example:
-            >>> from lucid.distributions import Normal
             >>> loc = lucid.tensor(3.0, requires_grad=True)
-            >>> Normal(loc, 1.0).rsample((4,)).sum().backward()
+            >>> lucid.distributions.Normal(loc, 1.0).rsample((4,)).sum().backward()
             >>> loc.grad
             tensor(4.)
         """
@@ -213,8 +210,7 @@ class Distribution:
             sample_shape: how often. Default: (), once.
 
         Example:
-            >>> from lucid.distributions import Normal
-            >>> Normal(lucid.zeros(3), 1.0).sample((4,)).shape
+            >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
             lucid.Size([4, 3])
         """
         with no_grad():
@@ -233,8 +229,7 @@ class Distribution:
             MissingRuleError: there is no list of them; `has_enumerate_support` says so.
 
         Example:
-            >>> from lucid.distributions import Bernoulli
-            >>> Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
+            >>> lucid.distributions.Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
             tensor([[0., 0.],
                     [1., 1.]])
         """
@@ -260,8 +255,7 @@ class Distribution:
             OptionError: the value isn't of the support, where that is checked.
 
         Example:
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
+            >>> lucid.distributions.Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
             tensor([-0.9189, -1.4189])
         """
         self._check_value(value)
@@ -278,8 +272,7 @@ class Distribution:
             value: a tensor that broadcasts with the batch shape, followed by the event's axes.
 
         Example:
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
+            >>> lucid.distributions.Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
             tensor([0.3989, 0.2420])
         """
         return self.log_prob(value).exp()
@@ -294,8 +287,7 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
+            >>> lucid.distributions.Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
             tensor([0.5000, 0.8413])
         """
         self._check_value(value)
@@ -315,8 +307,7 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
+            >>> lucid.distributions.Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
             tensor([0.0000, 1.9600])
         """
         raise MissingRuleError(f"{type(self).__name__} has no icdf()")
@@ -330,8 +321,7 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).entropy()
+            >>> lucid.distributions.Normal(0.0, 1.0).entropy()
             tensor(1.4189)
         """
         raise MissingRuleError(f"{type(self).__name__} has no entropy()")
@@ -340,8 +330,7 @@ class Distribution:
         """Return the exponential of the entropy: of how many equal chances it is the entropy.
 
         Example:
-            >>> from lucid.distributions import Categorical
-            >>> Categorical(probs=lucid.ones(4)).perplexity()
+            >>> lucid.distributions.Categorical(probs=lucid.ones(4)).perplexity()
             tensor(4.)
         """
         return self.entropy().exp()

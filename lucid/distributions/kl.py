@@ -34,13 +34,12 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
         type_q: of the second one.
 
     Example:
-        >>> from lucid.distributions import Normal, kl_divergence, register_kl
-        >>> class Unit(Normal):
+        >>> class Unit(lucid.distributions.Normal):
         ...     pass
-        >>> @register_kl(Unit, Unit)
+        >>> @lucid.distributions.register_kl(Unit, Unit)
         ... def of_units(p, q):
         ...     return (p.loc - q.loc) ** 2 / 2
-        >>> kl_divergence(Unit(0.0, 1.0), Unit(2.0, 1.0))
+        >>> lucid.distributions.kl_divergence(Unit(0.0, 1.0), Unit(2.0, 1.0))
         tensor(2.)
     """
 

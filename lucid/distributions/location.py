@@ -54,8 +54,7 @@ class Normal(_LocationScale):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> from lucid.distributions import Normal
-        >>> found = Normal(0.0, 2.0)
+        >>> found = lucid.distributions.Normal(0.0, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(4.), tensor(-1.7371))
     """
@@ -98,8 +97,7 @@ class Laplace(_LocationScale):
         scale: the mean distance from it, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> from lucid.distributions import Laplace
-        >>> found = Laplace(0.0, 2.0)
+        >>> found = lucid.distributions.Laplace(0.0, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(8.), tensor(-1.8863))
     """
@@ -140,8 +138,7 @@ class Cauchy(_LocationScale):
         scale: half of the distance of the quartiles, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> from lucid.distributions import Cauchy
-        >>> found = Cauchy(0.0, 2.0)
+        >>> found = lucid.distributions.Cauchy(0.0, 2.0)
         >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
         (tensor(0.7500), tensor(-2.0610))
     """
@@ -173,8 +170,7 @@ class Gumbel(_LocationScale):
         scale: the scale, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> from lucid.distributions import Gumbel
-        >>> found = Gumbel(0.0, 2.0)
+        >>> found = lucid.distributions.Gumbel(0.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.1544), tensor(-1.7997))
     """
@@ -209,8 +205,7 @@ class LogNormal(Normal):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> from lucid.distributions import LogNormal
-        >>> found = LogNormal(0.0, 1.0)
+        >>> found = lucid.distributions.LogNormal(0.0, 1.0)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
         (tensor(1.6487), tensor(-1.8523))
     """
@@ -254,8 +249,7 @@ class HalfNormal(Distribution):
         scale: the standard deviation of the normal number, above 0.
 
     Example:
-        >>> from lucid.distributions import HalfNormal
-        >>> found = HalfNormal(2.0)
+        >>> found = lucid.distributions.HalfNormal(2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.5958), tensor(-1.0439))
     """
@@ -301,8 +295,7 @@ class Uniform(Distribution):
         OptionError: `low` isn't less than `high`, where that is checked.
 
     Example:
-        >>> from lucid.distributions import Uniform
-        >>> found = Uniform(0.0, 4.0)
+        >>> found = lucid.distributions.Uniform(0.0, 4.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(2.), tensor(-1.3863))
     """

@@ -30,8 +30,7 @@ class Exponential(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> from lucid.distributions import Exponential
-        >>> found = Exponential(2.0)
+        >>> found = lucid.distributions.Exponential(2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(0.5000), tensor(-1.3069))
     """
@@ -79,8 +78,7 @@ class Gamma(Distribution):
         rate: how many events come per unit, above 0; it broadcasts with the concentration.
 
     Example:
-        >>> from lucid.distributions import Gamma
-        >>> found = Gamma(3.0, 2.0)
+        >>> found = lucid.distributions.Gamma(3.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.5000), tensor(-0.6137))
     """
@@ -133,8 +131,7 @@ class Chi2(Gamma):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> from lucid.distributions import Chi2
-        >>> found = Chi2(3.0)
+        >>> found = lucid.distributions.Chi2(3.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(3.), tensor(-1.4189))
     """
@@ -157,8 +154,7 @@ class Beta(Distribution):
         concentration0: b, above 0; it broadcasts with a.
 
     Example:
-        >>> from lucid.distributions import Beta
-        >>> found = Beta(2.0, 3.0)
+        >>> found = lucid.distributions.Beta(2.0, 3.0)
         >>> found.mean, found.log_prob(lucid.tensor(0.5))
         (tensor(0.4000), tensor(0.4055))
     """
@@ -229,8 +225,7 @@ class Dirichlet(Distribution):
         concentration: a tensor of numbers above 0, with at least one axis.
 
     Example:
-        >>> from lucid.distributions import Dirichlet
-        >>> found = Dirichlet(lucid.tensor([1.0, 3.0]))
+        >>> found = lucid.distributions.Dirichlet(lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([0.5, 0.5]))
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
@@ -287,8 +282,7 @@ class StudentT(Distribution):
         scale: the factor before that, above 0. Default: 1.
 
     Example:
-        >>> from lucid.distributions import StudentT
-        >>> found = StudentT(3.0)
+        >>> found = lucid.distributions.StudentT(3.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(3.), tensor(-1.5763))
     """

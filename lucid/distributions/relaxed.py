@@ -36,8 +36,7 @@ class RelaxedBernoulli(OfProbability):
             parameter is out of range.
 
     Example:
-        >>> from lucid.distributions import RelaxedBernoulli
-        >>> found = RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
+        >>> found = lucid.distributions.RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
         >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
         (lucid.Size([3]), tensor(-0.4800))
     """
@@ -78,8 +77,7 @@ class RelaxedOneHotCategorical(Distribution):
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
     Example:
-        >>> from lucid.distributions import RelaxedOneHotCategorical
-        >>> found = RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
+        >>> found = lucid.distributions.RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
         >>> found.sample((3,)).shape, found.log_prob(lucid.tensor([0.25, 0.75]))
         (lucid.Size([3, 2]), tensor(-0.4800))
     """

@@ -32,8 +32,7 @@ class Weibull(Distribution):
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> from lucid.distributions import Weibull
-        >>> found = Weibull(2.0, 1.0)
+        >>> found = lucid.distributions.Weibull(2.0, 1.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(2.), tensor(-1.1931))
     """
@@ -92,8 +91,7 @@ class Pareto(Distribution):
         alpha: the rate, above 0: the less, the heavier the tail.
 
     Example:
-        >>> from lucid.distributions import Pareto
-        >>> found = Pareto(1.0, 3.0)
+        >>> found = lucid.distributions.Pareto(1.0, 3.0)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
         (tensor(1.5000), tensor(-1.6740))
     """
@@ -146,8 +144,7 @@ class HalfCauchy(Distribution):
         scale: the median, above 0.
 
     Example:
-        >>> from lucid.distributions import HalfCauchy
-        >>> found = HalfCauchy(2.0)
+        >>> found = lucid.distributions.HalfCauchy(2.0)
         >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
         (tensor(0.5000), tensor(-1.3679))
     """
@@ -192,8 +189,7 @@ class InverseGamma(Distribution):
         rate: its rate, above 0; it broadcasts with the concentration.
 
     Example:
-        >>> from lucid.distributions import InverseGamma
-        >>> found = InverseGamma(3.0, 2.0)
+        >>> found = lucid.distributions.InverseGamma(3.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.), tensor(-0.6137))
     """
@@ -246,8 +242,7 @@ class Kumaraswamy(Distribution):
         concentration0: b, above 0; it broadcasts with a.
 
     Example:
-        >>> from lucid.distributions import Kumaraswamy
-        >>> found = Kumaraswamy(2.0, 1.0)
+        >>> found = lucid.distributions.Kumaraswamy(2.0, 1.0)
         >>> found.mean, found.cdf(lucid.tensor(0.5))
         (tensor(0.6667), tensor(0.2500))
     """
@@ -308,8 +303,7 @@ class FisherSnedecor(Distribution):
         df2: how many the lower one has, above 0.
 
     Example:
-        >>> from lucid.distributions import FisherSnedecor
-        >>> found = FisherSnedecor(3.0, 6.0)
+        >>> found = lucid.distributions.FisherSnedecor(3.0, 6.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.5000), tensor(-0.9829))
     """

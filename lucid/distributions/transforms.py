@@ -48,9 +48,8 @@ class Transform:
         codomain: what it gives.
 
     Example:
-        >>> from lucid.distributions import ExpTransform, Transform
-        >>> transform = ExpTransform()
-        >>> isinstance(transform, Transform), transform.codomain
+        >>> transform = lucid.distributions.ExpTransform()
+        >>> isinstance(transform, lucid.distributions.Transform), transform.codomain
         (True, greater_than(greater than 0))
     """
 
@@ -232,8 +231,7 @@ class AffineTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import AffineTransform
-        >>> transform, x = AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
+        >>> transform, x = lucid.distributions.AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([1., 7.]), tensor([0., 3.]), tensor([0.6931, 0.6931]))
@@ -269,8 +267,7 @@ class ExpTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import ExpTransform
-        >>> transform, x = ExpTransform(), lucid.tensor([0.0, 1.0])
+        >>> transform, x = lucid.distributions.ExpTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
@@ -296,8 +293,7 @@ class SigmoidTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import SigmoidTransform
-        >>> transform, x = SigmoidTransform(), lucid.tensor([0.0, 2.0])
+        >>> transform, x = lucid.distributions.SigmoidTransform(), lucid.tensor([0.0, 2.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
@@ -326,8 +322,7 @@ class TanhTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import TanhTransform
-        >>> transform, x = TanhTransform(), lucid.tensor([0.0, 1.0])
+        >>> transform, x = lucid.distributions.TanhTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
@@ -354,8 +349,7 @@ class PowerTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import PowerTransform
-        >>> transform, x = PowerTransform(2.0), lucid.tensor([1.0, 3.0])
+        >>> transform, x = lucid.distributions.PowerTransform(2.0), lucid.tensor([1.0, 3.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([1., 9.]), tensor([1., 3.]), tensor([0.6931, 1.7918]))
@@ -385,8 +379,7 @@ class SoftplusTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import SoftplusTransform
-        >>> transform, x = SoftplusTransform(), lucid.tensor([0.5, 1.0])
+        >>> transform, x = lucid.distributions.SoftplusTransform(), lucid.tensor([0.5, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
@@ -414,8 +407,7 @@ class AbsTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import AbsTransform
-        >>> transform, x = AbsTransform(), lucid.tensor([-1.0, 2.0])
+        >>> transform, x = lucid.distributions.AbsTransform(), lucid.tensor([-1.0, 2.0])
         >>> y = transform(x)
         >>> y, transform.inv(y)
         (tensor([1., 2.]), tensor([1., 2.]))
@@ -441,8 +433,7 @@ class SoftmaxTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import SoftmaxTransform
-        >>> transform, x = SoftmaxTransform(), lucid.tensor([0.0, 1.0])
+        >>> transform, x = lucid.distributions.SoftmaxTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y)
         (tensor([0.2689, 0.7311]), tensor([-1.3133, -0.3133]))
@@ -469,8 +460,7 @@ class StickBreakingTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import StickBreakingTransform
-        >>> transform, x = StickBreakingTransform(), lucid.tensor([0.5, 1.0])
+        >>> transform, x = lucid.distributions.StickBreakingTransform(), lucid.tensor([0.5, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.4519, 0.4007, 0.1474]), tensor([0.5000, 1.0000]), tensor(-3.6234))
@@ -573,8 +563,7 @@ class ReshapeTransform(Transform):
         OptionError: the shapes differ in their numbers of elements.
 
     Example:
-        >>> from lucid.distributions import ReshapeTransform
-        >>> transform = ReshapeTransform((4,), (2, 2))
+        >>> transform = lucid.distributions.ReshapeTransform((4,), (2, 2))
         >>> y = transform(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
         >>> y, transform.inv(y)
         (tensor([[1., 2.],
@@ -665,8 +654,7 @@ class LowerCholeskyTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import LowerCholeskyTransform
-        >>> transform = LowerCholeskyTransform()
+        >>> transform = lucid.distributions.LowerCholeskyTransform()
         >>> transform(lucid.tensor([[0.0, 5.0], [2.0, 1.0]]))
         tensor([[1.0000, 0.0000],
                 [2.0000, 2.7183]])
@@ -691,8 +679,7 @@ class PositiveDefiniteTransform(Transform):
         cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> from lucid.distributions import PositiveDefiniteTransform
-        >>> PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
+        >>> lucid.distributions.PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
         tensor([[1., 2.],
                 [2., 5.]])
     """
@@ -725,8 +712,7 @@ class CorrCholeskyTransform(Transform):
         ShapeError: m isn't n (n - 1) / 2 for any n.
 
     Example:
-        >>> from lucid.distributions import CorrCholeskyTransform
-        >>> transform, x = CorrCholeskyTransform(), lucid.tensor([0.5])
+        >>> transform, x = lucid.distributions.CorrCholeskyTransform(), lucid.tensor([0.5])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([[1.0000, 0.0000],

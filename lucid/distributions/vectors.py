@@ -136,8 +136,7 @@ class LogisticNormal(TransformedDistribution):
         scale: their standard deviation, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> from lucid.distributions import LogisticNormal
-        >>> found = LogisticNormal(lucid.zeros(2), lucid.ones(2))
+        >>> found = lucid.distributions.LogisticNormal(lucid.zeros(2), lucid.ones(2))
         >>> found.event_shape, found.log_prob(lucid.tensor([0.2, 0.3, 0.5]))
         (lucid.Size([3]), tensor(1.2980))
     """

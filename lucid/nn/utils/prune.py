@@ -34,8 +34,7 @@ class BasePruningMethod:
             all of it.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> class EveryOther(prune.BasePruningMethod):
+        >>> class EveryOther(nn.utils.prune.BasePruningMethod):
         ...     PRUNING_TYPE = "unstructured"
         ...
         ...     def compute_mask(self, t, default_mask):
@@ -154,11 +153,10 @@ class PruningContainer(BasePruningMethod):
         OptionError: one is of another parameter.
 
     Example:
-        >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(4, 4)
-        >>> _ = prune.l1_unstructured(layer, "weight", 4)
-        >>> both = prune.L1Unstructured.apply(layer, "weight", 4)
-        >>> isinstance(both, prune.PruningContainer), len(both), layer.weight_mask.sum()
+        >>> _ = nn.utils.prune.l1_unstructured(layer, "weight", 4)
+        >>> both = nn.utils.prune.L1Unstructured.apply(layer, "weight", 4)
+        >>> isinstance(both, nn.utils.prune.PruningContainer), len(both), layer.weight_mask.sum()
         (True, 2, tensor(8.))
     """
 
@@ -216,9 +214,8 @@ class Identity(BasePruningMethod):
     """Prunes nothing, but makes mask and original of a parameter.
 
     Example:
-        >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(2, 1)
-        >>> _ = prune.Identity.apply(layer, "weight")
+        >>> _ = nn.utils.prune.Identity.apply(layer, "weight")
         >>> layer.weight_mask
         tensor([[1., 1.]])
     """
@@ -239,9 +236,8 @@ class CustomFromMask(BasePruningMethod):
         ShapeError: the mask has another shape.
 
     Example:
-        >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(2, 1)
-        >>> _ = prune.CustomFromMask.apply(layer, "weight", lucid.eye(1, 2))
+        >>> _ = nn.utils.prune.CustomFromMask.apply(layer, "weight", lucid.eye(1, 2))
         >>> layer.weight_mask
         tensor([[1., 0.]])
     """
@@ -300,8 +296,7 @@ class RandomUnstructured(_Ranked):
         OptionError: it is negative, or more than there is.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> prune.RandomUnstructured(3).prune(lucid.ones(5)).sum()
+        >>> nn.utils.prune.RandomUnstructured(3).prune(lucid.ones(5)).sum()
         tensor(2.)
     """
 
@@ -315,8 +310,7 @@ class L1Unstructured(_Ranked):
     """Prunes the elements of the least absolute value.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> prune.L1Unstructured(0.5).prune(lucid.tensor([3.0, -1.0, 2.0, -4.0]))
+        >>> nn.utils.prune.L1Unstructured(0.5).prune(lucid.tensor([3.0, -1.0, 2.0, -4.0]))
         tensor([ 3., -0.,  0., -4.])
     """
 
@@ -339,8 +333,7 @@ class RandomStructured(_Ranked):
         ShapeError: the parameter has less than two axes.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> prune.RandomStructured(1, dim=0).prune(lucid.ones(3, 2)).sum()
+        >>> nn.utils.prune.RandomStructured(1, dim=0).prune(lucid.ones(3, 2)).sum()
         tensor(4.)
     """
 
@@ -367,8 +360,7 @@ class LnStructured(RandomStructured):
         n: of which order the norm is, as `lucid.norm` has it.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> prune.LnStructured(1, n=2, dim=0).prune(lucid.tensor([[3.0, 1.0], [1.0, 2.0]]))
+        >>> nn.utils.prune.LnStructured(1, n=2, dim=0).prune(lucid.tensor([[3.0, 1.0], [1.0, 2.0]]))
         tensor([[3., 1.],
                 [0., 0.]])
     """
@@ -407,9 +399,8 @@ def identity(module: Module, name: str) -> Module:
         name: of the parameter.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.identity(lucid.nn.Linear(2, 1), "bias")
-        >>> prune.is_pruned(layer), layer.bias_mask
+        >>> layer = nn.utils.prune.identity(lucid.nn.Linear(2, 1), "bias")
+        >>> nn.utils.prune.is_pruned(layer), layer.bias_mask
         (True, tensor([1.]))
     """
     Identity.apply(module, name)
@@ -427,8 +418,7 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
         amount: how many, an int, or which share of those that are left, a float from 0 to 1.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.random_unstructured(lucid.nn.Linear(4, 2), "weight", 0.5)
+        >>> layer = nn.utils.prune.random_unstructured(lucid.nn.Linear(4, 2), "weight", 0.5)
         >>> layer.weight_mask.sum()
         tensor(4.)
     """
@@ -446,10 +436,9 @@ def l1_unstructured(
         importance_scores: what counts in place of the values. Default: None.
 
     Example:
-        >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(3, 1)
         >>> scores = lucid.tensor([[3.0, 1.0, 2.0]])
-        >>> prune.l1_unstructured(layer, "weight", 1, scores).weight_mask
+        >>> nn.utils.prune.l1_unstructured(layer, "weight", 1, scores).weight_mask
         tensor([[1., 0., 1.]])
     """
     L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
@@ -465,8 +454,7 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
         dim: the axis whose elements are the channels.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
+        >>> layer = nn.utils.prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
         >>> layer.weight_mask.sum()
         tensor(8.)
     """
@@ -490,8 +478,7 @@ def ln_structured(
         importance_scores: of what the norm is in place of the values. Default: None.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
+        >>> layer = nn.utils.prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
         >>> layer.weight_mask.sum(1).min()
         tensor(0.)
     """
@@ -538,10 +525,9 @@ def global_unstructured(
         ArgumentError: the method isn't unstructured.
 
     Example:
-        >>> from lucid.nn.utils import prune
         >>> net = lucid.nn.Sequential(lucid.nn.Linear(3, 4), lucid.nn.Linear(4, 2))
         >>> pairs = [(net[0], "weight"), (net[1], "weight")]
-        >>> prune.global_unstructured(pairs, prune.L1Unstructured, amount=0.4)
+        >>> nn.utils.prune.global_unstructured(pairs, nn.utils.prune.L1Unstructured, amount=0.4)
         >>> net[0].weight_mask.sum() + net[1].weight_mask.sum()
         tensor(12.)
     """
@@ -571,9 +557,8 @@ def remove(module: Module, name: str) -> Module:
         OptionError: it isn't pruned.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.l1_unstructured(lucid.nn.Linear(2, 2), "weight", 3)
-        >>> layer = prune.remove(layer, "weight")
+        >>> layer = nn.utils.prune.l1_unstructured(lucid.nn.Linear(2, 2), "weight", 3)
+        >>> layer = nn.utils.prune.remove(layer, "weight")
         >>> (layer.weight == 0).sum(), [name for name, _ in layer.named_parameters()]
         (tensor(3), ['bias', 'weight'])
     """
@@ -595,8 +580,7 @@ def is_pruned(module: Module) -> bool:
         module: the module.
 
     Example:
-        >>> from lucid.nn.utils import prune
-        >>> prune.is_pruned(lucid.nn.Linear(2, 2))
+        >>> nn.utils.prune.is_pruned(lucid.nn.Linear(2, 2))
         False
     """
     return any(

@@ -27,9 +27,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         OptionError: a period below 1.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.CosineAnnealingWarmRestarts(opt, T_0=2)
+        >>> scheduler = lucid.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, T_0=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -118,9 +117,8 @@ class OneCycleLR(LRScheduler):
         OptionError: a number out of range, or momentum is to be cycled where there is none.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
-        >>> scheduler = lr_scheduler.OneCycleLR(opt, max_lr=1.0, total_steps=10)
+        >>> scheduler = lucid.optim.lr_scheduler.OneCycleLR(opt, max_lr=1.0, total_steps=10)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()

@@ -39,9 +39,8 @@ class CyclicLR(LRScheduler):
         OptionError: another mode, or momentum is to be cycled where there is none.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
-        >>> scheduler = lr_scheduler.CyclicLR(opt, 0.1, 0.5, step_size_up=2)
+        >>> scheduler = lucid.optim.lr_scheduler.CyclicLR(opt, 0.1, 0.5, step_size_up=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()

@@ -65,9 +65,8 @@ class LambdaLR(_ByFunction):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (epoch + 1))
+        >>> scheduler = lucid.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (epoch + 1))
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -86,9 +85,8 @@ class MultiplicativeLR(_ByFunction):
     """The rate before times `lr_lambda(epoch)`; one function, or one per group.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.MultiplicativeLR(opt, lambda epoch: 0.5)
+        >>> scheduler = lucid.optim.lr_scheduler.MultiplicativeLR(opt, lambda epoch: 0.5)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -114,9 +112,8 @@ class StepLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.StepLR(opt, step_size=2)
+        >>> scheduler = lucid.optim.lr_scheduler.StepLR(opt, step_size=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -154,9 +151,8 @@ class MultiStepLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.MultiStepLR(opt, milestones=[1, 3])
+        >>> scheduler = lucid.optim.lr_scheduler.MultiStepLR(opt, milestones=[1, 3])
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -198,9 +194,8 @@ class ExponentialLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.ExponentialLR(opt, gamma=0.5)
+        >>> scheduler = lucid.optim.lr_scheduler.ExponentialLR(opt, gamma=0.5)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -234,9 +229,8 @@ class ConstantLR(LRScheduler):
         OptionError: `factor` is outside of [0, 1].
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.ConstantLR(opt, factor=0.5, total_iters=2)
+        >>> scheduler = lucid.optim.lr_scheduler.ConstantLR(opt, factor=0.5, total_iters=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -287,9 +281,8 @@ class LinearLR(LRScheduler):
         OptionError: a factor outside of [0, 1].
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.LinearLR(opt, total_iters=2)
+        >>> scheduler = lucid.optim.lr_scheduler.LinearLR(opt, total_iters=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -346,9 +339,8 @@ class PolynomialLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.PolynomialLR(opt, total_iters=4)
+        >>> scheduler = lucid.optim.lr_scheduler.PolynomialLR(opt, total_iters=4)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -395,9 +387,8 @@ class CosineAnnealingLR(LRScheduler):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.CosineAnnealingLR(opt, T_max=4)
+        >>> scheduler = lucid.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=4)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
