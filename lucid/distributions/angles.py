@@ -9,6 +9,7 @@ import lucid
 from lucid.distributions import constraints
 from lucid.distributions.discrete import OfProbability
 from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.docstrings import like
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -17,6 +18,7 @@ __all__ = ["ContinuousBernoulli", "VonMises"]
 _ROUNDS = 24  # all of them reject with a probability below 1e-11: each accepts 2 of 3 at least
 
 
+@like(Distribution)
 class VonMises(Distribution):
     """Angles around `loc`, what the normal distribution is on a line.
 
@@ -27,11 +29,6 @@ class VonMises(Distribution):
         loc: the mean angle, a number or a tensor.
         concentration: above 0, the reciprocal of a variance where it is large; it broadcasts with
             `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> found = lucid.distributions.VonMises(0.5, 2.0)
@@ -87,6 +84,7 @@ class VonMises(Distribution):
             return (lucid.remainder(angle + math.pi, 2 * math.pi) - math.pi).to(self.loc.dtype)
 
 
+@like(Distribution)
 class ContinuousBernoulli(OfProbability):
     """Numbers from 0 to 1 whose density is a power of the odds `probs / (1 - probs)`.
 
@@ -97,8 +95,6 @@ class ContinuousBernoulli(OfProbability):
         logits: the logarithm of the odds. Default: None, by `probs`.
         lims: between these `probs`, where the formulas divide by nearly 0, series are taken.
             Default: (0.499, 0.501).
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a

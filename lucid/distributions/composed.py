@@ -12,6 +12,7 @@ from lucid.distributions import constraints
 from lucid.distributions.discrete import Categorical
 from lucid.distributions.distribution import Distribution, Shape, sum_rightmost
 from lucid.distributions.transforms import ComposeTransform, Transform
+from lucid.docstrings import like
 from lucid.ir import ops
 from lucid.ir.errors import OptionError
 from lucid.tensor.tensor import Tensor
@@ -19,6 +20,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Independent", "MixtureSameFamily", "MultivariateNormal", "TransformedDistribution"]
 
 
+@like(Distribution)
 class Independent(Distribution):
     """A distribution whose last `reinterpreted_batch_ndims` batch axes are parts of one draw.
 
@@ -27,8 +29,6 @@ class Independent(Distribution):
     Args:
         base_distribution: of the parts.
         reinterpreted_batch_ndims: how many of its batch axes, counted from the last.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: the base hasn't so many batch axes.
@@ -105,6 +105,7 @@ class Independent(Distribution):
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
 
 
+@like(Distribution)
 class MultivariateNormal(Distribution):
     """Normal vectors with mean `loc`, by a covariance, its inverse, or its Cholesky factor.
 
@@ -116,8 +117,6 @@ class MultivariateNormal(Distribution):
         precision_matrix: the inverse of the covariance. Default: None.
         scale_tril: the covariance's Cholesky factor, lower triangular with a positive diagonal.
             Default: None.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: not exactly one of the three is given, or, where that is checked, the factor
@@ -198,6 +197,7 @@ class MultivariateNormal(Distribution):
         return 0.5 * size * (1 + math.log(2 * math.pi)) + self._half_log_det()
 
 
+@like(Distribution)
 class MixtureSameFamily(Distribution):
     """One of the components along the last batch axis, chosen by a `Categorical`.
 
@@ -207,8 +207,6 @@ class MixtureSameFamily(Distribution):
     Args:
         mixture_distribution: which component is chosen how often.
         component_distribution: the components, all in one.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Example:
         >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
@@ -272,14 +270,13 @@ class MixtureSameFamily(Distribution):
             return picked.squeeze(axis)
 
 
+@like(Distribution)
 class TransformedDistribution(Distribution):
     """The distribution of a transformed draw; the density follows by the change of variables.
 
     Args:
         base_distribution: of what is transformed.
         transforms: one `Transform`, or several that are applied in turn.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         MissingRuleError: in `log_prob`, of a transform without density.

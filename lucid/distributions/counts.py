@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.discrete import Binomial, OfCategories
-from lucid.distributions.distribution import Shape
+from lucid.distributions.distribution import Distribution, Shape
+from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.nn import functional as F
@@ -16,6 +17,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Multinomial"]
 
 
+@like(Distribution)
 class Multinomial(OfCategories):
     """How often each of k categories comes among `total_count` draws.
 
@@ -27,8 +29,6 @@ class Multinomial(OfCategories):
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: `total_count` is negative, both or neither of `probs` and `logits` are given,

@@ -68,6 +68,7 @@ class OfProbability(Distribution):
         return self._parameter.shape
 
 
+@like(Distribution)
 class Bernoulli(OfProbability):
     """1 with probability `probs`, else 0.
 
@@ -76,8 +77,6 @@ class Bernoulli(OfProbability):
     Args:
         probs: the probability, from 0 to 1. Default: None, by `logits`.
         logits: its log odds. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
@@ -317,6 +316,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         return self.sample(sample_shape) + (probs - probs.detach())
 
 
+@like(Distribution)
 class Poisson(Distribution):
     """How many events come in a unit of time, of `rate` on average.
 
@@ -324,11 +324,6 @@ class Poisson(Distribution):
 
     Args:
         rate: the mean number, at least 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> found = lucid.distributions.Poisson(4.0)

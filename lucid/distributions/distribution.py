@@ -26,8 +26,6 @@ _defaults: dict[str, Any] = {"validate_args": __debug__}
 class Distribution:
     """A family of random variables: `batch_shape` of them, each with values of `event_shape`.
 
-    Subclasses define `rsample` (differentiable by the parameters) or `sample`, and `log_prob`.
-
     Args:
         batch_shape: the shape of the parameters. Default: (), a single one.
         event_shape: the shape of one draw. Default: (), numbers.
@@ -35,7 +33,8 @@ class Distribution:
             `set_default_validate_args` says.
 
     Attributes:
-        has_rsample: whether samples are differentiable by the parameters.
+        has_rsample: whether the class defines `rsample`, whose draws are differentiable by the
+            parameters, and not just `sample`.
         arg_constraints: what the parameters must be, by their names.
         support: what the values must be.
 

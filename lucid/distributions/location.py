@@ -39,6 +39,7 @@ class _LocationScale(Distribution):
         return self.loc + self.scale * self._standard(self._extended_shape(sample_shape))
 
 
+@like(Distribution)
 class Normal(_LocationScale):
     """The normal distribution with mean `loc` and standard deviation `scale`.
 
@@ -47,11 +48,6 @@ class Normal(_LocationScale):
     Args:
         loc: the mean: a number or a tensor.
         scale: the standard deviation, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> found = lucid.distributions.Normal(0.0, 2.0)
@@ -192,17 +188,13 @@ class Gumbel(_LocationScale):
         return self.scale.log() + (1 + _EULER)
 
 
+@like(Distribution)
 class LogNormal(Normal):
     """The exponential of a normal number, so positive; a product of many factors is nearly so.
 
     Args:
         loc: the mean of the logarithm: a number or a tensor.
         scale: the standard deviation of the logarithm, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> found = lucid.distributions.LogNormal(0.0, 1.0)
@@ -280,6 +272,7 @@ class HalfNormal(Distribution):
         return 0.5 * math.log(math.pi / 2) + 0.5 + self.scale.log()
 
 
+@like(Distribution)
 class Uniform(Distribution):
     """Numbers from [low, high), all as likely.
 
@@ -288,8 +281,6 @@ class Uniform(Distribution):
     Args:
         low: the least number.
         high: the bound above; greater than `low`, with which it broadcasts.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: `low` isn't less than `high`, where that is checked.

@@ -16,6 +16,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "StudentT"]
 
 
+@like(Distribution)
 class Exponential(Distribution):
     """The time to the next event, of `rate` per unit.
 
@@ -23,11 +24,6 @@ class Exponential(Distribution):
 
     Args:
         rate: how many events come per unit, above 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> found = lucid.distributions.Exponential(2.0)
@@ -119,16 +115,12 @@ class Gamma(Distribution):
         return a - self.rate.log() + lucid.lgamma(a) + (1.0 - a) * lucid.digamma(a)
 
 
+@like(Distribution)
 class Chi2(Gamma):
     """The sum of the squares of `df` normal numbers: a `Gamma` of concentration df / 2, rate 1/2.
 
     Args:
         df: the degrees of freedom, above 0; they needn't be whole.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> found = lucid.distributions.Chi2(3.0)

@@ -19,6 +19,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["RelaxedBernoulli", "RelaxedOneHotCategorical"]
 
 
+@like(Distribution)
 class RelaxedBernoulli(OfProbability):
     """Numbers between 0 and 1, the nearer to both the lower the `temperature`.
 
@@ -28,8 +29,6 @@ class RelaxedBernoulli(OfProbability):
         temperature: above 0, a number or a tensor.
         probs: the probability of 1 at temperature 0, from 0 to 1. Default: None, by `logits`.
         logits: its log odds. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a

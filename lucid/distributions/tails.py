@@ -17,6 +17,7 @@ __all__ = ["FisherSnedecor", "HalfCauchy", "InverseGamma", "Kumaraswamy", "Paret
 _EULER = 0.5772156649015329
 
 
+@like(Distribution)
 class Weibull(Distribution):
     """An exponential number to the power of 1 / `concentration`, times `scale`.
 
@@ -25,11 +26,6 @@ class Weibull(Distribution):
     Args:
         scale: the factor, above 0.
         concentration: the shape, above 0: with 1 it is the exponential distribution.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
         >>> found = lucid.distributions.Weibull(2.0, 1.0)

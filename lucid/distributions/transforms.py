@@ -12,6 +12,7 @@ from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
 from lucid.distributions.distribution import Distribution
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.nn import functional as F
@@ -160,12 +161,12 @@ class _Inverse(Transform):
         return -self._transform.log_abs_det_jacobian(y, x)
 
 
+@like(Transform)
 class ComposeTransform(Transform):
     """One transform after the other, the first of the list first.
 
     Args:
         parts: the transforms.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> from lucid.distributions import AffineTransform, ComposeTransform, ExpTransform
@@ -219,6 +220,7 @@ class ComposeTransform(Transform):
         return sum(slopes[1:], slopes[0])
 
 
+@like(Transform)
 class AffineTransform(Transform):
     """The function loc + scale * x.
 
@@ -228,7 +230,6 @@ class AffineTransform(Transform):
         loc: what is added, a number or a tensor.
         scale: the factor, not 0.
         event_dim: how many axes at the end are transformed together. Default: 0.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
@@ -260,11 +261,9 @@ class AffineTransform(Transform):
         return _sum_last(slope, self.event_dim)
 
 
+@like(Transform)
 class ExpTransform(Transform):
     """The function exp(x), whose inverse is the logarithm: numbers to positive ones.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.ExpTransform(), lucid.tensor([0.0, 1.0])
@@ -286,11 +285,9 @@ class ExpTransform(Transform):
         return x
 
 
+@like(Transform)
 class SigmoidTransform(Transform):
     """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.SigmoidTransform(), lucid.tensor([0.0, 2.0])
@@ -315,11 +312,9 @@ class SigmoidTransform(Transform):
         return -F.softplus(-x) - F.softplus(x)
 
 
+@like(Transform)
 class TanhTransform(Transform):
     """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.TanhTransform(), lucid.tensor([0.0, 1.0])
@@ -341,12 +336,12 @@ class TanhTransform(Transform):
         return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
 
 
+@like(Transform)
 class PowerTransform(Transform):
     """The function x ** exponent of positive x, whose inverse is the power 1 / exponent.
 
     Args:
         exponent: a number or a tensor, not 0.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.PowerTransform(2.0), lucid.tensor([1.0, 3.0])
@@ -372,11 +367,9 @@ class PowerTransform(Transform):
         return (self.exponent * y / x).abs().log()
 
 
+@like(Transform)
 class SoftplusTransform(Transform):
     """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.SoftplusTransform(), lucid.tensor([0.5, 1.0])
@@ -398,13 +391,11 @@ class SoftplusTransform(Transform):
         return -F.softplus(-x)
 
 
+@like(Transform)
 class AbsTransform(Transform):
     """The function |x|: two numbers have each value, so it has an inverse but no density.
 
     The inverse is the positive one of the two; `log_abs_det_jacobian` raises `MissingRuleError`.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.AbsTransform(), lucid.tensor([-1.0, 2.0])
@@ -424,13 +415,11 @@ class AbsTransform(Transform):
         return y
 
 
+@like(Transform)
 class SoftmaxTransform(Transform):
     """The softmax over the last axis: it has an inverse, up to a constant, but no density.
 
     The inverse is the logarithm; `log_abs_det_jacobian` raises `MissingRuleError`.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.SoftmaxTransform(), lucid.tensor([0.0, 1.0])
@@ -451,13 +440,11 @@ class SoftmaxTransform(Transform):
         return y.log()
 
 
+@like(Transform)
 class StickBreakingTransform(Transform):
     """n numbers to n + 1 parts of a stick: each number breaks a part off the rest.
 
     Zeros make equal parts. Shapes: (…, n) to (…, n + 1), whose sum is 1.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform, x = lucid.distributions.StickBreakingTransform(), lucid.tensor([0.5, 1.0])
@@ -498,6 +485,7 @@ class StickBreakingTransform(Transform):
         return (-moved + F.logsigmoid(moved) + y[..., :-1].log()).sum(-1)
 
 
+@like(Transform)
 class IndependentTransform(Transform):
     """A transform whose last `reinterpreted_batch_ndims` axes are transformed together.
 
@@ -506,7 +494,6 @@ class IndependentTransform(Transform):
     Args:
         base_transform: of the elements.
         reinterpreted_batch_ndims: how many axes.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> from lucid.distributions import ExpTransform, IndependentTransform
@@ -549,6 +536,7 @@ class IndependentTransform(Transform):
         return _sum_last(slope, self.reinterpreted_batch_ndims)
 
 
+@like(Transform)
 class ReshapeTransform(Transform):
     """Values of one shape as values of another, in the order that they have; the slope is 1.
 
@@ -557,7 +545,6 @@ class ReshapeTransform(Transform):
     Args:
         in_shape: of what is transformed.
         out_shape: of what it becomes; of as many elements.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Raises:
         OptionError: the shapes differ in their numbers of elements.
@@ -609,6 +596,7 @@ class ReshapeTransform(Transform):
         return lucid.zeros(self._batch(x.shape, self.in_shape), dtype=x.dtype)
 
 
+@like(Transform)
 class CumulativeDistributionTransform(Transform):
     """The cumulative distribution function of a distribution: its draws to uniform ones.
 
@@ -617,7 +605,6 @@ class CumulativeDistributionTransform(Transform):
 
     Args:
         distribution: one with `cdf` and `icdf`.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> from lucid.distributions import CumulativeDistributionTransform, Normal
@@ -645,13 +632,11 @@ class CumulativeDistributionTransform(Transform):
         return self.distribution.log_prob(x)
 
 
+@like(Transform)
 class LowerCholeskyTransform(Transform):
     """Square matrices to lower triangular ones with a positive diagonal, its exponential.
 
     What is above the diagonal is lost, so there is no density.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> transform = lucid.distributions.LowerCholeskyTransform()
@@ -672,11 +657,9 @@ class LowerCholeskyTransform(Transform):
         return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
 
 
+@like(Transform)
 class PositiveDefiniteTransform(Transform):
     """Square matrices to positive definite ones, by `LowerCholeskyTransform`: L @ L.mT.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> lucid.distributions.PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
@@ -697,6 +680,7 @@ class PositiveDefiniteTransform(Transform):
         return LowerCholeskyTransform().inv(lucid.linalg.cholesky(y))
 
 
+@like(Transform)
 class CorrCholeskyTransform(Transform):
     """n (n - 1) / 2 numbers to the Cholesky factor of a correlation matrix (n, n).
 
@@ -704,9 +688,6 @@ class CorrCholeskyTransform(Transform):
     (*, n, n).
 
     Reference: Stan Development Team, "Cholesky factors of correlation matrices", reference manual.
-
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Raises:
         ShapeError: m isn't n (n - 1) / 2 for any n.
@@ -802,6 +783,7 @@ class _Joined(Transform):
         return other
 
 
+@like(Transform)
 class CatTransform(_Joined):
     """Transforms beside one another along an axis, each of some elements of it.
 
@@ -809,7 +791,6 @@ class CatTransform(_Joined):
         tseq: the transforms.
         dim: the axis. Default: 0.
         lengths: how many elements of the axis each takes. Default: None, one each.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Raises:
         OptionError: as many lengths as transforms are needed.
@@ -858,13 +839,13 @@ class CatTransform(_Joined):
         return sum(slopes[1:], start=slopes[0])
 
 
+@like(Transform)
 class StackTransform(_Joined):
     """Transforms along an axis: the n-th of what is at its n-th place.
 
     Args:
         tseq: the transforms, as many as the axis has places.
         dim: the axis. Default: 0.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
         >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform

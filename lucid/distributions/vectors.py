@@ -20,6 +20,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["LogisticNormal", "LowRankMultivariateNormal"]
 
 
+@like(Distribution)
 class LowRankMultivariateNormal(Distribution):
     """Normal vectors whose covariance is `cov_factor @ cov_factor.mT + diag(cov_diag)`.
 
@@ -32,8 +33,6 @@ class LowRankMultivariateNormal(Distribution):
         loc: the mean.
         cov_factor: the factor of low rank.
         cov_diag: the variances that are added, above 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         ShapeError: the shapes don't fit.

@@ -49,8 +49,8 @@ class LRScheduler:
     """Sets the learning rate of an optimizer's groups as epochs go by; subclasses define `get_lr`.
 
     Inside a compiled step, `step()` takes effect after each call of it; the learning rate is an
-    input of the step, so it is never traced again for that. To read it after `step()` in the same
-    step is an error.
+    input of the step, so it is never traced again for that. What it sets may be read later in the
+    same step where the class is one of the library's; of others that is an error.
 
     Attributes:
         last_epoch: how often `step` was called.
