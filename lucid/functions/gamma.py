@@ -10,7 +10,18 @@ from lucid.autograd.function import Function
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import abs as absolute, choose, exp, log, log1p, round, sin, sqrt
+from lucid.functions.curves import curve
+from lucid.functions.elementwise import (
+    abs as absolute,
+    choose,
+    exp,
+    log,
+    log1p,
+    mul,
+    round,
+    sin,
+    sqrt,
+)
 from lucid.functions.error import erfc
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
@@ -54,26 +65,6 @@ def _right_lgamma(x: Tensor) -> Tensor:
 def _to_integer(x: Tensor) -> Tensor:
     """The way from the nearest integer to x, exactly: it has the sines and tangents of pi x."""
     return x - round(x)
-
-
-class LogGamma(Function):
-    """log(|gamma(x)|), by the reflection formula below 0."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        dtype, x = x._type.dtype, cast(x, f64)  # large terms cancel
-        left = x < 0
-        right = _right_lgamma(choose(left, 1 - x, x))
-        way = choose(left, _to_integer(x), 0.5)
-        reflected = math.log(math.pi) - log(absolute(sin(way * math.pi))) - right
-        value = choose(left, reflected, right)
-        return cast(choose((way == 0) | (absolute(x) == math.inf), math.inf, value), dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return g * digamma(x)
 
 
 class Digamma(Function):
@@ -170,6 +161,7 @@ def _polygamma_of_large_order(x: Tensor, n: int) -> Tensor:
     return cast(value if n % 2 else -value, dtype)
 
 
+@curve(lambda x: digamma(x))
 def lgamma(input: Tensor) -> Tensor:
     """Return the logarithm of the absolute value of the gamma function.
 
@@ -182,8 +174,13 @@ def lgamma(input: Tensor) -> Tensor:
         >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
         tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
     """
-    result: Tensor = LogGamma.apply(floating(input, "lgamma"))
-    return result
+    x = cast(input, f64)  # large terms cancel
+    left = x < 0  # where the reflection formula holds
+    right = _right_lgamma(choose(left, 1 - x, x))
+    way = choose(left, _to_integer(x), 0.5)
+    reflected = math.log(math.pi) - log(absolute(sin(way * math.pi))) - right
+    value = choose((way == 0) | (absolute(x) == math.inf), math.inf, choose(left, reflected, right))
+    return cast(value, input._type.dtype)
 
 
 def digamma(input: Tensor) -> Tensor:
@@ -292,38 +289,7 @@ def _quantile(q: Tensor, rest: Tensor) -> Tensor:
     return choose(inner, near, choose(q < 0, -outer, outer))
 
 
-class InverseErf(Function):
-    """The number whose error function is x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        q = x * 0.5
-        y = _quantile(q, 0.5 - absolute(q)) * math.sqrt(0.5)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        return g * (math.sqrt(math.pi) / 2) * exp(y * y)
-
-
-class NormalQuantile(Function):
-    """The number with the area p of the normal distribution to the left."""
-
-    @staticmethod
-    def forward(ctx: Any, p: Tensor) -> Tensor:
-        q = p - 0.5
-        y = _quantile(q, choose(q < 0, p, 1 - p))
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        return g * math.sqrt(2 * math.pi) * exp(0.5 * y * y)
-
-
+@curve(lambda y: mul(math.sqrt(math.pi) / 2, exp(y * y)))
 def erfinv(input: Tensor) -> Tensor:
     """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond.
 
@@ -334,8 +300,8 @@ def erfinv(input: Tensor) -> Tensor:
         >>> lucid.erfinv(lucid.tensor([0.0, 0.5, -1.0]))
         tensor([0.0000, 0.4769,   -inf])
     """
-    result: Tensor = InverseErf.apply(floating(input, "erfinv"))
-    return result
+    q = input * 0.5
+    return _quantile(q, 0.5 - absolute(q)) * math.sqrt(0.5)
 
 
 def ndtr(input: Tensor) -> Tensor:
@@ -352,6 +318,7 @@ def ndtr(input: Tensor) -> Tensor:
     return 0.5 * erfc(-x)
 
 
+@curve(lambda y: mul(math.sqrt(2 * math.pi), exp(0.5 * y * y)))
 def ndtri(input: Tensor) -> Tensor:
     """Return the number with this area of the normal distribution to the left.
 
@@ -364,8 +331,8 @@ def ndtri(input: Tensor) -> Tensor:
         >>> lucid.special.ndtri(lucid.tensor([0.5, 0.975, 0.0]))
         tensor([0.0000, 1.9600,   -inf])
     """
-    result: Tensor = NormalQuantile.apply(floating(input, "ndtri"))
-    return result
+    q = input - 0.5
+    return _quantile(q, choose(q < 0, input, 1 - input))
 
 
 _LEVELS = 30
