@@ -10,17 +10,7 @@ import math
 
 from lucid.functions.chebyshev import series
 from lucid.functions.curves import curve
-from lucid.functions.elementwise import (
-    abs as absolute,
-    choose,
-    cos,
-    exp,
-    neg,
-    sign,
-    sin,
-    sqrt,
-    sub,
-)
+from lucid.functions.elementwise import abs as absolute, choose, cos, exp, sign, sin, sqrt
 from lucid.functions.tensors import Tensor
 
 __all__ = ["i0"]
@@ -151,7 +141,7 @@ def _wave(x: Tensor, order: int) -> Tensor:
     return choose(is_near, inner, found * sqrt((1 / math.pi) / outer))
 
 
-@curve(lambda x: i1(x))
+@curve(lambda g, x: g * i1(x))
 def i0(input: Tensor) -> Tensor:
     """Return the modified Bessel function of the first kind of order 0.
 
@@ -167,7 +157,7 @@ def i0(input: Tensor) -> Tensor:
     return exp(absolute(input)) * _scaled(input, _I0_NEAR, _I0_FAR)
 
 
-@curve(lambda x, y: sub(i1e(x), sign(x) * y))
+@curve(lambda g, x, y: g * (i1e(x) - sign(x) * y))
 def i0e(input: Tensor) -> Tensor:
     """Return `exp(-|input|) i0(input)`, which doesn't overflow where `i0` does.
 
@@ -181,7 +171,7 @@ def i0e(input: Tensor) -> Tensor:
     return _scaled(input, _I0_NEAR, _I0_FAR)
 
 
-@curve(lambda x, y: sub(i0(x), _over(y, x)))
+@curve(lambda g, x, y: g * i0(x) - g * _over(y, x))
 def i1(input: Tensor) -> Tensor:
     """Return the modified Bessel function of the first kind of order 1.
 
@@ -197,7 +187,7 @@ def i1(input: Tensor) -> Tensor:
     return exp(absolute(input)) * _odd(input, _scaled(input, _I1_NEAR, _I1_FAR))
 
 
-@curve(lambda x, y: sub(i0e(x), sign(x) * y + _over(y, x)))
+@curve(lambda g, x, y: g * (i0e(x) - sign(x) * y - _over(y, x)))
 def i1e(input: Tensor) -> Tensor:
     """Return `exp(-|input|) i1(input)`, which doesn't overflow where `i1` does.
 
@@ -211,7 +201,7 @@ def i1e(input: Tensor) -> Tensor:
     return _odd(input, _scaled(input, _I1_NEAR, _I1_FAR))
 
 
-@curve(lambda x: neg(bessel_j1(x)))
+@curve(lambda g, x: -g * bessel_j1(x))
 def bessel_j0(input: Tensor) -> Tensor:
     """Return the Bessel function of the first kind of order 0.
 
@@ -227,7 +217,7 @@ def bessel_j0(input: Tensor) -> Tensor:
     return _wave(input, 0)
 
 
-@curve(lambda x, y: sub(bessel_j0(x), _over(y, x)))
+@curve(lambda g, x, y: g * bessel_j0(x) - g * _over(y, x))
 def bessel_j1(input: Tensor) -> Tensor:
     """Return the Bessel function of the first kind of order 1.
 

@@ -13,33 +13,48 @@ from lucid.functions.tensors import Tensor
 Value = Callable[[Tensor], Tensor]
 
 
-def curve(slope: Callable[..., Tensor]) -> Callable[[Value], Value]:
-    """Let a function of one float tensor have this derivative, in place of that of its steps.
+def with_gradient(
+    vjp: Callable[..., Any],
+) -> Callable[[Callable[..., Tensor]], type[Function]]:
+    """Make a Function of a tensor `x`, and of numbers, by its value and the rule of its gradient.
 
-    So it appears by its name in the IR. The slope is one of `x`, of the function's result `y`, or
-    of both: what its parameters name is saved.
+    vjp: takes the cotangent `g`, `x` or the result `y` or both, and the numbers. What of the two it
+        names is saved.
     """
-    code = slope.__code__
-    saved = code.co_varnames[: code.co_argcount]
+    code = vjp.__code__
+    saved = [name for name in code.co_varnames[1 : code.co_argcount] if name in ("x", "y")]
 
-    def complete(value: Value) -> Value:
-        name = value.__name__
-
-        def forward(ctx: Any, x: Tensor) -> Tensor:
-            y = value(x)
+    def complete(value: Callable[..., Tensor]) -> type[Function]:
+        def forward(ctx: Any, x: Tensor, *numbers: Any) -> Tensor:
+            y = value(x, *numbers)
             known = {"x": x, "y": y}
-            ctx.save_for_backward(*(known[each] for each in saved))
+            ctx.save_for_backward(*(known[name] for name in saved))
+            ctx.numbers = numbers
             return y
 
-        def backward(ctx: Any, g: Tensor) -> Tensor:
-            return g * slope(*ctx.saved_tensors)
+        def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+            return vjp(g, *ctx.saved_tensors, *ctx.numbers), *(None for _ in ctx.numbers)
 
         body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        function: Any = type(name.capitalize(), (Function,), {"__doc__": f"{name} of x.", **body})
+        name = "".join(part.capitalize() for part in value.__name__.split("_"))
+        made: type[Function] = type(name, (Function,), {"__doc__": value.__doc__, **body})
+        return made
+
+    return complete
+
+
+def curve(vjp: Callable[..., Any]) -> Callable[[Value], Value]:
+    """Let a function of float tensors have this gradient, in place of that of its steps.
+
+    So it appears by its name in the IR. The rule is as of `with_gradient`.
+    """
+
+    def complete(value: Value) -> Value:
+        function: Any = with_gradient(vjp)(value)
 
         @wraps(value)
         def applied(input: Tensor) -> Tensor:
-            result: Tensor = function.apply(floating(input, name))
+            result: Tensor = function.apply(floating(input, value.__name__))
             return result
 
         return applied

@@ -6,7 +6,7 @@ import math
 
 from lucid.functions.chebyshev import series
 from lucid.functions.curves import curve
-from lucid.functions.elementwise import choose, erf, exp, mul
+from lucid.functions.elementwise import choose, erf, exp
 from lucid.functions.tensors import Tensor
 
 __all__ = ["erfc"]
@@ -29,7 +29,7 @@ def _right(x: Tensor) -> Tensor:
     return series(1 - 7.5 / (x + 3.75), _ERFCX) / (1 + 2 * x)
 
 
-@curve(lambda x, y: 2 * x * y - 2 / math.sqrt(math.pi))
+@curve(lambda g, x, y: g * (2 * x * y - 2 / math.sqrt(math.pi)))
 def erfcx(input: Tensor) -> Tensor:
     """Return `exp(input**2) erfc(input)`, which doesn't vanish on the right.
 
@@ -49,7 +49,7 @@ def erfcx(input: Tensor) -> Tensor:
     return choose(is_right, _right(choose(is_right, input, 0.0)), mirrored)
 
 
-@curve(lambda x: mul(-2 / math.sqrt(math.pi), exp(-x * x)))
+@curve(lambda g, x: g * (-2 / math.sqrt(math.pi)) * exp(-x * x))
 def erfc(input: Tensor) -> Tensor:
     """Return `1 - erf(input)`, a float in [0, 2], without loss where it is small.
 

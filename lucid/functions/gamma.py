@@ -17,7 +17,6 @@ from lucid.functions.elementwise import (
     exp,
     log,
     log1p,
-    mul,
     round,
     sin,
     sqrt,
@@ -161,7 +160,7 @@ def _polygamma_of_large_order(x: Tensor, n: int) -> Tensor:
     return cast(value if n % 2 else -value, dtype)
 
 
-@curve(lambda x: digamma(x))
+@curve(lambda g, x: g * digamma(x))
 def lgamma(input: Tensor) -> Tensor:
     """Return the logarithm of the absolute value of the gamma function.
 
@@ -289,7 +288,7 @@ def _quantile(q: Tensor, rest: Tensor) -> Tensor:
     return choose(inner, near, choose(q < 0, -outer, outer))
 
 
-@curve(lambda y: mul(math.sqrt(math.pi) / 2, exp(y * y)))
+@curve(lambda g, y: g * (math.sqrt(math.pi) / 2) * exp(y * y))
 def erfinv(input: Tensor) -> Tensor:
     """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond.
 
@@ -318,7 +317,7 @@ def ndtr(input: Tensor) -> Tensor:
     return 0.5 * erfc(-x)
 
 
-@curve(lambda y: mul(math.sqrt(2 * math.pi), exp(0.5 * y * y)))
+@curve(lambda g, y: g * math.sqrt(2 * math.pi) * exp(0.5 * y * y))
 def ndtri(input: Tensor) -> Tensor:
     """Return the number with this area of the normal distribution to the left.
 

@@ -21,7 +21,6 @@ from lucid.functions.elementwise import (
     log1p,
     maximum,
     minimum,
-    neg,
     reciprocal,
     rsqrt,
     sin,
@@ -110,7 +109,7 @@ def _cathetus(x: Tensor) -> Tensor:
     return sqrt((1 - x) * (1 + x))
 
 
-@curve(lambda x: reciprocal(square(cos(x))))
+@curve(lambda g, x: g * reciprocal(square(cos(x))))
 def tan(input: Tensor) -> Tensor:
     """Return the tangent of angles in radians, a float; NaN of infinities.
 
@@ -124,7 +123,7 @@ def tan(input: Tensor) -> Tensor:
     return sin(input) / cos(input)
 
 
-@curve(lambda x: reciprocal(_cathetus(x)))
+@curve(lambda g, x: g * reciprocal(_cathetus(x)))
 def asin(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1].
 
@@ -141,7 +140,7 @@ def asin(input: Tensor) -> Tensor:
 arcsin = asin
 
 
-@curve(lambda x: neg(reciprocal(_cathetus(x))))
+@curve(lambda g, x: -g * reciprocal(_cathetus(x)))
 def acos(input: Tensor) -> Tensor:
     """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1].
 
@@ -158,7 +157,7 @@ def acos(input: Tensor) -> Tensor:
 arccos = acos
 
 
-@curve(lambda x: reciprocal(x * x + 1))
+@curve(lambda g, x: g * reciprocal(x * x + 1))
 def atan(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this tangent; the bounds for infinities.
 
@@ -312,7 +311,7 @@ def rad2deg(input: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- hyperbolic
 
 
-@curve(lambda x: cosh(x))
+@curve(lambda g, x: g * cosh(x))
 def sinh(input: Tensor) -> Tensor:
     """Return the hyperbolic sine, a float: (exp(x) - exp(-x)) / 2.
 
@@ -328,7 +327,7 @@ def sinh(input: Tensor) -> Tensor:
     return _odd(_right_sinh, input)
 
 
-@curve(lambda x: sinh(x))
+@curve(lambda g, x: g * sinh(x))
 def cosh(input: Tensor) -> Tensor:
     """Return the hyperbolic cosine, a float: (exp(x) + exp(-x)) / 2.
 
@@ -348,7 +347,7 @@ def cosh(input: Tensor) -> Tensor:
     return choose(large, 0.5 * root * root, 0.5 * near + 0.5 / near)
 
 
-@curve(lambda x: rsqrt(x * x + 1))
+@curve(lambda g, x: g * rsqrt(x * x + 1))
 def asinh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic sine, a float: log(x + sqrt(x**2 + 1)).
 
@@ -365,7 +364,7 @@ def asinh(input: Tensor) -> Tensor:
 arcsinh = asinh
 
 
-@curve(lambda x: rsqrt((x - 1) * (x + 1)))
+@curve(lambda g, x: g * rsqrt((x - 1) * (x + 1)))
 def acosh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic cosine, a float; NaN below 1.
 
@@ -384,7 +383,7 @@ def acosh(input: Tensor) -> Tensor:
 arccosh = acosh
 
 
-@curve(lambda x: reciprocal((1 - x) * (1 + x)))
+@curve(lambda g, x: g * reciprocal((1 - x) * (1 + x)))
 def atanh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond.
 

@@ -1,4 +1,4 @@
-"""Elementwise activations; those whose gradient is better written by hand are Functions."""
+"""Elementwise activations; those whose gradient is better written by hand have it above."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import lucid
-from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
 from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
+from lucid.functions.curves import with_gradient
 from lucid.functions.elementwise import sigmoid, tanh, where
 from lucid.functions.inplace import in_place
 from lucid.functions.rectifiers import softplus
@@ -36,124 +36,72 @@ _CUBIC = 0.044715
 
 
 @runs_natively
-class HardTanh(Function):
+@with_gradient(lambda g, x, low, high: where((x <= low) | (x >= high), 0.0, g))
+def _hard_tanh(x: Tensor, low: float, high: float) -> Tensor:
     """x, brought into [low, high]; the derivative is 0 at the bounds, where `clamp` has 1."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.bounds = low, high
-        return x.clamp(low, high)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        low, high = ctx.bounds
-        return where((x <= low) | (x >= high), 0.0, g), None, None
+    return x.clamp(low, high)
 
 
 @runs_natively
-class LeakyReLU(Function):
+@with_gradient(lambda g, x, slope: where(x > 0, g, g * slope))
+def _leaky_relu(x: Tensor, slope: float) -> Tensor:
     """x where x > 0, else `slope * x`; the derivative at 0 is the slope."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.slope = slope
-        return where(x > 0, x, x * slope)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return where(x > 0, g, g * ctx.slope), None
+    return where(x > 0, x, x * slope)
 
 
 @runs_natively
-class ELU(Function):
+@with_gradient(lambda g, x, alpha: where(x <= 0, g * (x.clamp(max=0).exp() * alpha), g))
+def _elu(x: Tensor, alpha: float) -> Tensor:
     """x where x > 0, else `alpha * (exp(x) - 1)`."""
+    return where(x > 0, x, x.clamp(max=0).expm1() * alpha)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, alpha: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.alpha = alpha
-        return where(x > 0, x, x.clamp(max=0).expm1() * alpha)
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return where(x <= 0, g * (x.clamp(max=0).exp() * ctx.alpha), g), None
+def _gelu_vjp(g: Tensor, x: Tensor) -> Tensor:
+    cdf = 0.5 * (1.0 + (x * _SQRT_HALF).erf())
+    density = (x * x * -0.5).exp() * _DENSITY_AT_0
+    return g * (cdf + x * density)
 
 
 @runs_natively
-class GELU(Function):
+@with_gradient(_gelu_vjp)
+def _gelu(x: Tensor) -> Tensor:
     """x times the normal distribution's CDF at x.
 
     Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
     """
+    return x * 0.5 * (1.0 + (x * _SQRT_HALF).erf())
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * 0.5 * (1.0 + (x * _SQRT_HALF).erf())
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        cdf = 0.5 * (1.0 + (x * _SQRT_HALF).erf())
-        density = (x * x * -0.5).exp() * _DENSITY_AT_0
-        slope: Tensor = cdf + x * density
-        return g * slope
+def _gelu_tanh_vjp(g: Tensor, x: Tensor) -> Tensor:
+    t = (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh()
+    slope = (1.0 - t * t) * (_SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * (x * x)))
+    return g * (0.5 * (1.0 + t) + x * 0.5 * slope)
 
 
 @runs_natively
-class GELUTanh(Function):
+@with_gradient(_gelu_tanh_vjp)
+def _gelu_tanh(x: Tensor) -> Tensor:
     """GELU with the CDF approximated by `(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`."""
+    return x * 0.5 * (1.0 + (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh())
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * 0.5 * (1.0 + (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh())
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        t = (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh()
-        slope = (1.0 - t * t) * (_SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * (x * x)))
-        total: Tensor = 0.5 * (1.0 + t) + x * 0.5 * slope
-        return g * total
+def _silu_vjp(g: Tensor, x: Tensor) -> Tensor:
+    s = x.sigmoid()
+    return g * (s * (1.0 + x * (1.0 - s)))
 
 
 @runs_natively
-class SiLU(Function):
+@with_gradient(_silu_vjp)
+def _silu(x: Tensor) -> Tensor:
     """x times sigmoid(x)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x.sigmoid()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        s = x.sigmoid()
-        slope: Tensor = s * (1.0 + x * (1.0 - s))
-        return g * slope
+    return x * x.sigmoid()
 
 
 @runs_natively
-class LogSigmoid(Function):
+@with_gradient(lambda g, x: g * (-x).sigmoid())
+def _log_sigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)) without overflow: min(x, 0) - log1p(exp(-|x|))."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.clamp(max=0) - (-x.abs()).exp().log1p()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        slope: Tensor = (-x).sigmoid()
-        return g * slope
+    return x.clamp(max=0) - (-x.abs()).exp().log1p()
 
 
 def result_of(x: Tensor, y: Tensor, inplace: bool) -> Tensor:
@@ -202,7 +150,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
         >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.0200,  0.5000,  3.0000])
     """
-    return result_of(input, apply(LeakyReLU, source_of(input, inplace), negative_slope), inplace)
+    return result_of(input, apply(_leaky_relu, source_of(input, inplace), negative_slope), inplace)
 
 
 leaky_relu_ = in_place(leaky_relu)
@@ -219,7 +167,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.8647,  0.5000,  3.0000])
     """
-    return result_of(input, apply(ELU, source_of(input, inplace), alpha), inplace)
+    return result_of(input, apply(_elu, source_of(input, inplace), alpha), inplace)
 
 
 elu_ = in_place(elu)
@@ -244,9 +192,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         tensor([-0.0455,  0.3457,  2.9960])
     """
     if approximate == "none":
-        return apply(GELU, input)
+        return apply(_gelu, input)
     if approximate == "tanh":
-        return apply(GELUTanh, input)
+        return apply(_gelu_tanh, input)
     raise OptionError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
 
@@ -258,7 +206,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
         >>> F.silu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.2384,  0.3112,  2.8577])
     """
-    return result_of(input, apply(SiLU, source_of(input, inplace)), inplace)
+    return result_of(input, apply(_silu, source_of(input, inplace)), inplace)
 
 
 @like(relu)
@@ -269,7 +217,7 @@ def logsigmoid(input: Tensor) -> Tensor:
         >>> F.logsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-2.1269, -0.4741, -0.0486])
     """
-    return apply(LogSigmoid, input)
+    return apply(_log_sigmoid, input)
 
 
 @like(relu)
@@ -307,7 +255,7 @@ def hardtanh(
         )
     if not input.dtype.is_floating_point:
         return result_of(input, input.clamp(min_val, max_val), inplace)
-    y = apply(HardTanh, source_of(input, inplace), min_val, max_val)
+    y = apply(_hard_tanh, source_of(input, inplace), min_val, max_val)
     return result_of(input, y, inplace)
 
 
