@@ -41,12 +41,9 @@ class ValuesAndIndices(NamedTuple):
 Kind = TypeVar("Kind", bound=ValuesAndIndices)
 
 
+@like(ValuesAndIndices)
 class sort(ValuesAndIndices):
     """What `sort` returns: the elements in order, and where each of them stood before.
-
-    Args:
-        values: the elements in order, of the tensor's shape.
-        indices: where each stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.sort(lucid.tensor([3.0, 1.0, 2.0]))
@@ -58,12 +55,9 @@ class sort(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class topk(ValuesAndIndices):
     """What `topk` returns: the k largest or smallest elements along an axis, and their places.
-
-    Args:
-        values: the elements, k along the axis.
-        indices: where each stood along it, i64, of the same shape.
 
     Example:
         >>> lucid.topk(lucid.tensor([3.0, 1.0, 2.0]), 2)
@@ -75,12 +69,9 @@ class topk(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class max(ValuesAndIndices):
     """What `max` returns along an axis: the largest elements, and where the first of equals stood.
-
-    Args:
-        values: the largest elements.
-        indices: where they stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.max(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
@@ -92,12 +83,9 @@ class max(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class min(ValuesAndIndices):
     """What `min` returns along an axis: the smallest elements, and where the first of equals stood.
-
-    Args:
-        values: the smallest elements.
-        indices: where they stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.min(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
@@ -125,12 +113,9 @@ class median(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class nanmedian(ValuesAndIndices):
     """What `nanmedian` returns along an axis: the middle elements besides NaN, and their places.
-
-    Args:
-        values: the elements that were found.
-        indices: where they stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.nanmedian(lucid.tensor([3.0, float("nan"), 2.0, 4.0]), 0)
@@ -142,12 +127,9 @@ class nanmedian(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class mode(ValuesAndIndices):
     """What `mode` returns: the most frequent elements along an axis, and where they stood.
-
-    Args:
-        values: the elements that were found.
-        indices: where they stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.mode(lucid.tensor([1.0, 2.0, 2.0]))
@@ -173,12 +155,9 @@ class kthvalue(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class cummax(ValuesAndIndices):
     """What `cummax` returns: the largest elements so far along an axis, and where they stood.
-
-    Args:
-        values: the largest elements so far, of the tensor's shape.
-        indices: where they stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.cummax(lucid.tensor([1.0, 3.0, 2.0]), 0)
@@ -190,12 +169,9 @@ class cummax(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class cummin(ValuesAndIndices):
     """What `cummin` returns: the smallest elements so far along an axis, and where they stood.
-
-    Args:
-        values: the smallest elements so far, of the tensor's shape.
-        indices: where they stood along the axis, i64, of the same shape.
 
     Example:
         >>> lucid.cummin(lucid.tensor([3.0, 1.0, 2.0]), 0)

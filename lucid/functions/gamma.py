@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from lucid.autograd.function import Function
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
-from lucid.functions.curves import curve
+from lucid.functions.curves import curve, with_gradient
 from lucid.functions.elementwise import (
     abs as absolute,
     choose,
@@ -66,29 +65,21 @@ def _to_integer(x: Tensor) -> Tensor:
     return x - round(x)
 
 
-class Digamma(Function):
+@with_gradient(lambda g, x: g * polygamma(1, x))
+def _digamma(x: Tensor) -> Tensor:
     """The derivative of log(gamma(x)), by the reflection formula below 0."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        dtype, x = x._type.dtype, cast(x, f64)
-        left = x < 0
-        right = choose(left, 1 - x, x)
-        small, total = right < _SHIFT, constant(0.0, x._type.dtype)
-        for k in range(_SHIFT):
-            total = total + choose(small, 1 / (right + k), 0.0)
-        far = choose(small, right + _SHIFT, right)
-        halves = tuple(b / (2 * k + 2) for k, b in enumerate(_BERNOULLI))
-        value = log(far) - 0.5 / far - _series(far, halves) / (far * far) - total
-        way = _to_integer(x)
-        reflected = value - math.pi / tan(math.pi * way)
-        return cast(choose(left, choose(way == 0, math.nan, reflected), value), dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return g * polygamma(1, x)
+    dtype, x = x._type.dtype, cast(x, f64)
+    left = x < 0
+    right = choose(left, 1 - x, x)
+    small, total = right < _SHIFT, constant(0.0, x._type.dtype)
+    for k in range(_SHIFT):
+        total = total + choose(small, 1 / (right + k), 0.0)
+    far = choose(small, right + _SHIFT, right)
+    halves = tuple(b / (2 * k + 2) for k, b in enumerate(_BERNOULLI))
+    value = log(far) - 0.5 / far - _series(far, halves) / (far * far) - total
+    way = _to_integer(x)
+    reflected = value - math.pi / tan(math.pi * way)
+    return cast(choose(left, choose(way == 0, math.nan, reflected), value), dtype)
 
 
 def _reflected(value: Tensor, x: Tensor, n: int) -> Tensor:
@@ -106,39 +97,30 @@ def _reflected(value: Tensor, x: Tensor, n: int) -> Tensor:
     return (-1.0) ** n * value - cast(derivative * math.pi ** (n + 1), x._type.dtype)
 
 
-class Polygamma(Function):
+@with_gradient(lambda g, x, n: g * polygamma(n + 1, x))
+def _polygamma(x: Tensor, n: int) -> Tensor:
     """The n-th derivative of digamma, for positive x (-1)^(n+1) n! zeta(n+1, x)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.n = n
-        if n > _PLAIN_ORDERS:
-            return _polygamma_of_large_order(x, n)
-        left, given = x < 0, x
-        x = choose(left, 1 - x, x)
-        s = n + 1
-        total = x ** float(-s)
-        for k in range(1, _SHIFT):
-            total = total + (x + k) ** float(-s)
-        far = x + _SHIFT
-        total = total + far ** float(1 - s) / n + 0.5 * far ** float(-s)
-        factor, power = float(s), far ** float(-s - 1)
-        for k, bernoulli in enumerate(_BERNOULLI):
-            total = total + bernoulli / math.factorial(2 * k + 2) * factor * power
-            factor *= (s + 2 * k + 1) * (s + 2 * k + 2)
-            power = power / (far * far)
-        value = (-1.0) ** (n + 1) * math.factorial(n) * total
-        return choose(left, _reflected(value, given, n), value)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return g * polygamma(ctx.n + 1, x), None
+    if n > _PLAIN_ORDERS:
+        return _polygamma_of_large_order(x, n)
+    left, given = x < 0, x
+    x = choose(left, 1 - x, x)
+    s = n + 1
+    total = x ** float(-s)
+    for k in range(1, _SHIFT):
+        total = total + (x + k) ** float(-s)
+    far = x + _SHIFT
+    total = total + far ** float(1 - s) / n + 0.5 * far ** float(-s)
+    factor, power = float(s), far ** float(-s - 1)
+    for k, bernoulli in enumerate(_BERNOULLI):
+        total = total + bernoulli / math.factorial(2 * k + 2) * factor * power
+        factor *= (s + 2 * k + 1) * (s + 2 * k + 2)
+        power = power / (far * far)
+    value = (-1.0) ** (n + 1) * math.factorial(n) * total
+    return choose(left, _reflected(value, given, n), value)
 
 
 def _polygamma_of_large_order(x: Tensor, n: int) -> Tensor:
-    """As `Polygamma`, where n! and the powers of x leave the range of floats: by their logarithms.
+    """As `_polygamma`, where n! and the powers of x leave the range of floats: by their logarithms.
 
     Euler and Maclaurin's sum is that of (x / (x + k))^s, which is 1 for k = 0. Where the last of
     the powers is 0, so is what comes after it.
@@ -195,7 +177,7 @@ def digamma(input: Tensor) -> Tensor:
         tensor([-0.5772,  2.2518,     nan])
     """
     x = floating(input, "digamma")
-    result: Tensor = Digamma.apply(x)
+    result: Tensor = _digamma.apply(x)
     return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), result)
 
 
@@ -221,7 +203,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     x = floating(input, "polygamma")
     if order == 0:
         return digamma(x)
-    result: Tensor = Polygamma.apply(x, order)
+    result: Tensor = _polygamma.apply(x, order)
     return result
 
 
