@@ -37,7 +37,8 @@ def with_gradient(
 
         body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         name = "".join(part.capitalize() for part in value.__name__.split("_"))
-        made: type[Function] = type(name, (Function,), {"__doc__": value.__doc__, **body})
+        about = {"__doc__": value.__doc__, "__module__": value.__module__}
+        made: type[Function] = type(name, (Function,), {**about, **body})
         return made
 
     return complete

@@ -63,7 +63,7 @@ class Size(tuple[int, ...]):
         return tuple.__getitem__(self, index)
 
     def __add__(self, other: Any) -> Size:
-        return new_size(Size, tuple.__add__(self, Size(other)))
+        return new_size(Size, tuple.__add__(self, tuple(other)))
 
     def __radd__(self, other: tuple[int, ...]) -> Size:
-        return new_size(Size, tuple(Size(other)) + tuple(self))
+        return new_size(Size, tuple(other) + tuple(self))

@@ -37,7 +37,7 @@ _CUBIC = 0.044715
 
 @runs_natively
 @with_gradient(lambda g, x, low, high: where((x <= low) | (x >= high), 0.0, g))
-def _hard_tanh(x: Tensor, low: float, high: float) -> Tensor:
+def _hardtanh(x: Tensor, low: float, high: float) -> Tensor:
     """x, brought into [low, high]; the derivative is 0 at the bounds, where `clamp` has 1."""
     return x.clamp(low, high)
 
@@ -255,7 +255,7 @@ def hardtanh(
         )
     if not input.dtype.is_floating_point:
         return result_of(input, input.clamp(min_val, max_val), inplace)
-    y = apply(_hard_tanh, source_of(input, inplace), min_val, max_val)
+    y = apply(_hardtanh, source_of(input, inplace), min_val, max_val)
     return result_of(input, y, inplace)
 
 
