@@ -242,7 +242,11 @@ def write(target: Path) -> None:
     for place, names in namespaces().items():
         (target / "reference" / f"{place}.md").write_text(reference(place, names), encoding="utf-8")
         listed.append(f"- [`{place}`]({place}.md): {len(names)} names")
-    head = "# Reference\n\nOne page for each public namespace, made of the docstrings.\n\n"
+    head = (
+        "# Reference\n\nOne page for each public namespace, made of the docstrings. Before each "
+        "example stand, as it were,\n\n```python\nimport lucid\nfrom lucid import nn\n"
+        "import lucid.nn.functional as F\n```\n\n"
+    )
     (target / "reference" / "index.md").write_text(head + "\n".join(listed), encoding="utf-8")
 
 

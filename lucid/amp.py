@@ -38,7 +38,6 @@ class autocast:  # noqa: N801 - PyTorch's name
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
         >>> with lucid.amp.autocast("cpu", enabled=False):
         ...     print((lucid.ones(2) @ lucid.ones(2)).dtype)
         lucid.float32
@@ -84,7 +83,6 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
         ArgumentError: `device_type` is no string.
 
     Example:
-        >>> import lucid
         >>> lucid.amp.is_autocast_enabled()
         False
     """
@@ -106,7 +104,6 @@ def custom_fwd(
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
         >>> class Exp(lucid.autograd.Function):
         ...     @staticmethod
         ...     @lucid.amp.custom_fwd(device_type="cpu")
@@ -136,7 +133,6 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
         ArgumentError: `device_type` is no string.
 
     Example:
-        >>> import lucid
         >>> class Half(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -175,7 +171,6 @@ class GradScaler:
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
         >>> scaler = lucid.amp.GradScaler(enabled=False)
         >>> scaler.scale(lucid.tensor(2.0)), scaler.get_scale()
         (tensor(2.), 1.0)

@@ -7,7 +7,6 @@ class Backend:
     """A backend that isn't there; its switches can be set and mean nothing.
 
     Example:
-        >>> import lucid
         >>> backend = lucid.backends.Backend()
         >>> backend.benchmark = True
         >>> backend.is_available()
@@ -32,7 +31,6 @@ class Cuda(Backend):
     """`backends.cuda`, with the switches of its matrix products, which mean nothing either.
 
     Example:
-        >>> import lucid
         >>> backend = lucid.backends.Cuda()
         >>> backend.matmul.allow_tf32 = True
         >>> backend.is_built()

@@ -69,7 +69,6 @@ def cond(
             different types, for which it may be an `ArgumentError` or a `DTypeError` as well.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1.0, -2.0])
         >>> lucid.cond(x.sum() > 0, lambda x: x, lambda x: -x, (x,))
         tensor([-1.,  2.])
@@ -115,7 +114,6 @@ def while_loop(
     Raises: `ArgumentError` for another structure, `ShapeError` and `DTypeError` for another type
         of a tensor than it had.
 
-    >>> import lucid
     >>> lucid.while_loop(lambda i, x: x < 100, lambda i, x: (i + 1, x * 3), (0, lucid.tensor(2.0)))
     (tensor(4), tensor(162.))
     """
@@ -164,7 +162,6 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
         ShapeError, DTypeError: a tensor changes its type.
 
     Example:
-        >>> import lucid
         >>> lucid.fori_loop(1, 5, lambda i, product: product * i, lucid.tensor(1))
         tensor(24)
     """
@@ -196,7 +193,6 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
             changes its type.
 
     Example:
-        >>> import lucid
         >>> lucid.map(lambda x: x.sum(), lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
         tensor([3., 7.])
     """
@@ -248,7 +244,6 @@ def scan(
 
     Reference: Griewank and Walther, "Algorithm 799: revolve", 2000, on checkpoints.
 
-    >>> import lucid
     >>> lucid.scan(lambda total, x: (total + x, total), lucid.tensor(0.0), lucid.ones(4))
     (tensor(4.), tensor([0., 1., 2., 3.]))
     """

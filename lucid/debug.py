@@ -49,7 +49,6 @@ def callback(function: Callable[..., Any], *tensors: Any) -> None:
         ArgumentError: one of them isn't a tensor. What the function raises is raised as well.
 
     Example:
-        >>> import lucid
         >>> seen = []
         >>> @lucid.compile
         ... def step(x):
@@ -116,7 +115,6 @@ def print(format: str, *tensors: Any) -> None:
         *tensors: what is printed.
 
     Example:
-        >>> import lucid
         >>> step = lucid.compile(lambda x: lucid.debug.print("x = {}", x))
         >>> step(lucid.ones(2))
         x = tensor([1., 1.])
@@ -200,7 +198,6 @@ def assert_(condition: Any, message: str = "an assertion has failed") -> None:
         message: what the error says. Default: "an assertion has failed".
 
     Example:
-        >>> import lucid
         >>> step = lucid.compile(lambda x: lucid.debug.assert_(x > 0, "x must be positive"))
         >>> step(lucid.zeros(2))
         Traceback (most recent call last):
@@ -229,7 +226,6 @@ def bisect(
     Raises: what a call raises; `ArgumentError` if `step` isn't compiled; `LucidError` where nothing
     runs natively.
 
-    >>> import lucid
     >>> step = lucid.compile(lambda x: x.tanh().sum())
     >>> str(lucid.debug.bisect(step, lucid.ones(3)))
     'the step computes what its ops mean'

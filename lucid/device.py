@@ -20,7 +20,6 @@ class device:  # noqa: N801 - PyTorch's name
         OptionError: another device or index.
 
     Example:
-        >>> import lucid
         >>> lucid.device("cpu")
         device(type='cpu')
         >>> lucid.zeros(2).device == "cpu"

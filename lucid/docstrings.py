@@ -9,6 +9,7 @@ import ast
 import doctest
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -20,14 +21,16 @@ _HEADING = re.compile(
 _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
 
-def like(other: Callable[..., Any], **renamed: str) -> Callable[[T], T]:
+def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[T], T]:
     """Fill the docstring of a function or class with what it doesn't say itself, from another's.
 
     Prose below the summary and whole sections are taken over where there is none, and from `Args:`
-    the entries of parameters that it has.
+    the entries of parameters that it has, with its own defaults. An example names it.
 
     Args:
         other: the function or class with the full docstring.
+        axes: how many axes it is about, where `other` is about one: 2 for `pool2d` like `pool1d`.
+            Default: 1.
         **renamed: what stands for a word of the other's there.
 
     Example:
@@ -52,7 +55,13 @@ def like(other: Callable[..., Any], **renamed: str) -> Callable[[T], T]:
         theirs = inspect.cleandoc(other.__doc__ or "")
         for word, instead in renamed.items():
             theirs = re.sub(rf"\b{word}\b", instead, theirs)
-        value.__doc__ = _filled(inspect.cleandoc(value.__doc__ or ""), theirs, _parameters(value))
+        parts = _sections(theirs if axes == 1 else _over(theirs, axes))
+        if "Example" in parts:
+            name = other.__name__
+            parts["Example"] = re.sub(rf"\b{name}(?=\()", value.__name__, parts["Example"])
+        parts["Args"] = _with_defaults(_entries(parts.get("Args", "")), other, value)
+        own = inspect.cleandoc(value.__doc__ or "")
+        value.__doc__ = _filled(own, _joined(parts), _parameters(value))
         return value
 
     return fill
@@ -73,6 +82,33 @@ def of_module(cls: type, function: Callable[..., Any]) -> str:
     if "Example" in parts and "Example:" not in own:
         parts["Example"] = _of_module(parts["Example"], cls, function, operands)
     return _filled(own, _joined(parts), settings)
+
+
+def _over(text: str, axes: int) -> str:
+    """What is said of one axis, of several; in examples they are as long as the one."""
+    count, letters = {2: ("two", "h, w"), 3: ("three", "d, h, w")}[axes]
+    text = re.sub(r"(?<=\w)1d\b", f"{axes}d", text)
+    text = text.replace("along the last axis", f"over the last {count} axes")
+    text = text.replace("the last axis", f"the last {count} axes").replace(", l)", f", {letters})")
+    shape = r"((?:lucid\.\w+\(|Size\(\[)(?:\d+, )*)(\d+)(?=[\])])"
+    return re.sub(shape, lambda found: found[1] + ", ".join([found[2]] * axes), text)
+
+
+def _with_defaults(
+    entries: dict[str, str], other: Callable[..., Any], value: Callable[..., Any]
+) -> str:
+    """The entries of `other`; those that end with its default, with that of `value` instead."""
+    theirs, own = inspect.signature(other).parameters, inspect.signature(value).parameters
+    lines = []
+    for name, said in entries.items():
+        key, text = name.lstrip("*"), " ".join(said.split())
+        if key in theirs and key in own and theirs[key].default != own[key].default:
+            before, after = (f"Default: {each[key].default!r}." for each in (theirs, own))
+            if text.endswith(before):
+                text = f"    {name}: {text.removesuffix(before)}{after}"
+                said = textwrap.fill(text, 96, subsequent_indent=" " * 8).partition(":")[2]
+        lines.append(f"    {name}:{said}")
+    return "\n".join(lines)
 
 
 def _parameters(value: Callable[..., Any]) -> list[str]:
@@ -123,21 +159,11 @@ def _chosen(entries: dict[str, str], names: Collection[str]) -> str:
 def _of_module(text: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:
     """The examples of a function as those of a module: `F.elu(x, 0.5)` is `nn.ELU(0.5)(x)`."""
     found: list[str] = []
-    imported = ["import lucid", "from lucid import nn"]
     for example in doctest.DocTestParser().get_examples(inspect.cleandoc(text)):
-        source = example.source.rstrip()
-        if source.startswith("import lucid"):
-            continue
-        source = _made_first(source, cls, function, operands)
-        if re.search(r"\bF\.", source) and imported[-1] != _IMPORTED:
-            imported.append(_IMPORTED)
-        lines = source.splitlines()
+        lines = _made_first(example.source.rstrip(), cls, function, operands).splitlines()
         found += [f"    {'...' if i else '>>>'} {line}" for i, line in enumerate(lines)]
         found += [f"    {line}" for line in example.want.splitlines()]
-    return "\n".join([f"    >>> {line}" for line in imported] + found)
-
-
-_IMPORTED = "import lucid.nn.functional as F"
+    return "\n".join(found)
 
 
 def _made_first(source: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:

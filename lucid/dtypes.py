@@ -39,7 +39,6 @@ def get_default_dtype() -> DType:
     """Return the dtype that Python floats get; `float32` unless it was set.
 
     Example:
-        >>> import lucid
         >>> lucid.get_default_dtype()
         lucid.float32
     """
@@ -63,7 +62,6 @@ def set_default_dtype(d: DType) -> None:
         DTypeError: a dtype that isn't one of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.set_default_dtype(lucid.float64)
         >>> lucid.tensor([0.5]).dtype
         lucid.float64
@@ -135,7 +133,6 @@ def promote_types(type1: DType, type2: DType) -> DType:
         type2: another dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.promote_types(lucid.uint8, lucid.int8)
         lucid.int16
         >>> lucid.promote_types(lucid.int64, lucid.float32)
@@ -164,7 +161,6 @@ def can_cast(from_: DType, to: DType) -> bool:
         to: the dtype of where it is stored.
 
     Example:
-        >>> import lucid
         >>> lucid.can_cast(lucid.float64, lucid.float32), lucid.can_cast(lucid.float32, lucid.int64)
         (True, False)
     """
@@ -184,7 +180,6 @@ class finfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
         DTypeError: a dtype that isn't one of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.finfo(lucid.float32).eps
         1.1920928955078125e-07
     """
@@ -230,7 +225,6 @@ class iinfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
         DTypeError: a dtype that isn't one of integers.
 
     Example:
-        >>> import lucid
         >>> lucid.iinfo(lucid.int32).max
         2147483647
     """

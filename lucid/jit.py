@@ -25,7 +25,6 @@ def script(obj: Code, optimize: bool | None = None, *, example_inputs: Any = Non
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
         >>> double = lucid.jit.script(lambda x: 2 * x)
         >>> double(lucid.ones(2))
         tensor([2., 2.])
@@ -44,7 +43,6 @@ def export(fn: Code) -> Code:
         fn: the method.
 
     Example:
-        >>> import lucid
         >>> double = lucid.jit.export(lambda x: 2 * x)
         >>> double(lucid.ones(2))
         tensor([2., 2.])
@@ -63,7 +61,6 @@ def ignore(drop: Any = False, *, drop_on_export: bool | None = None) -> Any:
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
         >>> @lucid.jit.ignore(drop=True)
         ... def double(x):
         ...     return 2 * x
@@ -84,7 +81,6 @@ def unused(fn: Code) -> Code:
         fn: the function.
 
     Example:
-        >>> import lucid
         >>> double = lucid.jit.unused(lambda x: 2 * x)
         >>> double(lucid.ones(2))
         tensor([2., 2.])
@@ -96,7 +92,6 @@ def is_scripting() -> bool:
     """Return False: nothing is ever turned into TorchScript, in a compiled step or elsewhere.
 
     Example:
-        >>> import lucid
         >>> lucid.jit.is_scripting()
         False
     """
@@ -107,7 +102,6 @@ def is_tracing() -> bool:
     """Return False: `lucid.compiler.is_compiling` says whether a step is traced.
 
     Example:
-        >>> import lucid
         >>> lucid.jit.is_tracing()
         False
     """

@@ -39,7 +39,6 @@ class layout(_Named):  # noqa: N801 -- PyTorch's name
         name: how it is called; programs use the two that there are.
 
     Example:
-        >>> import lucid
         >>> lucid.sparse_coo_tensor([[0]], [1.0], (2,)).layout
         lucid.sparse_coo
         >>> isinstance(lucid.strided, lucid.layout)
@@ -56,7 +55,6 @@ class memory_format(_Named):  # noqa: N801 -- PyTorch's name
         name: how it is called; programs use `lucid.channels_last` and the like.
 
     Example:
-        >>> import lucid
         >>> isinstance(lucid.channels_last, lucid.memory_format)
         True
         >>> lucid.ones(1, 2, 3, 4).to(memory_format=lucid.channels_last).is_contiguous()

@@ -69,22 +69,16 @@ __all__ = [
 # ---------------------------------------------------------------------- systems
 
 
+@like(_cross)
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Return the vector products of vectors of three elements along `dim`.
 
     Other than of `lucid.cross` the axis is the last one, whatever sizes the others have.
 
     Args:
-        input: a tensor with an axis of size 3.
-        other: likewise, broadcast.
         dim: the axis of the vectors. Default: -1.
 
-    Raises:
-        ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
-        IndexOutOfRangeError: there is no such axis.
-
     Example:
-        >>> import lucid
         >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])
         >>> lucid.linalg.cross(x, y)
         tensor([[0., 0., 1.]])
@@ -104,7 +98,6 @@ def inv(A: Tensor) -> Tensor:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.2500]])
@@ -124,7 +117,6 @@ def det(A: Tensor) -> Tensor:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
         tensor(-2.)
     """
@@ -139,7 +131,6 @@ def slogdet(A: Tensor) -> linalg_slogdet:
     Of singular matrices these are 0 and -inf.
 
     Example:
-        >>> import lucid
         >>> lucid.slogdet(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
         lucid.return_types.linalg_slogdet(
         sign=tensor(-1.),
@@ -165,7 +156,6 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
         DTypeError: A and B have different dtypes, or no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
         tensor([1.0000, 0.5000])
     """
@@ -197,7 +187,6 @@ def solve_triangular(
         DTypeError: A and B have different dtypes, or no floats.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
         >>> lucid.linalg.solve_triangular(a, lucid.tensor([[5.0], [8.0]]), upper=True)
         tensor([[1.],
@@ -247,7 +236,6 @@ def pinv(
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
         tensor([[0.5000, 0.0000]])
     """
@@ -258,10 +246,7 @@ def pinv(
         values, vectors = eigh(a)
         size = values.abs()
         kept = size > _cutoff(a, rtol) * size.amax(-1, keepdim=True)
-        inverse: Tensor = (
-            vectors * (kept / values.masked_fill(~kept, 1.0)).unsqueeze(-2)
-        ) @ vectors.mT
-        return inverse
+        return (vectors * (kept / values.masked_fill(~kept, 1.0)).unsqueeze(-2)) @ vectors.mT
     result: Tensor = PseudoInverse.apply(a, _cutoff(a, rtol))
     return result
 
@@ -295,7 +280,6 @@ def lstsq(
         DTypeError: A and B have different dtypes, or no floats.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
         >>> lucid.linalg.lstsq(a, lucid.tensor([1.0, 3.0, 5.0])).solution.round(decimals=3)
         tensor([1., 2.])
@@ -332,7 +316,6 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
         ShapeError: the products of sizes differ.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.tensorinv(lucid.eye(4).reshape(2, 2, 4)).shape
         lucid.Size([4, 2, 2])
     """
@@ -354,7 +337,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
         ShapeError: the products of sizes differ.
 
     Example:
-        >>> import lucid
         >>> a = 2 * lucid.eye(4).reshape(2, 2, 4)
         >>> lucid.linalg.tensorsolve(a, lucid.ones(2, 2))
         tensor([0.5000, 0.5000, 0.5000, 0.5000])
@@ -384,7 +366,6 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
         tensor([[2., 0.],
                 [1., 1.]])
@@ -428,7 +409,6 @@ def cholesky_ex(
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
         tensor([0, 1], dtype=lucid.int32)
     """
@@ -456,7 +436,6 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
         tensor([0, 1], dtype=lucid.int32)
     """
@@ -490,7 +469,6 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
         tensor([1., 3.])
     """
@@ -511,7 +489,6 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
         tensor([1., 3.])
     """
@@ -536,7 +513,6 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
         >>> u.shape, s, vh.shape
         (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
@@ -559,7 +535,6 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
         tensor([3., 2.])
     """
@@ -587,7 +562,6 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
         >>> (q @ r).round(decimals=3)
         tensor([[3., 1.],
@@ -615,7 +589,6 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
         lucid.return_types.linalg_lu(
         P=tensor([[0., 1.],
@@ -672,7 +645,6 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
         lucid.return_types.linalg_lu_factor(
         LU=tensor([[1., 3.],
@@ -702,7 +674,6 @@ def lu_factor_ex(
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
         tensor(2, dtype=lucid.int32)
     """
@@ -731,7 +702,6 @@ def lu_solve(
         DTypeError: LU and B have different dtypes, or pivots aren't int32.
 
     Example:
-        >>> import lucid
         >>> lu, pivots = lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
         >>> lucid.linalg.lu_solve(lu, pivots, lucid.tensor([[4.0], [7.0]]))
         tensor([[1.],
@@ -762,7 +732,6 @@ def matrix_exp(A: Tensor) -> Tensor:
     """Return the exponential of square matrices, the sum of A^k / k! over all k.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
         tensor([[1., 1.],
                 [0., 1.]])
@@ -779,13 +748,11 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         N: how many powers. Default: None, as many as the vectors have elements.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.vander(lucid.tensor([2, 3]), N=3)
         tensor([[1, 2, 4],
                 [1, 3, 9]])
     """
-    powers: Tensor = x[..., None] ** arange(x._type.shape[-1] if N is None else N)
-    return powers
+    return x[..., None] ** arange(x._type.shape[-1] if N is None else N)
 
 
 def matrix_rank(
@@ -805,7 +772,6 @@ def matrix_rank(
         DTypeError: A holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
         tensor(1)
     """
@@ -814,8 +780,7 @@ def matrix_rank(
     limit = values.amax(-1, keepdim=True) * (0.0 if rtol is None and atol else _cutoff(a, rtol))
     if atol is not None:
         limit = limit.clamp(min=atol)
-    rank: Tensor = (values > limit).sum(-1)
-    return rank
+    return (values > limit).sum(-1)
 
 
 def cond(A: Tensor, p: Any = None) -> Tensor:
@@ -831,7 +796,6 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         ShapeError: matrices that aren't square, unless `p` is 2 or -2.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.cond(lucid.tensor([[4.0, 0.0], [0.0, 2.0]]))
         tensor(2.)
     """

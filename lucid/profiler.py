@@ -188,7 +188,6 @@ class profile:  # noqa: N801 - the name PyTorch gives it
     Raises: `ArgumentError` in a block of another profiler, and for an argument of another type.
 
     Example:
-        >>> import lucid
         >>> with lucid.profiler.profile() as found:
         ...     _ = lucid.ones(3).exp()
         >>> [event.name for event in found.events()]
@@ -464,7 +463,6 @@ class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives 
         args: a text about the block, the event's `place`. Default: None.
 
     Example:
-        >>> import lucid
         >>> from lucid.profiler import profile, record_function
         >>> with profile() as found, record_function("forward"):
         ...     _ = lucid.ones(3).exp()

@@ -51,7 +51,6 @@ class Generator:
         state: i64[2], seed and place; a compiled step that draws reads and writes it.
 
     Example:
-        >>> import lucid
         >>> generator = lucid.Generator().manual_seed(7)
         >>> lucid.randint(10, (4,), generator=generator)
         tensor([9, 4, 0, 3])
@@ -85,7 +84,6 @@ class Generator:
             OptionError: it has more bits.
 
         Example:
-            >>> import lucid
             >>> generator = lucid.Generator().manual_seed(7)
             >>> generator.initial_seed()
             7
@@ -105,7 +103,6 @@ class Generator:
         `manual_seed`.
 
         Example:
-            >>> import lucid
             >>> generator = lucid.Generator()
             >>> generator.seed() == generator.initial_seed()
             True
@@ -120,7 +117,6 @@ class Generator:
         In a trace it raises `TraceError`, as the seed is read when the step runs.
 
         Example:
-            >>> import lucid
             >>> lucid.Generator().manual_seed(3).initial_seed()
             3
         """
@@ -133,7 +129,6 @@ class Generator:
         dtype: int64.
 
         Example:
-            >>> import lucid
             >>> lucid.Generator().manual_seed(3).get_state()
             tensor([3, 0])
         """
@@ -149,7 +144,6 @@ class Generator:
             ShapeError: it is no tensor of two int64.
 
         Example:
-            >>> import lucid
             >>> generator = lucid.Generator().manual_seed(3)
             >>> before = generator.get_state()
             >>> first = lucid.rand(2, generator=generator)
@@ -175,7 +169,6 @@ class Generator:
             dtype: of the result.
 
         Example:
-            >>> import lucid
             >>> from lucid.ir import ops
             >>> generator = lucid.Generator().manual_seed(3)
             >>> numbers = generator.draw(ops.random_normal, (2, 3), lucid.float32)
@@ -194,7 +187,6 @@ class Generator:
             count: how many numbers.
 
         Example:
-            >>> import lucid
             >>> generator = lucid.Generator().manual_seed(3)
             >>> generator.reserve(5)
             tensor([3, 0])
@@ -237,7 +229,6 @@ def manual_seed(seed: int) -> Generator:
         OptionError: it has more bits.
 
     Example:
-        >>> import lucid
         >>> generator = lucid.manual_seed(0)
         >>> lucid.randint(10, (3,))
         tensor([3, 9, 0])
@@ -252,7 +243,6 @@ def seed() -> int:
     """Seed the default generator from the operating system, and return the seed.
 
     Example:
-        >>> import lucid
         >>> number = lucid.seed()
         >>> number == lucid.initial_seed()
         True
@@ -266,7 +256,6 @@ def initial_seed() -> int:
     Without one of the user's it is the same in each process.
 
     Example:
-        >>> import lucid
         >>> generator = lucid.manual_seed(5)
         >>> lucid.initial_seed()
         5
@@ -281,7 +270,6 @@ def get_rng_state() -> Tensor:
     dtype: int64.
 
     Example:
-        >>> import lucid
         >>> generator = lucid.manual_seed(5)
         >>> numbers = lucid.rand(3)
         >>> lucid.get_rng_state()
@@ -300,7 +288,6 @@ def set_rng_state(new_state: Tensor) -> None:
         ShapeError: it is no tensor of two int64.
 
     Example:
-        >>> import lucid
         >>> before = lucid.get_rng_state()
         >>> first = lucid.rand(2)
         >>> lucid.set_rng_state(before)
@@ -327,7 +314,6 @@ def fork_rng(
         device_type: without effect. Default: "cpu".
 
     Example:
-        >>> import lucid
         >>> generator = lucid.random.manual_seed(5)
         >>> with lucid.random.fork_rng():
         ...     numbers = lucid.random.rand(3)
@@ -382,7 +368,6 @@ def rand(
         ShapeError: a size is negative.
 
     Example:
-        >>> import lucid
         >>> x = lucid.rand(100)
         >>> ((x >= 0) & (x < 1)).all()
         tensor(True)
@@ -407,7 +392,6 @@ def randn(
         ShapeError: a size is negative.
 
     Example:
-        >>> import lucid
         >>> generator = lucid.manual_seed(0)
         >>> x = lucid.randn(10000)
         >>> x.mean().abs() < 0.05, (x.std() - 1).abs() < 0.05
@@ -439,7 +423,6 @@ def rand_like(
         DTypeError: the dtype isn't one of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.rand_like(lucid.zeros(2, 3)).shape
         lucid.Size([2, 3])
     """
@@ -461,7 +444,6 @@ def randn_like(
     """Return numbers from the standard normal distribution in the shape and dtype of `input`.
 
     Example:
-        >>> import lucid
         >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
         lucid.float64
     """
@@ -500,7 +482,6 @@ def randint(
         OptionError: the range is empty, or longer than 2**53.
 
     Example:
-        >>> import lucid
         >>> x = lucid.randint(5, 10, (100,))
         >>> ((x >= 5) & (x < 10)).all()
         tensor(True)
@@ -536,7 +517,6 @@ def randint_like(
         OptionError: the range is empty, or longer than 2**53.
 
     Example:
-        >>> import lucid
         >>> lucid.randint_like(lucid.zeros(3), 1)
         tensor([0., 0., 0.])
     """
@@ -562,7 +542,6 @@ def randperm(
         ShapeError: n is negative.
 
     Example:
-        >>> import lucid
         >>> lucid.randperm(5).sort().values
         tensor([0, 1, 2, 3, 4])
     """
@@ -603,7 +582,6 @@ def normal(
         OptionError: `std` is negative.
 
     Example:
-        >>> import lucid
         >>> lucid.normal(lucid.tensor([1.0, 10.0, 100.0]), 0.0)
         tensor([  1.,  10., 100.])
     """
@@ -644,7 +622,6 @@ def bernoulli(
         OptionError: `p`, or an element, isn't in [0, 1].
 
     Example:
-        >>> import lucid
         >>> lucid.bernoulli(lucid.tensor([0.0, 1.0, 1.0]))
         tensor([0., 1., 1.])
     """
@@ -678,7 +655,6 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
         OptionError: a rate is negative, or so large that counts have no 64 bits.
 
     Example:
-        >>> import lucid
         >>> _ = lucid.manual_seed(0)
         >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
         tensor(4.)
@@ -722,7 +698,6 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         OptionError: a count is negative, or a probability isn't in [0, 1].
 
     Example:
-        >>> import lucid
         >>> lucid.binomial(lucid.tensor([3.0, 5.0]), lucid.tensor([1.0, 0.0]))
         tensor([3., 0.])
     """
@@ -796,7 +771,6 @@ def multinomial(
         ShapeError: the weights are no vector or matrix of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
         tensor([1, 1, 1])
     """
@@ -857,7 +831,6 @@ def uniform_(
         DTypeError: the tensor holds no floats.
 
     Example:
-        >>> import lucid
         >>> x = lucid.empty(100).uniform_(2.0, 3.0)
         >>> ((x >= 2) & (x <= 3)).all()
         tensor(True)
@@ -886,7 +859,6 @@ def normal_(
         DTypeError: the tensor holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.empty(3).normal_(5.0, 0.0)
         tensor([5., 5., 5.])
     """
@@ -915,7 +887,6 @@ def bernoulli_(
         OptionError: a probability isn't in [0, 1].
 
     Example:
-        >>> import lucid
         >>> lucid.empty(3).bernoulli_(1.0)
         tensor([1., 1., 1.])
     """
@@ -945,7 +916,6 @@ def random_(
         OptionError: the range is empty.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(3).random_(4, 5)
         tensor([4., 4., 4.])
     """
@@ -979,7 +949,6 @@ def exponential_(
         DTypeError: the tensor holds no floats.
 
     Example:
-        >>> import lucid
         >>> generator = lucid.manual_seed(0)
         >>> (lucid.empty(10000).exponential_(2.0).mean() - 0.5).abs() < 0.05
         tensor(True)
@@ -1004,7 +973,6 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
         DTypeError: the tensor holds no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.empty(3).log_normal_(0.0, 0.0)
         tensor([1., 1., 1.])
     """
@@ -1022,7 +990,6 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
         sigma: half of the distance of the quartiles. Default: 1.
 
     Example:
-        >>> import lucid
         >>> generator = lucid.manual_seed(0)
         >>> (lucid.empty(10000).cauchy_(3.0).median() - 3).abs() < 0.1
         tensor(True)
@@ -1041,7 +1008,6 @@ def geometric_(input: Tensor, p: float) -> Tensor:
         p: the probability of success in a trial, between 0 and 1.
 
     Example:
-        >>> import lucid
         >>> generator = lucid.manual_seed(0)
         >>> (lucid.empty(10000).geometric_(0.5).mean() - 2).abs() < 0.05
         tensor(True)

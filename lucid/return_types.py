@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from lucid.docstrings import like
+
 if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
 
@@ -24,7 +26,6 @@ class ValuesAndIndices(NamedTuple):
         indices: where they stood along the axis, i64, of the same shape.
 
     Example:
-        >>> import lucid
         >>> found = lucid.return_types.ValuesAndIndices(*lucid.sort(lucid.tensor([3.0, 1.0, 2.0])))
         >>> found.indices
         tensor([1, 2, 0])
@@ -40,15 +41,11 @@ class ValuesAndIndices(NamedTuple):
 Kind = TypeVar("Kind", bound=ValuesAndIndices)
 
 
+@like(ValuesAndIndices)
 class sort(ValuesAndIndices):
     """What `sort` returns: the elements in order, and where each of them stood before.
 
-    Args:
-        values: the elements in order, of the tensor's shape.
-        indices: where each stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.sort(lucid.tensor([3.0, 1.0, 2.0]))
         lucid.return_types.sort(
         values=tensor([1., 2., 3.]),
@@ -58,15 +55,11 @@ class sort(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class topk(ValuesAndIndices):
     """What `topk` returns: the k largest or smallest elements along an axis, and their places.
 
-    Args:
-        values: the elements, k along the axis.
-        indices: where each stood along it, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.topk(lucid.tensor([3.0, 1.0, 2.0]), 2)
         lucid.return_types.topk(
         values=tensor([3., 2.]),
@@ -76,15 +69,11 @@ class topk(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class max(ValuesAndIndices):
     """What `max` returns along an axis: the largest elements, and where the first of equals stood.
 
-    Args:
-        values: the largest elements.
-        indices: where they stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.max(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
         lucid.return_types.max(
         values=tensor([3., 4.]),
@@ -94,15 +83,11 @@ class max(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class min(ValuesAndIndices):
     """What `min` returns along an axis: the smallest elements, and where the first of equals stood.
 
-    Args:
-        values: the smallest elements.
-        indices: where they stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.min(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
         lucid.return_types.min(
         values=tensor([1., 2.]),
@@ -112,17 +97,13 @@ class min(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class median(ValuesAndIndices):
     """What `median` returns along an axis: the middle elements, and where they stood.
 
     Of an even number it is the lower of the two in the middle.
 
-    Args:
-        values: the elements that were found.
-        indices: where they stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.median(lucid.tensor([3.0, 1.0, 2.0, 4.0]), 0)
         lucid.return_types.median(
         values=tensor(2.),
@@ -132,15 +113,11 @@ class median(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class nanmedian(ValuesAndIndices):
     """What `nanmedian` returns along an axis: the middle elements besides NaN, and their places.
 
-    Args:
-        values: the elements that were found.
-        indices: where they stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.nanmedian(lucid.tensor([3.0, float("nan"), 2.0, 4.0]), 0)
         lucid.return_types.nanmedian(
         values=tensor(3.),
@@ -150,15 +127,11 @@ class nanmedian(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class mode(ValuesAndIndices):
     """What `mode` returns: the most frequent elements along an axis, and where they stood.
 
-    Args:
-        values: the elements that were found.
-        indices: where they stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.mode(lucid.tensor([1.0, 2.0, 2.0]))
         lucid.return_types.mode(
         values=tensor(2.),
@@ -168,15 +141,11 @@ class mode(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(nanmedian)
 class kthvalue(ValuesAndIndices):
     """What `kthvalue` returns: the k-th smallest elements along an axis, and where they stood.
 
-    Args:
-        values: the elements that were found.
-        indices: where they stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 2.0]), 2)
         lucid.return_types.kthvalue(
         values=tensor(2.),
@@ -186,15 +155,11 @@ class kthvalue(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class cummax(ValuesAndIndices):
     """What `cummax` returns: the largest elements so far along an axis, and where they stood.
 
-    Args:
-        values: the largest elements so far, of the tensor's shape.
-        indices: where they stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.cummax(lucid.tensor([1.0, 3.0, 2.0]), 0)
         lucid.return_types.cummax(
         values=tensor([1., 3., 3.]),
@@ -204,15 +169,11 @@ class cummax(ValuesAndIndices):
     __slots__ = ()
 
 
+@like(ValuesAndIndices)
 class cummin(ValuesAndIndices):
     """What `cummin` returns: the smallest elements so far along an axis, and where they stood.
 
-    Args:
-        values: the smallest elements so far, of the tensor's shape.
-        indices: where they stood along the axis, i64, of the same shape.
-
     Example:
-        >>> import lucid
         >>> lucid.cummin(lucid.tensor([3.0, 1.0, 2.0]), 0)
         lucid.return_types.cummin(
         values=tensor([3., 1., 1.]),
@@ -230,7 +191,6 @@ class aminmax(NamedTuple):
         max: the largest, of the same shape.
 
     Example:
-        >>> import lucid
         >>> lucid.aminmax(lucid.tensor([3.0, 1.0, 2.0]))
         lucid.return_types.aminmax(
         min=tensor(1.),
@@ -254,7 +214,6 @@ class linalg_slogdet(NamedTuple):
         logabsdet: the logarithm of the absolute value; -inf of singular matrices.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_slogdet(*lucid.linalg.slogdet(a)).sign
         tensor(1.)
@@ -275,7 +234,6 @@ class linalg_eigh(NamedTuple):
         eigenvectors: (…, n, n), one in each column, of length 1.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_eigh(*lucid.linalg.eigh(a)).eigenvalues
         tensor([1.4384, 5.5616])
@@ -297,7 +255,6 @@ class linalg_svd(NamedTuple):
         Vh: (…, n, n), or (…, k, n).
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_svd(*lucid.linalg.svd(a)).S
         tensor([5.5616, 1.4384])
@@ -320,7 +277,6 @@ class linalg_qr(NamedTuple):
         R: (…, k, n).
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_qr(*lucid.linalg.qr(a)).R
         tensor([[-4.4721, -3.1305],
@@ -346,7 +302,6 @@ class linalg_lstsq(NamedTuple):
         singular_values: empty, as the rank.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_lstsq(*lucid.linalg.lstsq(a, lucid.ones(2, 1))).solution
         tensor([[0.1250],
@@ -370,7 +325,6 @@ class linalg_inv_ex(NamedTuple):
         info: (…), i32: 0 for each matrix that has an inverse, 1 for others.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_inv_ex(*lucid.linalg.inv_ex(a)).info
         tensor(0, dtype=lucid.int32)
@@ -392,7 +346,6 @@ class linalg_cholesky_ex(NamedTuple):
         info: (…), i32: 0 for each matrix that has a factor, 1 for others.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_cholesky_ex(*lucid.linalg.cholesky_ex(a)).L
         tensor([[2.0000, 0.0000],
@@ -415,7 +368,6 @@ class linalg_lu(NamedTuple):
         U: (…, k, n), upper triangular.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_lu(*lucid.linalg.lu(a)).U
         tensor([[4., 2.],
@@ -438,7 +390,6 @@ class linalg_lu_factor(NamedTuple):
         pivots: (…, k), i32: row i was exchanged with row pivots[i] - 1, in turn.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_lu_factor(*lucid.linalg.lu_factor(a)).pivots
         tensor([1, 2], dtype=lucid.int32)
@@ -460,7 +411,6 @@ class linalg_lu_factor_ex(NamedTuple):
         info: (…), i32: the first zero on the diagonal of U, counted from 1; 0 where there is none.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.linalg_lu_factor_ex(*lucid.linalg.lu_factor_ex(a)).info
         tensor(0, dtype=lucid.int32)
@@ -483,7 +433,6 @@ class svd(NamedTuple):
         V: (…, n, k), with orthonormal columns, or square as well.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.svd(*lucid.svd(a)).S
         tensor([5.5616, 1.4384])
@@ -505,7 +454,6 @@ class qr(NamedTuple):
         R: (…, k, n).
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> lucid.return_types.qr(*lucid.qr(a)).R
         tensor([[-4.4721, -3.1305],

@@ -26,7 +26,6 @@ def get_num_threads() -> int:
     caller's thread.
 
     Example:
-        >>> import lucid
         >>> before = lucid.get_num_threads()
         >>> lucid.set_num_threads(1)
         >>> lucid.get_num_threads()
@@ -48,7 +47,6 @@ def set_num_threads(num: int) -> None:
         OptionError: it is less than one.
 
     Example:
-        >>> import lucid
         >>> before = lucid.get_num_threads()
         >>> lucid.set_num_threads(2)
         >>> lucid.get_num_threads()
@@ -80,7 +78,6 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
             False.
 
     Example:
-        >>> import lucid
         >>> lucid.use_deterministic_algorithms(True)
         >>> lucid.are_deterministic_algorithms_enabled()
         True
@@ -95,7 +92,6 @@ def are_deterministic_algorithms_enabled() -> bool:
     All of the library's algorithms are deterministic all the same.
 
     Example:
-        >>> import lucid
         >>> lucid.are_deterministic_algorithms_enabled()
         False
     """
@@ -108,7 +104,6 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
     At first it is False. There is never anything to warn of.
 
     Example:
-        >>> import lucid
         >>> lucid.is_deterministic_algorithms_warn_only_enabled()
         False
     """
@@ -125,7 +120,6 @@ def set_float32_matmul_precision(precision: str) -> None:
         OptionError: it is none of them.
 
     Example:
-        >>> import lucid
         >>> lucid.set_float32_matmul_precision("high")
         >>> lucid.get_float32_matmul_precision()
         'high'
@@ -142,7 +136,6 @@ def get_float32_matmul_precision() -> str:
     The products themselves are those of "highest", whatever it says.
 
     Example:
-        >>> import lucid
         >>> lucid.get_float32_matmul_precision()
         'highest'
     """
@@ -153,7 +146,6 @@ def get_num_interop_threads() -> int:
     """Return 1: operations run one after the other, and threads share the work of each.
 
     Example:
-        >>> import lucid
         >>> lucid.get_num_interop_threads()
         1
     """
@@ -169,7 +161,6 @@ def set_flush_denormal(mode: bool) -> bool:
         mode: whether they should.
 
     Example:
-        >>> import lucid
         >>> lucid.set_flush_denormal(True)
         False
     """
@@ -187,7 +178,6 @@ def set_num_interop_threads(num: int) -> None:
         OptionError: it isn't positive.
 
     Example:
-        >>> import lucid
         >>> lucid.set_num_interop_threads(4)
         >>> lucid.get_num_interop_threads()
         1
@@ -201,7 +191,6 @@ def get_default_device() -> device:
     """Return the device on which new tensors are made: the CPU, the only one.
 
     Example:
-        >>> import lucid
         >>> lucid.get_default_device()
         device(type='cpu')
     """
@@ -218,7 +207,6 @@ def set_default_device(device: object) -> None:
         OptionError: it is another device.
 
     Example:
-        >>> import lucid
         >>> lucid.set_default_device("cpu")
         >>> lucid.get_default_device()
         device(type='cpu')
@@ -238,7 +226,6 @@ def set_default_tensor_type(t: object) -> None:
         OptionError: its dtype isn't one of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.set_default_tensor_type(lucid.DoubleTensor)
         >>> lucid.tensor(0.5).dtype
         lucid.float64

@@ -42,7 +42,6 @@ def assert_close(
         AssertionError: they differ, in structure or shape, dtype or elements.
 
     Example:
-        >>> import lucid
         >>> lucid.testing.assert_close(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 2.0 + 1e-6]))
         >>> lucid.testing.assert_close(lucid.ones(2), lucid.ones(3))
         Traceback (most recent call last):

@@ -159,7 +159,18 @@ def test_what_distributions_refuse() -> None:
         D.Bernoulli(0.5).rsample()
     with pytest.raises(ValueError, match="Exactly one of covariance_matrix"):
         D.MultivariateNormal(lucid.zeros(2))
+
+
+def test_what_a_distribution_was_given_is_shown() -> None:
     assert repr(D.Normal(0.0, 1.0)) == "Normal(loc: 0.0, scale: 1.0)"
+    assert repr(D.Chi2(3.0)) == "Chi2(df: 3.0)"
+    assert repr(D.Uniform(lucid.zeros(2), 1.0)).startswith("Uniform(low: lucid.Size([2]), high: ")
+    assert repr(D.Bernoulli(0.25)) == "Bernoulli(probs: 0.25)"
+    assert repr(D.Geometric(logits=0.5)) == "Geometric(logits: 0.5)"
+    weights = lucid.ones(2, 3)
+    shown = "probs: lucid.Size([2, 3])"
+    assert repr(D.Categorical(weights)) == f"Categorical({shown})"
+    assert repr(D.Multinomial(4, weights)) == f"Multinomial({shown})"
 
 
 # Concentration, number, and the quantile's derivative, from mpmath with 40 digits.

@@ -108,3 +108,33 @@ def test_a_docstring_takes_from_anothers_what_it_does_not_say_itself() -> None:
         *("Args:", "    input: what", "        and how much.", "    stride: always 2.", ""),
         *("Raises:", "    ShapeError: too small.", "", "Example:", "    >>> pool3d(1)"),
     ]
+
+
+def test_a_docstring_of_several_axes_follows_from_that_of_one() -> None:
+    def pool1d(input: Any, size: int, ceil: bool = False) -> None:
+        """Pool along the last axis, of (n, c, l).
+
+        The opposite of `unpool1d` along the last axis.
+
+        Args:
+            input: (n, c, l).
+            size: the window's.
+            ceil: whether sizes are rounded up, where a part is otherwise
+                cut. Default: False.
+
+        Example:
+            >>> pool1d(lucid.ones(2, 1, 6), 2).shape
+            lucid.Size([2, 1, 3])
+        """
+
+    @docstrings_of.like(pool1d, axes=2)
+    def pool2d(input: Any, size: int, ceil: bool = True) -> None:
+        "Pool over the last two axes."
+
+    assert (pool2d.__doc__ or "").splitlines() == [
+        *("Pool over the last two axes.", "", "The opposite of `unpool2d` over the last two axes."),
+        *("", "Args:", "    input: (n, c, h, w).", "    size: the window's."),
+        "    ceil: whether sizes are rounded up, where a part is otherwise cut. Default: True.",
+        *("", "Example:"),
+        *("    >>> pool2d(lucid.ones(2, 1, 6, 6), 2).shape", "    lucid.Size([2, 1, 3, 3])"),
+    ]

@@ -23,7 +23,6 @@ def is_anomaly_enabled() -> bool:
     """Whether this thread is in anomaly mode, be it with or without the search for NaN.
 
     Example:
-        >>> import lucid
         >>> with lucid.autograd.detect_anomaly(check_nan=False):
         ...     lucid.autograd.is_anomaly_enabled()
         True
@@ -35,7 +34,6 @@ def is_anomaly_check_nan_enabled() -> bool:
     """Whether this thread looks for NaN in what backwards return.
 
     Example:
-        >>> import lucid
         >>> with lucid.autograd.detect_anomaly(check_nan=False):
         ...     lucid.autograd.is_anomaly_check_nan_enabled()
         False
@@ -52,7 +50,6 @@ class detect_anomaly:  # noqa: N801 - the name PyTorch gives it
         check_nan: False looks at nothing. Default: True.
 
     Example:
-        >>> import lucid
         >>> x = lucid.zeros(1, requires_grad=True)
         >>> with lucid.autograd.detect_anomaly():
         ...     (x.sqrt() * 0).sum().backward()
@@ -89,7 +86,6 @@ class set_detect_anomaly(detect_anomaly):  # noqa: N801 - the name PyTorch gives
         check_nan: whether backwards that return NaN raise while it is on. Default: True.
 
     Example:
-        >>> import lucid
         >>> with lucid.autograd.set_detect_anomaly(True):
         ...     lucid.autograd.is_anomaly_enabled()
         True

@@ -48,7 +48,6 @@ def backward(
         ShapeError: weights of another shape than their tensor's.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
         >>> lucid.autograd.backward(x * x, lucid.tensor([1.0, 10.0]))
         >>> x.grad
@@ -129,7 +128,6 @@ def grad(
         ShapeError: weights of another shape than their output's.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
         >>> lucid.autograd.grad((x * x).sum(), x)
         (tensor([2., 4.]),)

@@ -44,7 +44,6 @@ class UnpackedDualTensor(NamedTuple):
         tangent: its derivative, of the same shape, or None.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import forward_ad
         >>> forward_ad.UnpackedDualTensor(lucid.tensor(1.0), None)
         UnpackedDualTensor(primal=tensor(1.), tangent=None)
@@ -95,7 +94,6 @@ def exit_dual_level(*, level: int | None = None) -> None:
         LucidError: there is none, or it isn't the last one begun.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import forward_ad
         >>> level = forward_ad.enter_dual_level()
         >>> x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
@@ -119,7 +117,6 @@ class dual_level:  # noqa: N801 - the name PyTorch gives it
     """Where dual tensors live: a context manager, also a decorator. Tangents end with the block.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import forward_ad
         >>> with forward_ad.dual_level():
         ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
@@ -166,7 +163,6 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
         ShapeError: their shapes differ.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import forward_ad
         >>> with forward_ad.dual_level():
         ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
@@ -212,7 +208,6 @@ def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDual
         OptionError: there is no such level.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import forward_ad
         >>> with forward_ad.dual_level():
         ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))

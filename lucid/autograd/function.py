@@ -50,7 +50,6 @@ class FunctionCtx:
         to_save: what `save_for_backward` was given, None before.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd.function import FunctionCtx
         >>> class Double(lucid.autograd.Function):
         ...     @staticmethod
@@ -79,7 +78,6 @@ class FunctionCtx:
             *tensors: inputs, outputs or intermediates of the forward, and None.
 
         Example:
-            >>> import lucid
             >>> class Square(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -106,7 +104,6 @@ class FunctionCtx:
             ArgumentError: anything else.
 
         Example:
-            >>> import lucid
             >>> class Square(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -132,7 +129,6 @@ class FunctionCtx:
             *tensors: inputs that were written.
 
         Example:
-            >>> import lucid
             >>> class Double(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -179,7 +175,6 @@ class FunctionCtx:
             *tensors: outputs of the forward.
 
         Example:
-            >>> import lucid
             >>> class Sign(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -198,7 +193,6 @@ class FunctionCtx:
             value: False for None.
 
         Example:
-            >>> import lucid
             >>> class Two(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -247,7 +241,6 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     Each Function has a subclass of its own, made by `FunctionMeta`.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd.function import BackwardCFunction
         >>> class Double(lucid.autograd.Function):
         ...     @staticmethod
@@ -482,7 +475,6 @@ def backward_of(function: type[Function]) -> Callable[..., Any]:
         LucidError: it has both.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd.function import backward_of
         >>> class Double(lucid.autograd.Function):
         ...     @staticmethod
@@ -510,7 +502,6 @@ class FunctionMeta(type):
         namespace: what its body defines.
 
     Example:
-        >>> import lucid
         >>> class Double(lucid.autograd.Function):
         ...     pass
         >>> type(Double) is lucid.autograd.function.FunctionMeta, Double._backward_cls.__name__
@@ -536,7 +527,6 @@ class Function(metaclass=FunctionMeta):
         LucidError: an instance is called, as PyTorch's old Functions were.
 
     Example:
-        >>> import lucid
         >>> class Square(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -588,7 +578,6 @@ class Function(metaclass=FunctionMeta):
             MissingRuleError: the class has none.
 
         Example:
-            >>> import lucid
             >>> class Square(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -615,7 +604,6 @@ class Function(metaclass=FunctionMeta):
             MissingRuleError: the class has none.
 
         Example:
-            >>> import lucid
             >>> class Square(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(x):
@@ -647,7 +635,6 @@ class Function(metaclass=FunctionMeta):
             MissingRuleError: the class has none.
 
         Example:
-            >>> import lucid
             >>> class Square(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -677,7 +664,6 @@ class Function(metaclass=FunctionMeta):
             MissingRuleError: the class has none.
 
         Example:
-            >>> import lucid
             >>> class Square(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -709,7 +695,6 @@ class Function(metaclass=FunctionMeta):
             MissingRuleError: the class has none.
 
         Example:
-            >>> import lucid
             >>> class Square(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -742,7 +727,6 @@ class Function(metaclass=FunctionMeta):
             MissingRuleError: the class has none.
 
         Example:
-            >>> import lucid
             >>> class Sum(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -769,7 +753,6 @@ class Function(metaclass=FunctionMeta):
             **kwargs: those of `forward`, by name.
 
         Example:
-            >>> import lucid
             >>> class Square(lucid.autograd.Function):
             ...     @staticmethod
             ...     def forward(ctx, x):
@@ -811,7 +794,6 @@ def call_function(
             Default: None, of none.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd.function import call_function
         >>> class Double(lucid.autograd.Function):
         ...     @staticmethod
@@ -859,7 +841,6 @@ def run_forward(
         MissingRuleError: the Function has no forward.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd.function import run_forward
         >>> class Double(lucid.autograd.Function):
         ...     @staticmethod
@@ -921,7 +902,6 @@ class InplaceFunction(Function):
         inplace: what the attribute of the same name is set to. Default: False.
 
     Example:
-        >>> import lucid
         >>> class Double(lucid.autograd.function.InplaceFunction):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -946,7 +926,6 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         backward: a Function's `backward`.
 
     Example:
-        >>> import lucid
         >>> class Square(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):

@@ -45,7 +45,6 @@ def jacobian(
             input.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import functional
         >>> functional.jacobian(lambda x: x**2, lucid.tensor([1.0, 2.0]))
         tensor([[2., 0.],
@@ -143,7 +142,6 @@ def hessian(
         outer_jacobian_strategy: how the outer Jacobian is computed. Default: 'reverse-mode'.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import functional
         >>> functional.hessian(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]))
         tensor([[ 6.,  0.],
@@ -206,7 +204,6 @@ def vjp(
         v: a tensor, or a tuple of them.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import functional
         >>> functional.vjp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
         (tensor([1., 4.]), tensor([2., 4.]))
@@ -239,12 +236,6 @@ def jvp(
     """The outputs, and the product of the Jacobian with `v`: the backward, differentiated.
 
     Shapes: `v` as the inputs; it may be left out for a single number.
-
-    Example:
-        >>> import lucid
-        >>> from lucid.autograd import functional
-        >>> functional.jvp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
-        (tensor([1., 4.]), tensor([2., 4.]))
     """
     from lucid.functions.creation import zeros_like
 
@@ -299,7 +290,6 @@ def vhp(
         func: gives one number.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import functional
         >>> functional.vhp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
         (tensor(9.), tensor([ 6., 12.]))
@@ -333,12 +323,6 @@ def hvp(
     As `vhp` where second derivatives commute, which is cheaper.
 
     Shapes: `v` as the inputs.
-
-    Example:
-        >>> import lucid
-        >>> from lucid.autograd import functional
-        >>> functional.hvp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
-        (tensor(9.), tensor([ 6., 12.]))
     """
     from lucid.functions.creation import zeros_like
 

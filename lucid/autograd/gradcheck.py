@@ -79,7 +79,6 @@ def gradcheck(
         EagerOnlyError: in a trace, so that the compiled function runs op by op.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
         >>> lucid.autograd.gradcheck(lucid.sin, (x,))
         True
@@ -459,7 +458,6 @@ def gradgradcheck(
         masked: True or False; of dense inputs all elements are checked. Default: False.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
         >>> lucid.autograd.gradgradcheck(lucid.sin, (x,))
         True

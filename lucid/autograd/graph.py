@@ -41,7 +41,6 @@ def get_gradient_edge(tensor: TensorCore) -> GradientEdge:
         LucidError: it doesn't require grad.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor(3.0, requires_grad=True)
         >>> edge = lucid.autograd.graph.get_gradient_edge(x * x)
         >>> lucid.autograd.grad(edge, x)
@@ -65,7 +64,6 @@ def increment_version(tensor: TensorCore | Sequence[TensorCore]) -> None:
         tensor: what was written, or a list or tuple of several.
 
     Example:
-        >>> import lucid
         >>> x = lucid.zeros(2)
         >>> x.numpy()[:] = 1
         >>> lucid.autograd.graph.increment_version(x)

@@ -251,7 +251,6 @@ def saved_tensors_hooks(
         LucidError: `disable_saved_tensors_hooks` forbids it.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
         >>> with lucid.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lucid.tensor):
         ...     y = x.exp().sum()
@@ -287,7 +286,6 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
         LucidError: hooks are in force where the block begins, or are set in it.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd import graph
         >>> with graph.disable_saved_tensors_hooks("no hooks here"):
         ...     with graph.save_on_cpu():
@@ -319,7 +317,6 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
         >>> with lucid.autograd.graph.save_on_cpu():
         ...     y = (x * x).sum()
@@ -349,7 +346,6 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationGuard]:
         LucidError: inside of another such block.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
         >>> with lucid.autograd.graph.allow_mutation_on_saved_tensors():
         ...     y = x * 1
@@ -402,7 +398,6 @@ def register_multi_grad_hook(
         OptionError: another mode.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor(1.0, requires_grad=True)
         >>> y = lucid.tensor(2.0, requires_grad=True)
         >>> handle = lucid.autograd.graph.register_multi_grad_hook([x, y], print)

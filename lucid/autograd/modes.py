@@ -21,7 +21,6 @@ def is_grad_enabled() -> bool:
     """Whether this thread records gradients, as it does outside of `no_grad`.
 
     Example:
-        >>> import lucid
         >>> lucid.is_grad_enabled()
         True
         >>> with lucid.no_grad():
@@ -101,7 +100,6 @@ class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it
         function: what to decorate, where it is used as `@lucid.no_grad`. Default: None.
 
     Example:
-        >>> import lucid
         >>> x = lucid.ones(2, requires_grad=True)
         >>> with lucid.no_grad():
         ...     print((x * 2).requires_grad)
@@ -130,7 +128,6 @@ class enable_grad(no_grad):  # noqa: N801 - the name PyTorch gives it
         function: what to decorate, where it is used as `@lucid.enable_grad`. Default: None.
 
     Example:
-        >>> import lucid
         >>> x = lucid.ones(2, requires_grad=True)
         >>> with lucid.no_grad(), lucid.enable_grad():
         ...     print((x * 2).requires_grad)
@@ -151,7 +148,6 @@ class inference_mode(no_grad):  # noqa: N801 - the name PyTorch gives it
         ArgumentError: it is neither a bool nor a function.
 
     Example:
-        >>> import lucid
         >>> x = lucid.ones(2, requires_grad=True)
         >>> with lucid.inference_mode():
         ...     print((x * 2).requires_grad)
@@ -177,7 +173,6 @@ class set_grad_enabled(_GradMode):  # noqa: N801 - the name PyTorch gives it
         mode: whether gradients are recorded.
 
     Example:
-        >>> import lucid
         >>> x = lucid.ones(2, requires_grad=True)
         >>> with lucid.set_grad_enabled(False):
         ...     print((x * 2).requires_grad)

@@ -42,7 +42,6 @@ class GradientEdge(NamedTuple):
         output_nr: which output of the recorded op the tensor is.
 
     Example:
-        >>> import lucid
         >>> from lucid.autograd.graph import GradientEdge
         >>> x = lucid.tensor(3.0, requires_grad=True)
         >>> y = x * x
@@ -74,7 +73,6 @@ class Node(Placed):
         _is_end: gradients with respect to what it is the history of may still be asked for.
 
     Example:
-        >>> import lucid
         >>> node = lucid.tensor(3.0, requires_grad=True).exp().grad_fn
         >>> isinstance(node, lucid.autograd.graph.Node), node.name()
         (True, 'ExpBackward')

@@ -18,7 +18,6 @@ def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
         requires_grad: whether gradients are recorded for it. Default: False.
 
     Example:
-        >>> import lucid
         >>> x = lucid.autograd.Variable(lucid.tensor([1.0, 2.0]), requires_grad=True)
         >>> x.is_leaf, x.requires_grad
         (True, True)

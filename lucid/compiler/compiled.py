@@ -231,7 +231,6 @@ class Compiled:
         stages: text of each stage of the compiler, for the program used last.
 
     Example:
-        >>> import lucid
         >>> step = lucid.compiler.Compiled(lambda x: 2 * x)
         >>> step(lucid.tensor([1.0, 2.0])), step.stats.traces
         (tensor([2., 4.]), 1)
@@ -1102,7 +1101,6 @@ class Compiled:
 
         Raises: `LucidError` where there is no such program.
 
-        >>> import lucid
         >>> step = lucid.compile(lambda x: (x * 2).sum())
         >>> _ = step(lucid.ones(3)), step(lucid.ones(4))
         >>> print(step.explain().stats.history[1].reason)
@@ -1142,7 +1140,6 @@ class Compiled:
         Raises: `ArgumentError` where there is nothing of the kind, `LucidError` where there is no
         such program.
 
-        >>> import lucid
         >>> layer = lucid.nn.Linear(3, 2)
         >>> step = lucid.compile(lambda x: layer(x).tanh())
         >>> _ = step(lucid.ones(4, 3))
@@ -1188,7 +1185,6 @@ class Compiled:
         Raises: what a call raises, `OptionError` for another `by`, `ArgumentError` for no calls,
         and `LucidError` where nothing runs natively.
 
-        >>> import lucid
         >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
         >>> sorted(total.name for total in step.profile(lucid.ones(3), calls=2).totals("op"))
         ['exp', 'mul', 'sum']
@@ -1219,7 +1215,6 @@ class Compiled:
         Raises: what a call raises, and `LucidError` where nothing runs natively.
 
         Example:
-            >>> import lucid
             >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
             >>> step.check(lucid.ones(3)).agrees
             True
@@ -1246,7 +1241,6 @@ class Compiled:
         Raises: `LucidError` where there is no such program.
 
         Example:
-            >>> import lucid
             >>> step = lucid.compile(lambda x: x.exp() @ x)
             >>> _ = step(lucid.ones(4, 4))
             >>> [(a, b, e["dependence"]) for a, b, e in step.kernel_graph().edges(data=True)]
@@ -1295,7 +1289,6 @@ class Compiled:
         Raises: as `profile` with arguments, and `LucidError` where nothing is compiled.
 
         Example:
-            >>> import lucid
             >>> step = lucid.compile(lambda x: x.exp().sum())
             >>> _ = step(lucid.ones(3))
             >>> step.report()
@@ -1316,7 +1309,6 @@ class Compiled:
         Raises: `LucidError` where nothing is compiled.
 
         Example:
-            >>> import lucid
             >>> step = lucid.compile(lambda x: x.exp())
             >>> _ = step(lucid.ones(3))
             >>> "define" in step.dump_llvm()
@@ -1419,7 +1411,6 @@ def compile(
             verified has gone wrong: nothing has changed then.
 
     Example:
-        >>> import lucid
         >>> @lucid.compile
         ... def double(x):
         ...     return 2 * x

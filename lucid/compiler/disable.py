@@ -44,7 +44,6 @@ def disable(
             or returns something else than tensors and numbers.
 
     Example:
-        >>> import lucid
         >>> @lucid.compiler.disable
         ... def largest(x):
         ...     return x.sort().values[-1] if x.numpy().any() else x.sum()

@@ -13,7 +13,6 @@ def is_available() -> bool:
     """Return False: lucid runs on the CPU, so programs that ask fall back to it.
 
     Example:
-        >>> import lucid
         >>> "cuda" if lucid.cuda.is_available() else "cpu"
         'cpu'
     """
@@ -24,7 +23,6 @@ def device_count() -> int:
     """Return 0, the number of GPUs that lucid can use on any machine.
 
     Example:
-        >>> import lucid
         >>> lucid.cuda.device_count()
         0
     """
@@ -41,7 +39,6 @@ def manual_seed(seed: int) -> None:
         ArgumentError: it is no int.
 
     Example:
-        >>> import lucid
         >>> print(lucid.cuda.manual_seed(0))
         None
     """
@@ -58,7 +55,6 @@ def manual_seed_all(seed: int) -> None:
         ArgumentError: it is no int.
 
     Example:
-        >>> import lucid
         >>> print(lucid.cuda.manual_seed_all(0))
         None
     """
@@ -75,7 +71,6 @@ def synchronize(device: object = None) -> None:
         ArgumentError: it is something else.
 
     Example:
-        >>> import lucid
         >>> print(lucid.cuda.synchronize())
         None
     """
@@ -86,7 +81,6 @@ def empty_cache() -> None:
     """Do nothing: there is no memory on a GPU that could be given back.
 
     Example:
-        >>> import lucid
         >>> print(lucid.cuda.empty_cache())
         None
     """

@@ -9,6 +9,7 @@ import lucid
 from lucid.distributions import constraints
 from lucid.distributions.discrete import OfProbability
 from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.docstrings import like
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -17,6 +18,7 @@ __all__ = ["ContinuousBernoulli", "VonMises"]
 _ROUNDS = 24  # all of them reject with a probability below 1e-11: each accepts 2 of 3 at least
 
 
+@like(Distribution)
 class VonMises(Distribution):
     """Angles around `loc`, what the normal distribution is on a line.
 
@@ -27,52 +29,38 @@ class VonMises(Distribution):
         loc: the mean angle, a number or a tensor.
         concentration: above 0, the reciprocal of a variance where it is large; it broadcasts with
             `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import VonMises
-        >>> found = VonMises(0.5, 2.0)
+        >>> found = lucid.distributions.VonMises(0.5, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(0.3))
         (tensor(0.3022), tensor(-0.7017))
 
     Reference: Best and Fisher, "Efficient Simulation of the von Mises Distribution", 1979.
     """
 
-    _shown = ("loc", "concentration")
     arg_constraints: ClassVar = {
         "loc": constraints.real,
         "concentration": constraints.positive,
     }
     support = constraints.real
+    _formulas: ClassVar = {
+        "mean": lambda d: d.loc,
+        "mode": lambda d: d.loc,
+    }
 
     def __init__(self, loc: Any, concentration: Any, validate_args: Any = None) -> None:
         self.loc, self.concentration = parameters_of(loc, concentration)
         super().__init__(self.loc.shape, (), validate_args)
 
     @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
     def variance(self) -> Tensor:
         return 1 - lucid.special.i1e(self.concentration) / lucid.special.i0e(self.concentration)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         # I0 grows like an exponential, which is taken out of both terms
         height = self.concentration * ((value - self.loc).cos() - 1)
         norm = math.log(2 * math.pi) + lucid.special.i0e(self.concentration).log()
-        found: Tensor = height - norm
-        return found
+        return height - norm
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
@@ -96,6 +84,7 @@ class VonMises(Distribution):
             return (lucid.remainder(angle + math.pi, 2 * math.pi) - math.pi).to(self.loc.dtype)
 
 
+@like(Distribution)
 class ContinuousBernoulli(OfProbability):
     """Numbers from 0 to 1 whose density is a power of the odds `probs / (1 - probs)`.
 
@@ -106,17 +95,13 @@ class ContinuousBernoulli(OfProbability):
         logits: the logarithm of the odds. Default: None, by `probs`.
         lims: between these `probs`, where the formulas divide by nearly 0, series are taken.
             Default: (0.499, 0.501).
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import ContinuousBernoulli
-        >>> found = ContinuousBernoulli(0.3)
+        >>> found = lucid.distributions.ContinuousBernoulli(0.3)
         >>> found.mean, found.log_prob(lucid.tensor(0.2))
         (tensor(0.4302), tensor(0.2245))
 
@@ -144,55 +129,45 @@ class ContinuousBernoulli(OfProbability):
 
     def _is_steep(self) -> Tensor:
         low, high = self._lims
-        found: Tensor = (self.probs <= low) | (self.probs > high)
-        return found
+        return (self.probs <= low) | (self.probs > high)
 
     def _steep(self) -> Tensor:
         """`probs`, another number where these are near 1/2."""
-        result: Tensor = lucid.where(self._is_steep(), self.probs, self._lims[0])
-        return result
+        return lucid.where(self._is_steep(), self.probs, self._lims[0])
 
     def _log_norm(self) -> Tensor:
         p, x = self._steep(), (self.probs - 0.5) ** 2
         exact = ((-p).log1p() - p.log()).abs().log() - (1 - 2 * p).abs().log()
         near = math.log(2.0) + (4 / 3 + 104 / 45 * x) * x
-        result: Tensor = lucid.where(self._is_steep(), exact, near)
-        return result
+        return lucid.where(self._is_steep(), exact, near)
 
     @property
     def mean(self) -> Tensor:
         p, x = self._steep(), self.probs - 0.5
         exact = p / (2 * p - 1) + 1 / ((-p).log1p() - p.log())
-        result: Tensor = lucid.where(self._is_steep(), exact, 0.5 + (1 / 3 + 16 / 45 * x**2) * x)
-        return result
+        return lucid.where(self._is_steep(), exact, 0.5 + (1 / 3 + 16 / 45 * x**2) * x)
 
     @property
     def variance(self) -> Tensor:
         p, x = self._steep(), (self.probs - 0.5) ** 2
         exact = p * (p - 1) / (1 - 2 * p) ** 2 + 1 / ((-p).log1p() - p.log()) ** 2
-        result: Tensor = lucid.where(self._is_steep(), exact, 1 / 12 - (1 / 15 - 128 / 945 * x) * x)
-        return result
+        return lucid.where(self._is_steep(), exact, 1 / 12 - (1 / 15 - 128 / 945 * x) * x)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self.icdf(uniform_like(self._extended_shape(sample_shape), self.probs))
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
-        found: Tensor = value * self.logits - F.softplus(self.logits) + self._log_norm()
-        return found
+    def _log_prob(self, value: Tensor) -> Tensor:
+        return value * self.logits - F.softplus(self.logits) + self._log_norm()
 
-    def cdf(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         p = self._steep()
         steep = (p**value * (1 - p) ** (1 - value) + p - 1) / (2 * p - 1)
-        result: Tensor = lucid.where(self._is_steep(), steep, value).clamp(0, 1)
-        return result
+        return lucid.where(self._is_steep(), steep, value).clamp(0, 1)
 
     def icdf(self, value: Tensor) -> Tensor:
         p = self._steep()
         steep = ((-p + value * (2 * p - 1)).log1p() - (-p).log1p()) / (p.log() - (-p).log1p())
-        result: Tensor = lucid.where(self._is_steep(), steep, value)
-        return result
+        return lucid.where(self._is_steep(), steep, value)
 
     def entropy(self) -> Tensor:
         p = self.probs

@@ -12,6 +12,7 @@ from lucid.distributions import constraints
 from lucid.distributions.discrete import Categorical
 from lucid.distributions.distribution import Distribution, Shape, sum_rightmost
 from lucid.distributions.transforms import ComposeTransform, Transform
+from lucid.docstrings import like
 from lucid.ir import ops
 from lucid.ir.errors import OptionError
 from lucid.tensor.tensor import Tensor
@@ -19,6 +20,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Independent", "MixtureSameFamily", "MultivariateNormal", "TransformedDistribution"]
 
 
+@like(Distribution)
 class Independent(Distribution):
     """A distribution whose last `reinterpreted_batch_ndims` batch axes are parts of one draw.
 
@@ -27,20 +29,22 @@ class Independent(Distribution):
     Args:
         base_distribution: of the parts.
         reinterpreted_batch_ndims: how many of its batch axes, counted from the last.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: the base hasn't so many batch axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Independent, Normal
-        >>> base = Normal(lucid.zeros(3, 2), 1.0)
-        >>> found = Independent(base, 1)
+        >>> base = lucid.distributions.Normal(lucid.zeros(3, 2), 1.0)
+        >>> found = lucid.distributions.Independent(base, 1)
         >>> found.batch_shape, found.event_shape, found.log_prob(lucid.zeros(3, 2))
         (lucid.Size([3]), lucid.Size([2]), tensor([-1.8379, -1.8379, -1.8379]))
     """
+
+    _formulas: ClassVar = {
+        "mode": lambda d: d.base_dist.mode,
+        "mean": lambda d: d.base_dist.mean,
+        "variance": lambda d: d.base_dist.variance,
+    }
 
     def __init__(
         self,
@@ -76,18 +80,6 @@ class Independent(Distribution):
         base = self.base_dist.expand((*batch_shape, *parts))
         return Independent(base, self.reinterpreted_batch_ndims, self._validate_args)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
-
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
 
@@ -113,6 +105,7 @@ class Independent(Distribution):
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
 
 
+@like(Distribution)
 class MultivariateNormal(Distribution):
     """Normal vectors with mean `loc`, by a covariance, its inverse, or its Cholesky factor.
 
@@ -124,8 +117,6 @@ class MultivariateNormal(Distribution):
         precision_matrix: the inverse of the covariance. Default: None.
         scale_tril: the covariance's Cholesky factor, lower triangular with a positive diagonal.
             Default: None.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: not exactly one of the three is given, or, where that is checked, the factor
@@ -133,20 +124,23 @@ class MultivariateNormal(Distribution):
         LinAlgError: a covariance or precision that isn't positive definite.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import MultivariateNormal
         >>> found = MultivariateNormal(lucid.zeros(2), lucid.tensor([[2.0, 1.0], [1.0, 2.0]]))
         >>> found.variance, found.log_prob(lucid.zeros(2))
         (tensor([2.0000, 2.0000]), tensor(-2.3872))
     """
 
-    _shown = ("loc", "scale_tril")
     has_rsample = True
     arg_constraints: ClassVar = {
         "loc": constraints.real_vector,
         "scale_tril": constraints.lower_cholesky,
     }
     support = constraints.real_vector
+    _formulas: ClassVar = {
+        "mode": lambda d: d.loc,
+        "mean": lambda d: d.loc,
+        "variance": lambda d: (d.scale_tril**2).sum(-1),
+    }
 
     def __init__(
         self,
@@ -177,25 +171,12 @@ class MultivariateNormal(Distribution):
     @property
     def covariance_matrix(self) -> Tensor:
         """The covariances."""
-        matrix: Tensor = self.scale_tril @ self.scale_tril.mT
-        return matrix
+        return self.scale_tril @ self.scale_tril.mT
 
     @property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariances."""
         return lucid.cholesky_inverse(self.scale_tril)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.scale_tril**2).sum(-1)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         eps = lucid.randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
@@ -204,8 +185,7 @@ class MultivariateNormal(Distribution):
     def _half_log_det(self) -> Tensor:
         return self.scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         size = self._event_shape[0]
         distance = (value - self.loc).unsqueeze(-1)
         white = linalg.solve_triangular(self.scale_tril, distance, upper=False).squeeze(-1)
@@ -217,6 +197,7 @@ class MultivariateNormal(Distribution):
         return 0.5 * size * (1 + math.log(2 * math.pi)) + self._half_log_det()
 
 
+@like(Distribution)
 class MixtureSameFamily(Distribution):
     """One of the components along the last batch axis, chosen by a `Categorical`.
 
@@ -226,11 +207,8 @@ class MixtureSameFamily(Distribution):
     Args:
         mixture_distribution: which component is chosen how often.
         component_distribution: the components, all in one.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
         >>> weights = Categorical(probs=lucid.tensor([1.0, 3.0]))
         >>> found = MixtureSameFamily(weights, Normal(lucid.tensor([0.0, 4.0]), 1.0))
@@ -292,20 +270,18 @@ class MixtureSameFamily(Distribution):
             return picked.squeeze(axis)
 
 
+@like(Distribution)
 class TransformedDistribution(Distribution):
     """The distribution of a transformed draw; the density follows by the change of variables.
 
     Args:
         base_distribution: of what is transformed.
         transforms: one `Transform`, or several that are applied in turn.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         MissingRuleError: in `log_prob`, of a transform without density.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
         >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
         >>> found.support, found.log_prob(lucid.tensor(2.0))
@@ -359,10 +335,9 @@ class TransformedDistribution(Distribution):
             x = transform(x)
         return x
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         axes, y = len(self._event_shape), value
-        total: Any = 0.0
+        total: float | Tensor = 0.0
         for transform in reversed(self.transforms):
             x = transform.inv(y)
             slope = transform.log_abs_det_jacobian(x, y)
@@ -370,5 +345,4 @@ class TransformedDistribution(Distribution):
             total = total - sum_rightmost(slope, axes - transform.event_dim)
             y = x
         density = sum_rightmost(self.base_dist.log_prob(y), axes - self._base_event)
-        result: Tensor = total + density
-        return result
+        return total + density

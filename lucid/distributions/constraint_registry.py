@@ -46,10 +46,8 @@ class ConstraintRegistry:
     changes of variables, `transform_to` also cheaper ones, for optimizing.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints, transform_to
         >>> weights = lucid.tensor([0.0, 1.0], requires_grad=True)
-        >>> transform_to(constraints.simplex)(weights)
+        >>> lucid.distributions.transform_to(lucid.distributions.constraints.simplex)(weights)
         tensor([0.2689, 0.7311], grad_fn=<SoftmaxBackward>)
     """
 
@@ -67,13 +65,11 @@ class ConstraintRegistry:
             ArgumentError: `constraint` is neither.
 
         Example:
-            >>> from lucid.distributions import ExpTransform, constraints
-            >>> from lucid.distributions import constraint_registry
-            >>> registry = constraint_registry.ConstraintRegistry()
-            >>> @registry.register(constraints.positive)
+            >>> registry = lucid.distributions.constraint_registry.ConstraintRegistry()
+            >>> @registry.register(lucid.distributions.constraints.positive)
             ... def to_positive(constraint):
-            ...     return ExpTransform()
-            >>> type(registry(constraints.positive)).__name__
+            ...     return lucid.distributions.ExpTransform()
+            >>> type(registry(lucid.distributions.constraints.positive)).__name__
             'ExpTransform'
         """
         if factory is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError
 from lucid.tensor.context import context
@@ -20,7 +21,6 @@ class Constraint:
         is_discrete: it is countable.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> isinstance(constraints.positive, constraints.Constraint)
         True
@@ -76,7 +76,6 @@ class independent(Constraint):  # noqa: N801 -- PyTorch's name
         reinterpreted_batch_ndims: how many axes.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.independent(constraints.positive, 1)
         >>> found, found.check(lucid.tensor([[1.0, 2.0], [1.0, -2.0]]))
@@ -105,7 +104,6 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
         lengths: how many elements of the axis are of each set. Default: None, one each.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.cat([constraints.positive, constraints.boolean], lengths=[1, 2])
         >>> found, found.check(lucid.tensor([0.5, 1.0, 2.0]))
@@ -129,15 +127,11 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
         )
 
 
+@like(cat)
 class stack(Constraint):  # noqa: N801 -- PyTorch's name
     """Values along an axis, the n-th of which is in the n-th set.
 
-    Args:
-        cseq: the sets.
-        dim: the axis. Default: 0.
-
     Example:
-        >>> import lucid
         >>> from lucid.distributions import constraints
         >>> found = constraints.stack([constraints.positive, constraints.boolean])
         >>> found, found.check(lucid.tensor([[0.5, 2.0], [1.0, 2.0]]))
@@ -176,9 +170,7 @@ class greater_than(_Stated):  # noqa: N801 -- PyTorch's name
         lower_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.greater_than(1)
+        >>> found = lucid.distributions.constraints.greater_than(1)
         >>> found, found.check(lucid.tensor([1.0, 2.0]))
         (greater_than(greater than 1), tensor([False,  True]))
     """
@@ -195,9 +187,7 @@ class greater_than_eq(_Stated):  # noqa: N801 -- PyTorch's name
         lower_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.greater_than_eq(1)
+        >>> found = lucid.distributions.constraints.greater_than_eq(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
         (greater_than_eq(at least 1), tensor([False,  True]))
     """
@@ -214,9 +204,7 @@ class less_than(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.less_than(1)
+        >>> found = lucid.distributions.constraints.less_than(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
         (less_than(less than 1), tensor([ True, False]))
     """
@@ -234,9 +222,7 @@ class interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.interval(0, 1)
+        >>> found = lucid.distributions.constraints.interval(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 1.0, 2.0]))
         (interval(between 0 and 1), tensor([ True,  True, False]))
     """
@@ -258,9 +244,7 @@ class half_open_interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor, which isn't.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.half_open_interval(0, 1)
+        >>> found = lucid.distributions.constraints.half_open_interval(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
         (half_open_interval(at least 0 and less than 1), tensor([ True,  True, False]))
     """
@@ -282,9 +266,7 @@ class open_below(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor, which is.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.open_below(0, 1)
+        >>> found = lucid.distributions.constraints.open_below(0, 1)
         >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
         (open_below(greater than 0 and at most 1), tensor([False,  True,  True]))
     """
@@ -311,9 +293,7 @@ class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: a number or a tensor.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.integer_interval(0, 3)
+        >>> found = lucid.distributions.constraints.integer_interval(0, 3)
         >>> found, found.check(lucid.tensor([0.0, 1.5, 3.0]))
         (integer_interval(whole numbers from 0 to 3), tensor([ True, False,  True]))
     """
@@ -335,9 +315,7 @@ class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
         upper_bound: the sum.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.multinomial(3)
+        >>> found = lucid.distributions.constraints.multinomial(3)
         >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))
         (multinomial(counts that sum up to 3), tensor([ True, False]))
     """
@@ -388,8 +366,7 @@ def _is_square(x: Tensor) -> Tensor:
 
 
 def _is_positive_semidefinite(x: Tensor) -> Tensor:
-    found: Tensor = _is_symmetric(x) & (lucid.linalg.eigvalsh(x) >= 0).all(-1)
-    return found
+    return _is_symmetric(x) & (lucid.linalg.eigvalsh(x) >= 0).all(-1)
 
 
 def is_dependent(constraint: Any) -> bool:
@@ -399,10 +376,9 @@ def is_dependent(constraint: Any) -> bool:
         constraint: a `Constraint`.
 
     Example:
-        >>> from lucid.distributions import constraints
-        >>> constraints.is_dependent(constraints.dependent)
+        >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.dependent)
         True
-        >>> constraints.is_dependent(constraints.positive)
+        >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.positive)
         False
     """
     return isinstance(constraint, _Dependent)

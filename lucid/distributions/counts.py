@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.discrete import Binomial, OfCategories
-from lucid.distributions.distribution import Shape
+from lucid.distributions.distribution import Distribution, Shape
+from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.nn import functional as F
@@ -16,6 +17,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Multinomial"]
 
 
+@like(Distribution)
 class Multinomial(OfCategories):
     """How often each of k categories comes among `total_count` draws.
 
@@ -27,22 +29,21 @@ class Multinomial(OfCategories):
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: `total_count` is negative, both or neither of `probs` and `logits` are given,
             or, where that is checked, a parameter is out of range.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Multinomial
-        >>> found = Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
+        >>> found = lucid.distributions.Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))
         (tensor([1., 3.]), tensor(-0.8630))
     """
 
-    _shown = ("total_count",)
+    _formulas: ClassVar = {
+        "mean": lambda d: d.probs * d.total_count,
+        "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
+    }
 
     def __init__(
         self,
@@ -60,24 +61,14 @@ class Multinomial(OfCategories):
     def support(self) -> Any:
         return constraints.multinomial(self.total_count)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs * self.total_count
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
-
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         drawn = self._categorical.sample((self.total_count, *sample_shape))
         return F.one_hot(drawn, self._event_shape[0]).to(self.probs.dtype).sum(0)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         ways = lucid.lgamma(value.sum(-1) + 1) - lucid.lgamma(value + 1).sum(-1)
         logits = lucid.where(value == 0, 0.0, self.logits)  # 0 * -inf counts as 0
-        found: Tensor = ways + (logits * value).sum(-1)
-        return found
+        return ways + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
         count = lucid.tensor(float(self.total_count), dtype=self.probs.dtype)

@@ -34,7 +34,6 @@ def _clamped(probs: Tensor) -> Tensor:
 class OfProbability(Distribution):
     """A distribution given by `probs` or by `logits`, their log odds."""
 
-    _shown = ("probs", "logits")
     arg_constraints: ClassVar = {
         "probs": constraints.unit_interval,
         "logits": constraints.real,
@@ -69,6 +68,7 @@ class OfProbability(Distribution):
         return self._parameter.shape
 
 
+@like(Distribution)
 class Bernoulli(OfProbability):
     """1 with probability `probs`, else 0.
 
@@ -77,48 +77,38 @@ class Bernoulli(OfProbability):
     Args:
         probs: the probability, from 0 to 1. Default: None, by `logits`.
         logits: its log odds. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Bernoulli
-        >>> found = Bernoulli(probs=0.25)
+        >>> found = lucid.distributions.Bernoulli(probs=0.25)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(0.1875), tensor(-1.3863))
     """
 
     has_enumerate_support = True
     support = constraints.boolean
+    _formulas: ClassVar = {
+        "mean": lambda d: d.probs,
+        "variance": lambda d: d.probs * (1 - d.probs),
+    }
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             return lucid.bernoulli(self.probs.expand(*self._extended_shape(sample_shape)))
 
     @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
     def mode(self) -> Tensor:
         """The likelier value; NaN where both are as likely."""
         p = self.probs
-        found: Tensor = lucid.where(p == 0.5, math.nan, (p >= 0.5).to(p.dtype))
-        return found
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+        return lucid.where(p == 0.5, math.nan, (p >= 0.5).to(p.dtype))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(lucid.arange(2).to(self._parameter.dtype), expand)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         logits, target = lucid.broadcast_tensors(self.logits, value)
         return -F.binary_cross_entropy_with_logits(
             logits, target.to(logits.dtype), reduction="none"
@@ -138,9 +128,7 @@ class Geometric(OfProbability):
         probs: the probability of a success, above 0 and up to 1. Default: None, by `logits`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Geometric
-        >>> found = Geometric(probs=0.25)
+        >>> found = lucid.distributions.Geometric(probs=0.25)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
         (tensor(3.), tensor(-1.9617))
     """
@@ -150,26 +138,18 @@ class Geometric(OfProbability):
         "logits": constraints.real,
     }
     support = constraints.nonnegative_integer
+    _formulas: ClassVar = {
+        "mode": lambda d: lucid.zeros_like(d.probs),
+        "mean": lambda d: 1 / d.probs - 1,
+        "variance": lambda d: (1 / d.probs - 1) / d.probs,
+    }
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             u = uniform_like(self._extended_shape(sample_shape), self._parameter)
             return (u.log() / (-self.probs).log1p()).floor()
 
-    @property
-    def mode(self) -> Tensor:
-        return lucid.zeros_like(self.probs)
-
-    @property
-    def mean(self) -> Tensor:
-        return 1 / self.probs - 1
-
-    @property
-    def variance(self) -> Tensor:
-        return (1 / self.probs - 1) / self.probs
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         failure = (-self.probs).log1p()
         return lucid.xlogy(value, 1 - self.probs) + self.probs.log() + 0 * failure
 
@@ -192,14 +172,11 @@ class Categorical(Distribution):
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Categorical
-        >>> found = Categorical(probs=lucid.tensor([1.0, 3.0]))
+        >>> found = lucid.distributions.Categorical(probs=lucid.tensor([1.0, 3.0]))
         >>> found.probs, found.log_prob(lucid.tensor(1))
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
-    _shown = ("probs", "logits")
     has_enumerate_support = True
     arg_constraints: ClassVar = {
         "probs": constraints.simplex,
@@ -209,16 +186,13 @@ class Categorical(Distribution):
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
         if probs is not None:
-            self._is_probs = True
-            self._parameter = probs / probs.sum(-1, keepdim=True)
+            self._given, self._parameter = "probs", probs / probs.sum(-1, keepdim=True)
         else:
-            self._is_probs = False
-            self._parameter = logits - logits.logsumexp(-1, keepdim=True)
+            self._given, self._parameter = "logits", logits - logits.logsumexp(-1, keepdim=True)
         super().__init__(self._parameter.shape[:-1], (), validate_args)
 
     def _check_parameters(self) -> None:
-        name = "probs" if self._is_probs else "logits"
-        self._check(name, self.arg_constraints[name], self._parameter)
+        self._check(self._given, self.arg_constraints[self._given], self._parameter)
 
     @property
     def support(self) -> Any:
@@ -227,12 +201,12 @@ class Categorical(Distribution):
     @property
     def probs(self) -> Tensor:
         """The categories' probabilities."""
-        return self._parameter if self._is_probs else F.softmax(self._parameter, -1)
+        return self._parameter if self._given == "probs" else F.softmax(self._parameter, -1)
 
     @property
     def logits(self) -> Tensor:
         """The logarithms of the probabilities."""
-        return _clamped(self._parameter).log() if self._is_probs else self._parameter
+        return self._parameter if self._given == "logits" else _clamped(self._parameter).log()
 
     @property
     def param_shape(self) -> Any:
@@ -248,16 +222,14 @@ class Categorical(Distribution):
             rows = self.probs.reshape(-1, self._num_events)
             count = math.prod(sample_shape)
             drawn = lucid.multinomial(rows, count, True).T
-            found: Tensor = drawn.reshape(self._extended_shape(sample_shape))
-            return found
+            return drawn.reshape(self._extended_shape(sample_shape))
 
     @property
     def mode(self) -> Tensor:
         """The likeliest category."""
         return self.probs.argmax(-1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         index, logits = lucid.broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
 
@@ -276,7 +248,7 @@ class OfCategories(Distribution):
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         self._categorical = Categorical(probs, logits, validate_args)
-        shape = self._categorical.param_shape
+        self._given, shape = self._categorical._given, self._categorical.param_shape
         super().__init__(shape[:-1], shape[-1:], validate_args)
 
     @property
@@ -290,40 +262,25 @@ class OfCategories(Distribution):
         return self._categorical.logits
 
 
-@like(Bernoulli)
+@like(Categorical)
 class OneHotCategorical(OfCategories):
     """A category as a vector with a single 1.
 
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), in the parameters' dtype.
 
-    Args:
-        probs: weights of the categories along the last axis, at least 0, which are normalized.
-            Default: None, by `logits`.
-        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import OneHotCategorical
-        >>> found = OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
+        >>> found = lucid.distributions.OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([0.0, 1.0]))
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
     has_enumerate_support = True
-    _shown = ("probs", "logits")
     support = constraints.one_hot
-
-    @property
-    def mode(self) -> Tensor:
-        return F.one_hot(self._categorical.mode, self._event_shape[0]).to(self.probs.dtype)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    _formulas: ClassVar = {
+        "mode": lambda d: F.one_hot(d._categorical.mode, d._event_shape[0]).to(d.probs.dtype),
+        "mean": lambda d: d.probs,
+        "variance": lambda d: d.probs * (1 - d.probs),
+    }
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         index = self._categorical.sample(sample_shape)
@@ -332,8 +289,7 @@ class OneHotCategorical(OfCategories):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(lucid.eye(self._event_shape[0]).to(self.probs.dtype), expand)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         return self._categorical.log_prob(value.argmax(-1))
 
     def entropy(self) -> Tensor:
@@ -347,10 +303,8 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     `rsample` draws the same vectors, whose derivative is taken as that of `probs`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import OneHotCategoricalStraightThrough
         >>> logits = lucid.zeros(3, requires_grad=True)
-        >>> found = OneHotCategoricalStraightThrough(logits=logits)
+        >>> found = lucid.distributions.OneHotCategoricalStraightThrough(logits=logits)
         >>> found.rsample().sum(), found.rsample().requires_grad
         (tensor(1., grad_fn=<SumBackward>), True)
     """
@@ -362,6 +316,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         return self.sample(sample_shape) + (probs - probs.detach())
 
 
+@like(Distribution)
 class Poisson(Distribution):
     """How many events come in a unit of time, of `rate` on average.
 
@@ -369,48 +324,31 @@ class Poisson(Distribution):
 
     Args:
         rate: the mean number, at least 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Poisson
-        >>> found = Poisson(4.0)
+        >>> found = lucid.distributions.Poisson(4.0)
         >>> found.mean, found.log_prob(lucid.tensor(3.0))
         (tensor(4.), tensor(-1.6329))
     """
 
-    _shown = ("rate",)
-
     arg_constraints: ClassVar = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
+    _formulas: ClassVar = {
+        "mode": lambda d: d.rate.floor(),
+        "mean": lambda d: d.rate,
+        "variance": lambda d: d.rate,
+    }
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
         super().__init__(self.rate.shape, (), validate_args)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate.floor()
-
-    @property
-    def mean(self) -> Tensor:
-        return self.rate
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             rate = self.rate.expand(*self._extended_shape(sample_shape))
             return lucid.poisson(rate)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
 
 
@@ -425,19 +363,21 @@ class Binomial(Distribution):
         probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Binomial
-        >>> found = Binomial(4, probs=0.25)
+        >>> found = lucid.distributions.Binomial(4, probs=0.25)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.), tensor(-0.8630))
     """
 
     has_enumerate_support = True
-    _shown = ("total_count", "probs", "logits")
     arg_constraints: ClassVar = {
         "total_count": constraints.nonnegative_integer,
         "probs": constraints.unit_interval,
         "logits": constraints.real,
+    }
+    _formulas: ClassVar = {
+        "mode": lambda d: lucid.minimum(((d.total_count + 1) * d.probs).floor(), d.total_count),
+        "mean": lambda d: d.total_count * d.probs,
+        "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
     }
 
     def __init__(
@@ -450,9 +390,8 @@ class Binomial(Distribution):
         exactly_one(type(self).__name__, probs, logits)
         given = probs if logits is None else logits
         parameter, self.total_count = parameters_of(given, total_count)
-        name = "probs" if logits is None else "logits"
-        self._given, self._parameter = name, parameter
-        self._one = Bernoulli(**{name: parameter}, validate_args=False)
+        self._given, self._parameter = "probs" if logits is None else "logits", parameter
+        self._one = Bernoulli(**{self._given: parameter}, validate_args=False)
         super().__init__(parameter.shape, (), validate_args)
 
     def _check_parameters(self) -> None:
@@ -473,18 +412,6 @@ class Binomial(Distribution):
         """The logarithm of its odds."""
         return self._one.logits
 
-    @property
-    def mode(self) -> Tensor:
-        return lucid.minimum(((self.total_count + 1) * self.probs).floor(), self.total_count)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
-
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             shape = self._extended_shape(sample_shape)
@@ -496,8 +423,7 @@ class Binomial(Distribution):
             raise MissingRuleError("Binomial: enumerate_support needs one total_count for all")
         return self._enumerated(lucid.arange(trials + 1).to(self.probs.dtype), expand)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         n, logits = self.total_count, self.logits
         ways = lucid.lgamma(n + 1) - lucid.lgamma(value + 1) - lucid.lgamma(n - value + 1)
         return ways + value * logits - n * F.softplus(logits)
@@ -512,9 +438,7 @@ class NegativeBinomial(OfProbability):
         probs: the probability of a success, from 0 on, below 1. Default: None, by `logits`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import NegativeBinomial
-        >>> found = NegativeBinomial(3.0, probs=0.5)
+        >>> found = lucid.distributions.NegativeBinomial(3.0, probs=0.5)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
         (tensor(3.), tensor(-1.6740))
     """
@@ -525,6 +449,11 @@ class NegativeBinomial(OfProbability):
         "logits": constraints.real,
     }
     support = constraints.nonnegative_integer
+    _formulas: ClassVar = {
+        "mode": lambda d: ((d.total_count - 1) * d.logits.exp()).floor().clamp(min=0),
+        "mean": lambda d: d.total_count * d.logits.exp(),
+        "variance": lambda d: d.mean / (-d.logits).sigmoid(),
+    }
 
     def __init__(
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
@@ -540,21 +469,7 @@ class NegativeBinomial(OfProbability):
             count = self.total_count.expand(*self._extended_shape(sample_shape))
             return Poisson(standard_gamma(count) * self.logits.exp()).sample()
 
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.logits.exp()
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean / (-self.logits).sigmoid()
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         count, logits = self.total_count, self.logits
         ways = lucid.lgamma(count + value) - lucid.lgamma(1.0 + value) - lucid.lgamma(count)
-        found: Tensor = count * F.logsigmoid(-logits) + value * F.logsigmoid(logits) + ways
-        return found
+        return count * F.logsigmoid(-logits) + value * F.logsigmoid(logits) + ways

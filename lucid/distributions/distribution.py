@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -26,8 +26,6 @@ _defaults: dict[str, Any] = {"validate_args": __debug__}
 class Distribution:
     """A family of random variables: `batch_shape` of them, each with values of `event_shape`.
 
-    Subclasses define `rsample` (differentiable by the parameters) or `sample`, and `log_prob`.
-
     Args:
         batch_shape: the shape of the parameters. Default: (), a single one.
         event_shape: the shape of one draw. Default: (), numbers.
@@ -35,7 +33,8 @@ class Distribution:
             `set_default_validate_args` says.
 
     Attributes:
-        has_rsample: whether samples are differentiable by the parameters.
+        has_rsample: whether the class defines `rsample`, whose draws are differentiable by the
+            parameters, and not just `sample`.
         arg_constraints: what the parameters must be, by their names.
         support: what the values must be.
 
@@ -43,7 +42,6 @@ class Distribution:
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Distribution, Normal
         >>> found = Normal(lucid.zeros(3), 1.0)
         >>> isinstance(found, Distribution), found.batch_shape, found.event_shape
@@ -55,7 +53,14 @@ class Distribution:
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
     _validates: bool | None = None  # where it was said
     _is_changed_by_users = True
-    _shown: ClassVar[tuple[str, ...]] = ()  # parameters that repr lists
+    _given = ""  # of two ways to give a parameter the one that was chosen
+    _formulas: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Properties of a subclass, by name: `mean` and others as formulas of its parameters."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, formula in vars(cls).get("_formulas", {}).items():
+            setattr(cls, name, property(formula))
 
     def __init__(
         self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: Any = None
@@ -80,11 +85,9 @@ class Distribution:
             OptionError: anything else.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Distribution, Normal
-            >>> Distribution.set_default_validate_args(False)
-            >>> found = Normal(0.0, -1.0)
-            >>> Distribution.set_default_validate_args(True)
+            >>> lucid.distributions.Distribution.set_default_validate_args(False)
+            >>> found = lucid.distributions.Normal(0.0, -1.0)
+            >>> lucid.distributions.Distribution.set_default_validate_args(True)
             >>> found.scale
             tensor(-1.)
         """
@@ -146,9 +149,7 @@ class Distribution:
             batch_shape: a shape that the present one broadcasts to.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).expand((2, 3)).batch_shape
+            >>> lucid.distributions.Normal(0.0, 1.0).expand((2, 3)).batch_shape
             lucid.Size([2, 3])
         """
         own = len(self._batch_shape)
@@ -192,10 +193,8 @@ class Distribution:
             MissingRuleError: draws of the family aren't differentiable; `has_rsample` says so.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Normal
             >>> loc = lucid.tensor(3.0, requires_grad=True)
-            >>> Normal(loc, 1.0).rsample((4,)).sum().backward()
+            >>> lucid.distributions.Normal(loc, 1.0).rsample((4,)).sum().backward()
             >>> loc.grad
             tensor(4.)
         """
@@ -210,9 +209,7 @@ class Distribution:
             sample_shape: how often. Default: (), once.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Normal
-            >>> Normal(lucid.zeros(3), 1.0).sample((4,)).shape
+            >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
             lucid.Size([4, 3])
         """
         with no_grad():
@@ -231,9 +228,7 @@ class Distribution:
             MissingRuleError: there is no list of them; `has_enumerate_support` says so.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Bernoulli
-            >>> Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
+            >>> lucid.distributions.Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
             tensor([[0., 0.],
                     [1., 1.]])
         """
@@ -259,11 +254,14 @@ class Distribution:
             OptionError: the value isn't of the support, where that is checked.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
+            >>> lucid.distributions.Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
             tensor([-0.9189, -1.4189])
         """
+        self._check_value(value)
+        return self._log_prob(value)
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        """`log_prob` of a value that was checked."""
         raise MissingRuleError(f"{type(self).__name__} must define log_prob()")
 
     def prob(self, value: Tensor) -> Tensor:
@@ -273,9 +271,7 @@ class Distribution:
             value: a tensor that broadcasts with the batch shape, followed by the event's axes.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
+            >>> lucid.distributions.Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
             tensor([0.3989, 0.2420])
         """
         return self.log_prob(value).exp()
@@ -290,11 +286,14 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
+            >>> lucid.distributions.Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
             tensor([0.5000, 0.8413])
         """
+        self._check_value(value)
+        return self._cdf(value)
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        """`cdf` of a value that was checked."""
         raise MissingRuleError(f"{type(self).__name__} has no cdf()")
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -307,9 +306,7 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
+            >>> lucid.distributions.Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
             tensor([0.0000, 1.9600])
         """
         raise MissingRuleError(f"{type(self).__name__} has no icdf()")
@@ -323,9 +320,7 @@ class Distribution:
             MissingRuleError: the family has none.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Normal
-            >>> Normal(0.0, 1.0).entropy()
+            >>> lucid.distributions.Normal(0.0, 1.0).entropy()
             tensor(1.4189)
         """
         raise MissingRuleError(f"{type(self).__name__} has no entropy()")
@@ -334,9 +329,7 @@ class Distribution:
         """Return the exponential of the entropy: of how many equal chances it is the entropy.
 
         Example:
-            >>> import lucid
-            >>> from lucid.distributions import Categorical
-            >>> Categorical(probs=lucid.ones(4)).perplexity()
+            >>> lucid.distributions.Categorical(probs=lucid.ones(4)).perplexity()
             tensor(4.)
         """
         return self.entropy().exp()
@@ -371,12 +364,12 @@ class Distribution:
         return self.variance.sqrt()
 
     def __repr__(self) -> str:
-        names = [name for name in self._shown if name in vars(self)]
+        known = {**vars(self), self._given: getattr(self, self._given, None)}
         parts = []
-        for name in names:
-            value = vars(self)[name]
-            shown = f"{value.item()}" if value.numel() == 1 else f"{value.shape}"
-            parts.append(f"{name}: {shown}")
+        for name, value in ((name, known.get(name)) for name in self.arg_constraints):
+            if isinstance(value, Tensor):
+                shown = value.item() if value.numel() == 1 else value.shape
+                parts.append(f"{name}: {shown}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

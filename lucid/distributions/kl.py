@@ -34,14 +34,12 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
         type_q: of the second one.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Normal, kl_divergence, register_kl
-        >>> class Unit(Normal):
+        >>> class Unit(lucid.distributions.Normal):
         ...     pass
-        >>> @register_kl(Unit, Unit)
+        >>> @lucid.distributions.register_kl(Unit, Unit)
         ... def of_units(p, q):
         ...     return (p.loc - q.loc) ** 2 / 2
-        >>> kl_divergence(Unit(0.0, 1.0), Unit(2.0, 1.0))
+        >>> lucid.distributions.kl_divergence(Unit(0.0, 1.0), Unit(2.0, 1.0))
         tensor(2.)
     """
 
@@ -66,7 +64,6 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
         MissingRuleError: a pair of types without a rule.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import Normal, kl_divergence
         >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0))
         tensor(0.5000)
@@ -105,8 +102,7 @@ def _laplace(p: Laplace, q: Laplace) -> Tensor:
 @register_kl(Uniform, Uniform)
 def _uniform(p: Uniform, q: Uniform) -> Tensor:
     inside = (q.low <= p.low) & (q.high >= p.high)
-    found: Tensor = lucid.where(inside, ((q.high - q.low) / (p.high - p.low)).log(), math.inf)
-    return found
+    return lucid.where(inside, ((q.high - q.low) / (p.high - p.low)).log(), math.inf)
 
 
 @register_kl(Bernoulli, Bernoulli)

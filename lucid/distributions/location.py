@@ -8,12 +8,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
-from lucid.distributions.distribution import (
-    Distribution,
-    Shape,
-    parameters_of,
-    uniform_like,
-)
+from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
@@ -27,7 +22,6 @@ _EULER = 0.57721566490153286060
 class _LocationScale(Distribution):
     """`loc + scale * (a draw from the standard distribution)`."""
 
-    _shown = ("loc", "scale")
     has_rsample = True
     loc: Tensor
     scale: Tensor
@@ -45,6 +39,7 @@ class _LocationScale(Distribution):
         return self.loc + self.scale * self._standard(self._extended_shape(sample_shape))
 
 
+@like(Distribution)
 class Normal(_LocationScale):
     """The normal distribution with mean `loc` and standard deviation `scale`.
 
@@ -53,49 +48,30 @@ class Normal(_LocationScale):
     Args:
         loc: the mean: a number or a tensor.
         scale: the standard deviation, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Normal
-        >>> found = Normal(0.0, 2.0)
+        >>> found = lucid.distributions.Normal(0.0, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(4.), tensor(-1.7371))
     """
 
+    _formulas: ClassVar = {
+        "mean": lambda d: d.loc,
+        "stddev": lambda d: d.scale,
+        "variance": lambda d: d.scale**2,
+    }
+
     def _standard(self, shape: Shape) -> Tensor:
         return lucid.randn(tuple(shape), dtype=self.loc.dtype)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
 
     @property
     def mode(self) -> Tensor:
         """Where the density is greatest."""
         return self.loc
 
-    @property
-    def stddev(self) -> Tensor:
-        return self.scale
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         distance = (value - self.loc) ** 2 / (2 * self.variance)
-        found: Tensor = -distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
-        return found
-
-    def cdf(self, value: Tensor) -> Tensor:
-        self._check_value(value)
-        return self._cdf(value)
+        return -distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
     def _cdf(self, value: Tensor) -> Tensor:
         return 0.5 * (1 + lucid.erf((value - self.loc) / self.scale / math.sqrt(2)))
@@ -117,36 +93,25 @@ class Laplace(_LocationScale):
         scale: the mean distance from it, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Laplace
-        >>> found = Laplace(0.0, 2.0)
+        >>> found = lucid.distributions.Laplace(0.0, 2.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(8.), tensor(-1.8863))
     """
+
+    _formulas: ClassVar = {
+        "mode": lambda d: d.loc,
+        "mean": lambda d: d.loc,
+        "variance": lambda d: 2 * d.scale**2,
+    }
 
     def _standard(self, shape: Shape) -> Tensor:
         u = uniform_like(shape, self.loc) * 2 - 1
         return -u.sign() * lucid.log1p(-u.abs().clamp(max=1 - 1e-7))
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    def _log_prob(self, value: Tensor) -> Tensor:
+        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return 2 * self.scale**2
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
-        found: Tensor = -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
-        return found
-
-    def cdf(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
         return 0.5 - 0.5 * z.sign() * lucid.expm1(-z.abs())
 
@@ -169,28 +134,21 @@ class Cauchy(_LocationScale):
         scale: half of the distance of the quartiles, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Cauchy
-        >>> found = Cauchy(0.0, 2.0)
+        >>> found = lucid.distributions.Cauchy(0.0, 2.0)
         >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
         (tensor(0.7500), tensor(-2.0610))
     """
 
+    _formulas: ClassVar = {"mode": lambda d: d.loc}
+
     def _standard(self, shape: Shape) -> Tensor:
         return lucid.tan(math.pi * (uniform_like(shape, self.loc) - 0.5))
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
-        found: Tensor = -math.log(math.pi) - self.scale.log() - (z**2).log1p()
-        return found
+        return -math.log(math.pi) - self.scale.log() - (z**2).log1p()
 
-    def cdf(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         return lucid.atan((value - self.loc) / self.scale) / math.pi + 0.5
 
     def entropy(self) -> Tensor:
@@ -208,89 +166,63 @@ class Gumbel(_LocationScale):
         scale: the scale, above 0; it broadcasts with `loc`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Gumbel
-        >>> found = Gumbel(0.0, 2.0)
+        >>> found = lucid.distributions.Gumbel(0.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.1544), tensor(-1.7997))
     """
 
+    _formulas: ClassVar = {
+        "mode": lambda d: d.loc,
+        "mean": lambda d: d.loc + d.scale * _EULER,
+        "variance": lambda d: math.pi**2 / 6 * d.scale**2,
+    }
+
     def _standard(self, shape: Shape) -> Tensor:
         return -(-uniform_like(shape, self.loc).log()).clamp(min=1e-30).log()
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc + self.scale * _EULER
-
-    @property
-    def variance(self) -> Tensor:
-        return math.pi**2 / 6 * self.scale**2
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         z = (self.loc - value) / self.scale
-        found: Tensor = z - z.exp() - self.scale.log()
-        return found
+        return z - z.exp() - self.scale.log()
 
     def entropy(self) -> Tensor:
         return self.scale.log() + (1 + _EULER)
 
 
+@like(Distribution)
 class LogNormal(Normal):
     """The exponential of a normal number, so positive; a product of many factors is nearly so.
 
     Args:
         loc: the mean of the logarithm: a number or a tensor.
         scale: the standard deviation of the logarithm, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import LogNormal
-        >>> found = LogNormal(0.0, 1.0)
+        >>> found = lucid.distributions.LogNormal(0.0, 1.0)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
         (tensor(1.6487), tensor(-1.8523))
     """
 
     support = constraints.positive
+    _formulas: ClassVar = {
+        "mean": lambda d: (d.loc + d.scale**2 / 2).exp(),
+        "mode": lambda d: (d.loc - d.scale**2).exp(),
+        "stddev": lambda d: d.variance.sqrt(),
+    }
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return super().rsample(sample_shape).exp()
-
-    @property
-    def mean(self) -> Tensor:
-        return (self.loc + self.scale**2 / 2).exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.loc - self.scale**2).exp()
 
     @property
     def variance(self) -> Tensor:
         square = self.scale**2
         return square.expm1() * (2 * self.loc + square).exp()
 
-    @property
-    def stddev(self) -> Tensor:
-        return self.variance.sqrt()
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         z = (value.log() - self.loc) / self.scale
-        found: Tensor = -0.5 * z**2 - self.scale.log() - 0.5 * math.log(2 * math.pi) - value.log()
-        return found
+        return -0.5 * z**2 - self.scale.log() - 0.5 * math.log(2 * math.pi) - value.log()
 
-    def cdf(self, value: Tensor) -> Tensor:
-        self._check_value(value)
-        return self._cdf(value.log())
+    def _cdf(self, value: Tensor) -> Tensor:
+        return super()._cdf(value.log())
 
     def icdf(self, value: Tensor) -> Tensor:
         return super().icdf(value).exp()
@@ -309,18 +241,20 @@ class HalfNormal(Distribution):
         scale: the standard deviation of the normal number, above 0.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import HalfNormal
-        >>> found = HalfNormal(2.0)
+        >>> found = lucid.distributions.HalfNormal(2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.5958), tensor(-1.0439))
     """
 
-    _shown = ("scale",)
     has_rsample = True
 
     arg_constraints: ClassVar = {"scale": constraints.positive}
     support = constraints.nonnegative
+    _formulas: ClassVar = {
+        "mode": lambda d: lucid.zeros_like(d.scale),
+        "mean": lambda d: d.scale * math.sqrt(2 / math.pi),
+        "variance": lambda d: d.scale**2 * (1 - 2 / math.pi),
+    }
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
         (self.scale,) = parameters_of(scale)
@@ -330,28 +264,15 @@ class HalfNormal(Distribution):
         shape = self._extended_shape(sample_shape)
         return lucid.randn(shape, dtype=self.scale.dtype).abs() * self.scale
 
-    @property
-    def mode(self) -> Tensor:
-        return lucid.zeros_like(self.scale)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (1 - 2 / math.pi)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         density = math.log(2) - (value / self.scale) ** 2 / 2 - self.scale.log()
-        found: Tensor = lucid.where(value >= 0, density - 0.5 * math.log(2 * math.pi), -math.inf)
-        return found
+        return lucid.where(value >= 0, density - 0.5 * math.log(2 * math.pi), -math.inf)
 
     def entropy(self) -> Tensor:
         return 0.5 * math.log(math.pi / 2) + 0.5 + self.scale.log()
 
 
+@like(Distribution)
 class Uniform(Distribution):
     """Numbers from [low, high), all as likely.
 
@@ -360,22 +281,22 @@ class Uniform(Distribution):
     Args:
         low: the least number.
         high: the bound above; greater than `low`, with which it broadcasts.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: `low` isn't less than `high`, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Uniform
-        >>> found = Uniform(0.0, 4.0)
+        >>> found = lucid.distributions.Uniform(0.0, 4.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(2.), tensor(-1.3863))
     """
 
-    _shown = ("low", "high")
+    arg_constraints: ClassVar = {"low": constraints.dependent, "high": constraints.dependent}
     has_rsample = True
+    _formulas: ClassVar = {
+        "mean": lambda d: (d.high + d.low) / 2,
+        "variance": lambda d: (d.high - d.low) ** 2 / 12,
+    }
 
     def __init__(self, low: Any, high: Any, validate_args: Any = None) -> None:
         self.low, self.high = parameters_of(low, high)
@@ -398,22 +319,11 @@ class Uniform(Distribution):
         """Not a number: all values are as likely."""
         return lucid.full_like(self.low, math.nan)
 
-    @property
-    def mean(self) -> Tensor:
-        return (self.high + self.low) / 2
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.high - self.low) ** 2 / 12
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         inside = (value >= self.low) & (value < self.high)
-        found: Tensor = lucid.where(inside, -(self.high - self.low).log(), -math.inf)
-        return found
+        return lucid.where(inside, -(self.high - self.low).log(), -math.inf)
 
-    def cdf(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -7,12 +7,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
-from lucid.distributions.distribution import (
-    Distribution,
-    Shape,
-    parameters_of,
-    uniform_like,
-)
+from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
 from lucid.distributions.standard_gamma import standard_gamma
 from lucid.docstrings import like
 from lucid.nn import functional as F
@@ -21,6 +16,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "StudentT"]
 
 
+@like(Distribution)
 class Exponential(Distribution):
     """The time to the next event, of `rate` per unit.
 
@@ -28,25 +24,22 @@ class Exponential(Distribution):
 
     Args:
         rate: how many events come per unit, above 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Exponential
-        >>> found = Exponential(2.0)
+        >>> found = lucid.distributions.Exponential(2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(0.5000), tensor(-1.3069))
     """
 
-    _shown = ("rate",)
     has_rsample = True
 
     arg_constraints: ClassVar = {"rate": constraints.positive}
     support = constraints.nonnegative
+    _formulas: ClassVar = {
+        "mode": lambda d: lucid.zeros_like(d.rate),
+        "mean": lambda d: 1 / d.rate,
+        "variance": lambda d: d.rate**-2,
+    }
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
@@ -56,24 +49,10 @@ class Exponential(Distribution):
         u = uniform_like(self._extended_shape(sample_shape), self.rate)
         return -u.log() / self.rate
 
-    @property
-    def mode(self) -> Tensor:
-        return lucid.zeros_like(self.rate)
-
-    @property
-    def mean(self) -> Tensor:
-        return 1 / self.rate
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate**-2
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         return self.rate.log() - self.rate * value
 
-    def cdf(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         return -lucid.expm1(-self.rate * value)
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -95,14 +74,11 @@ class Gamma(Distribution):
         rate: how many events come per unit, above 0; it broadcasts with the concentration.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Gamma
-        >>> found = Gamma(3.0, 2.0)
+        >>> found = lucid.distributions.Gamma(3.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.5000), tensor(-0.6137))
     """
 
-    _shown = ("concentration", "rate")
     has_rsample = True
 
     arg_constraints: ClassVar = {
@@ -110,6 +86,11 @@ class Gamma(Distribution):
         "rate": constraints.positive,
     }
     support = constraints.nonnegative
+    _formulas: ClassVar = {
+        "mode": lambda d: ((d.concentration - 1) / d.rate).clamp(min=0),
+        "mean": lambda d: d.concentration / d.rate,
+        "variance": lambda d: d.concentration / d.rate**2,
+    }
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
@@ -119,20 +100,7 @@ class Gamma(Distribution):
         shape = self._extended_shape(sample_shape)
         return standard_gamma(self.concentration.expand(*shape)) / self.rate
 
-    @property
-    def mode(self) -> Tensor:
-        return ((self.concentration - 1) / self.rate).clamp(min=0)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.rate
-
-    @property
-    def variance(self) -> Tensor:
-        return self.concentration / self.rate**2
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Any) -> Tensor:
         value = value if isinstance(value, Tensor) else lucid.tensor(value, dtype=self.rate.dtype)
         found: Tensor = (
             lucid.xlogy(self.concentration, self.rate)
@@ -147,21 +115,15 @@ class Gamma(Distribution):
         return a - self.rate.log() + lucid.lgamma(a) + (1.0 - a) * lucid.digamma(a)
 
 
+@like(Distribution)
 class Chi2(Gamma):
     """The sum of the squares of `df` normal numbers: a `Gamma` of concentration df / 2, rate 1/2.
 
     Args:
         df: the degrees of freedom, above 0; they needn't be whole.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Chi2
-        >>> found = Chi2(3.0)
+        >>> found = lucid.distributions.Chi2(3.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(3.), tensor(-1.4189))
     """
@@ -184,14 +146,11 @@ class Beta(Distribution):
         concentration0: b, above 0; it broadcasts with a.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Beta
-        >>> found = Beta(2.0, 3.0)
+        >>> found = lucid.distributions.Beta(2.0, 3.0)
         >>> found.mean, found.log_prob(lucid.tensor(0.5))
         (tensor(0.4000), tensor(0.4055))
     """
 
-    _shown = ("concentration1", "concentration0")
     has_rsample = True
 
     arg_constraints: ClassVar = {
@@ -199,6 +158,9 @@ class Beta(Distribution):
         "concentration0": constraints.positive,
     }
     support = constraints.unit_interval
+    _formulas: ClassVar = {
+        "mean": lambda d: d.concentration1 / (d.concentration1 + d.concentration0),
+    }
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
         self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
@@ -214,16 +176,11 @@ class Beta(Distribution):
         return _mode_of_shares(lucid.stack([self.concentration1, self.concentration0], -1))[..., 0]
 
     @property
-    def mean(self) -> Tensor:
-        return self.concentration1 / (self.concentration1 + self.concentration0)
-
-    @property
     def variance(self) -> Tensor:
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total**2 * (total + 1))
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
         return lucid.xlogy(a - 1, value) + lucid.xlogy(b - 1, 1 - value) - _log_beta(a, b)
 
@@ -246,8 +203,7 @@ def _mode_of_shares(concentration: Tensor) -> Tensor:
     above = (concentration - 1).clamp(min=0)
     corner = F.one_hot(above.argmax(-1), concentration.shape[-1]).to(concentration.dtype)
     total = above.sum(-1, keepdim=True)
-    result: Tensor = lucid.where((concentration < 1).all(-1, keepdim=True), corner, above / total)
-    return result
+    return lucid.where((concentration < 1).all(-1, keepdim=True), corner, above / total)
 
 
 @like(Exponential)
@@ -261,18 +217,19 @@ class Dirichlet(Distribution):
         concentration: a tensor of numbers above 0, with at least one axis.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Dirichlet
-        >>> found = Dirichlet(lucid.tensor([1.0, 3.0]))
+        >>> found = lucid.distributions.Dirichlet(lucid.tensor([1.0, 3.0]))
         >>> found.mean, found.log_prob(lucid.tensor([0.5, 0.5]))
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
-    _shown = ("concentration",)
     has_rsample = True
 
     arg_constraints: ClassVar = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex
+    _formulas: ClassVar = {
+        "mode": lambda d: _mode_of_shares(d.concentration),
+        "mean": lambda d: d.concentration / d.concentration.sum(-1, keepdim=True),
+    }
 
     def __init__(self, concentration: Tensor, validate_args: Any = None) -> None:
         self.concentration = concentration
@@ -284,21 +241,12 @@ class Dirichlet(Distribution):
         return parts / parts.sum(-1, keepdim=True)
 
     @property
-    def mode(self) -> Tensor:
-        return _mode_of_shares(self.concentration)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.concentration.sum(-1, keepdim=True)
-
-    @property
     def variance(self) -> Tensor:
         total = self.concentration.sum(-1, keepdim=True)
         a = self.concentration
         return a * (total - a) / (total**2 * (total + 1))
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         a = self.concentration
         norm = lucid.lgamma(a.sum(-1)) - lucid.lgamma(a).sum(-1)
         return lucid.xlogy(a - 1, value).sum(-1) + norm
@@ -326,14 +274,11 @@ class StudentT(Distribution):
         scale: the factor before that, above 0. Default: 1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import StudentT
-        >>> found = StudentT(3.0)
+        >>> found = lucid.distributions.StudentT(3.0)
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(3.), tensor(-1.5763))
     """
 
-    _shown = ("df", "loc", "scale")
     has_rsample = True
 
     arg_constraints: ClassVar = {
@@ -342,6 +287,10 @@ class StudentT(Distribution):
         "scale": constraints.positive,
     }
     support = constraints.real
+    _formulas: ClassVar = {
+        "mode": lambda d: d.loc,
+        "mean": lambda d: lucid.where(d.df > 1, d.loc, math.nan),
+    }
 
     def __init__(
         self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: Any = None
@@ -356,23 +305,12 @@ class StudentT(Distribution):
         return self.loc + self.scale * x * (self.df / z).sqrt()
 
     @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mean(self) -> Tensor:
-        mean: Tensor = lucid.where(self.df > 1, self.loc, math.nan)
-        return mean
-
-    @property
     def variance(self) -> Tensor:
         known = self.scale**2 * self.df / lucid.where(self.df > 2, self.df - 2, 1.0)
         rest = lucid.where(self.df > 1, math.inf, math.nan)
-        variance: Tensor = lucid.where(self.df > 2, known, rest)
-        return variance
+        return lucid.where(self.df > 2, known, rest)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         y, half = (value - self.loc) / self.scale, 0.5 * self.df
         norm = (
             self.scale.log()

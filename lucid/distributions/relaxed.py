@@ -19,6 +19,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["RelaxedBernoulli", "RelaxedOneHotCategorical"]
 
 
+@like(Distribution)
 class RelaxedBernoulli(OfProbability):
     """Numbers between 0 and 1, the nearer to both the lower the `temperature`.
 
@@ -28,17 +29,13 @@ class RelaxedBernoulli(OfProbability):
         temperature: above 0, a number or a tensor.
         probs: the probability of 1 at temperature 0, from 0 to 1. Default: None, by `logits`.
         logits: its log odds. Default: None, by `probs`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import RelaxedBernoulli
-        >>> found = RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
+        >>> found = lucid.distributions.RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
         >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
         (lucid.Size([3]), tensor(-0.4800))
     """
@@ -51,7 +48,7 @@ class RelaxedBernoulli(OfProbability):
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
         super().__init__(probs, logits, validate_args)
-        self.temperature = temperature
+        self.temperature: float | Tensor = temperature
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         eps = float(lucid.finfo(self.logits.dtype).eps)
@@ -59,13 +56,11 @@ class RelaxedBernoulli(OfProbability):
         drawn: Tensor = (u.log() - lucid.log1p(-u) + self.logits) / self.temperature
         return drawn.sigmoid()
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         inside, outside = value.log(), lucid.log1p(-value)
         odds = self.logits - (inside - outside) * self.temperature
         rate = lucid.as_tensor(self.temperature, dtype=odds.dtype).log()
-        found: Tensor = rate + odds - 2 * lucid.softplus(odds) - inside - outside
-        return found
+        return rate + odds - 2 * lucid.softplus(odds) - inside - outside
 
 
 @like(RelaxedBernoulli)
@@ -81,9 +76,7 @@ class RelaxedOneHotCategorical(Distribution):
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import RelaxedOneHotCategorical
-        >>> found = RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
+        >>> found = lucid.distributions.RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
         >>> found.sample((3,)).shape, found.log_prob(lucid.tensor([0.25, 0.75]))
         (lucid.Size([3, 2]), tensor(-0.4800))
     """
@@ -97,7 +90,7 @@ class RelaxedOneHotCategorical(Distribution):
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
         exactly_one(type(self).__name__, probs, logits)
-        self.temperature = temperature
+        self.temperature: float | Tensor = temperature
         categories = Categorical(probs, logits, validate_args)
         given = logits if probs is None else categories.probs.log()
         self.logits: Tensor = given - given.logsumexp(-1, keepdim=True)
@@ -124,11 +117,9 @@ class RelaxedOneHotCategorical(Distribution):
         scores: Tensor = (self.logits - (-u.log()).log()) / self.temperature
         return scores.softmax(-1)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         count, logs = self.logits.shape[-1], value.log()
         rate = lucid.as_tensor(self.temperature, dtype=logs.dtype).log()
         scores = self.logits - logs * self.temperature
         scores = (scores - scores.logsumexp(-1, keepdim=True)).sum(-1)
-        found: Tensor = scores + math.lgamma(count) + (count - 1) * rate - logs.sum(-1)
-        return found
+        return scores + math.lgamma(count) + (count - 1) * rate - logs.sum(-1)

@@ -83,5 +83,4 @@ def gamma_slope(a: Tensor, x: Tensor) -> Tensor:
     density = (sign * a * u - x * grown).clamp(max=0.0).exp()
     integrand = density * (x.log() + sign * u - lucid.digamma(a))
     total: Tensor = (integrand * from_array(_WEIGHTS)).sum(-1)
-    slope: Tensor = total * (sign * x * scale).squeeze(-1)
-    return slope
+    return total * (sign * x * scale).squeeze(-1)

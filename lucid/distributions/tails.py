@@ -7,12 +7,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
-from lucid.distributions.distribution import (
-    Distribution,
-    Shape,
-    parameters_of,
-    uniform_like,
-)
+from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
 from lucid.distributions.standard_gamma import standard_gamma
 from lucid.docstrings import like
 from lucid.tensor.tensor import Tensor
@@ -22,6 +17,7 @@ __all__ = ["FisherSnedecor", "HalfCauchy", "InverseGamma", "Kumaraswamy", "Paret
 _EULER = 0.5772156649015329
 
 
+@like(Distribution)
 class Weibull(Distribution):
     """An exponential number to the power of 1 / `concentration`, times `scale`.
 
@@ -30,27 +26,23 @@ class Weibull(Distribution):
     Args:
         scale: the factor, above 0.
         concentration: the shape, above 0: with 1 it is the exponential distribution.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Weibull
-        >>> found = Weibull(2.0, 1.0)
+        >>> found = lucid.distributions.Weibull(2.0, 1.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(2.), tensor(-1.1931))
     """
 
-    _shown = ("scale", "concentration")
     arg_constraints: ClassVar = {
         "scale": constraints.positive,
         "concentration": constraints.positive,
     }
     support = constraints.positive
     has_rsample = True
+    _formulas: ClassVar = {
+        "mean": lambda d: d.scale * d._moment(1),
+        "variance": lambda d: d.scale**2 * (d._moment(2) - d._moment(1) ** 2),
+    }
 
     def __init__(self, scale: Any, concentration: Any, validate_args: Any = None) -> None:
         self.scale, self.concentration = parameters_of(scale, concentration)
@@ -61,8 +53,7 @@ class Weibull(Distribution):
         return self.scale * (-u.log()) ** (1 / self.concentration)
 
     def _moment(self, order: int) -> Tensor:
-        found: Tensor = lucid.lgamma(1 + order / self.concentration).exp()
-        return found
+        return lucid.lgamma(1 + order / self.concentration).exp()
 
     @property
     def mode(self) -> Tensor:
@@ -70,24 +61,13 @@ class Weibull(Distribution):
         k = self.concentration
         return self.scale * ((k - 1) / k) ** (1 / k)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * self._moment(1)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (self._moment(2) - self._moment(1) ** 2)
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         relative = value / self.scale
         power = relative**self.concentration
         ratio = (self.concentration / self.scale).log()
-        found: Tensor = ratio + (self.concentration - 1) * relative.log() - power
-        return found
+        return ratio + (self.concentration - 1) * relative.log() - power
 
-    def cdf(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         return -lucid.expm1(-((value / self.scale) ** self.concentration))
 
     def entropy(self) -> Tensor:
@@ -107,16 +87,14 @@ class Pareto(Distribution):
         alpha: the rate, above 0: the less, the heavier the tail.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Pareto
-        >>> found = Pareto(1.0, 3.0)
+        >>> found = lucid.distributions.Pareto(1.0, 3.0)
         >>> found.mean, found.log_prob(lucid.tensor(2.0))
         (tensor(1.5000), tensor(-1.6740))
     """
 
-    _shown = ("scale", "alpha")
     arg_constraints: ClassVar = {"scale": constraints.positive, "alpha": constraints.positive}
     has_rsample = True
+    _formulas: ClassVar = {"mode": lambda d: d.scale}
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
         self.scale, self.alpha = parameters_of(scale, alpha)
@@ -131,10 +109,6 @@ class Pareto(Distribution):
         return self.scale * (-u.log() / self.alpha).exp()
 
     @property
-    def mode(self) -> Tensor:
-        return self.scale
-
-    @property
     def mean(self) -> Tensor:
         a = self.alpha.clamp(min=1)
         return a * self.scale / (a - 1)
@@ -144,16 +118,13 @@ class Pareto(Distribution):
         a = self.alpha.clamp(min=2)
         return self.scale**2 * a / ((a - 1) ** 2 * (a - 2))
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         found: Tensor = self.alpha.log() + self.alpha * self.scale.log()
         found = found - (self.alpha + 1) * value.log()
         return found
 
-    def cdf(self, value: Any) -> Tensor:
-        self._check_value(value)
-        found: Tensor = 1 - (self.scale / value) ** self.alpha
-        return found
+    def _cdf(self, value: Tensor) -> Tensor:
+        return 1 - (self.scale / value) ** self.alpha
 
     def entropy(self) -> Tensor:
         return (self.scale / self.alpha).log() + 1 + 1 / self.alpha
@@ -169,17 +140,19 @@ class HalfCauchy(Distribution):
         scale: the median, above 0.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import HalfCauchy
-        >>> found = HalfCauchy(2.0)
+        >>> found = lucid.distributions.HalfCauchy(2.0)
         >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
         (tensor(0.5000), tensor(-1.3679))
     """
 
-    _shown = ("scale",)
     arg_constraints: ClassVar = {"scale": constraints.positive}
     support = constraints.nonnegative
     has_rsample = True
+    _formulas: ClassVar = {
+        "mode": lambda d: lucid.zeros_like(d.scale),
+        "mean": lambda d: lucid.full_like(d.scale, math.inf),
+        "variance": lambda d: lucid.full_like(d.scale, math.inf),
+    }
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
         (self.scale,) = parameters_of(scale)
@@ -189,27 +162,12 @@ class HalfCauchy(Distribution):
         u = uniform_like(self._extended_shape(sample_shape), self.scale)
         return self.scale * (math.pi / 2 * u).tan()
 
-    @property
-    def mode(self) -> Tensor:
-        return lucid.zeros_like(self.scale)
-
-    @property
-    def mean(self) -> Tensor:
-        return lucid.full_like(self.scale, math.inf)
-
-    @property
-    def variance(self) -> Tensor:
-        return lucid.full_like(self.scale, math.inf)
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         relative = value / self.scale
         inside = math.log(2 / math.pi) - self.scale.log() - lucid.log1p(relative**2)
-        found: Tensor = lucid.where(relative >= 0, inside, -math.inf)
-        return found
+        return lucid.where(relative >= 0, inside, -math.inf)
 
-    def cdf(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _cdf(self, value: Tensor) -> Tensor:
         return 2 / math.pi * lucid.atan(value / self.scale)
 
     def entropy(self) -> Tensor:
@@ -227,20 +185,18 @@ class InverseGamma(Distribution):
         rate: its rate, above 0; it broadcasts with the concentration.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import InverseGamma
-        >>> found = InverseGamma(3.0, 2.0)
+        >>> found = lucid.distributions.InverseGamma(3.0, 2.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.), tensor(-0.6137))
     """
 
-    _shown = ("concentration", "rate")
     arg_constraints: ClassVar = {
         "concentration": constraints.positive,
         "rate": constraints.positive,
     }
     support = constraints.positive
     has_rsample = True
+    _formulas: ClassVar = {"mode": lambda d: d.rate / (d.concentration + 1)}
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
@@ -251,23 +207,16 @@ class InverseGamma(Distribution):
         return self.rate / standard_gamma(self.concentration.expand(*shape))
 
     @property
-    def mode(self) -> Tensor:
-        return self.rate / (self.concentration + 1)
-
-    @property
     def mean(self) -> Tensor:
         a = self.concentration
-        found: Tensor = lucid.where(a > 1, self.rate / (a - 1), math.inf)
-        return found
+        return lucid.where(a > 1, self.rate / (a - 1), math.inf)
 
     @property
     def variance(self) -> Tensor:
         a = self.concentration
-        found: Tensor = lucid.where(a > 2, self.rate**2 / ((a - 1) ** 2 * (a - 2)), math.inf)
-        return found
+        return lucid.where(a > 2, self.rate**2 / ((a - 1) ** 2 * (a - 2)), math.inf)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         a = self.concentration
         found: Tensor = a * self.rate.log() - lucid.lgamma(a) - (a + 1) * value.log()
         found = found - self.rate / value
@@ -289,20 +238,21 @@ class Kumaraswamy(Distribution):
         concentration0: b, above 0; it broadcasts with a.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import Kumaraswamy
-        >>> found = Kumaraswamy(2.0, 1.0)
+        >>> found = lucid.distributions.Kumaraswamy(2.0, 1.0)
         >>> found.mean, found.cdf(lucid.tensor(0.5))
         (tensor(0.6667), tensor(0.2500))
     """
 
-    _shown = ("concentration1", "concentration0")
     arg_constraints: ClassVar = {
         "concentration1": constraints.positive,
         "concentration0": constraints.positive,
     }
     support = constraints.unit_interval
     has_rsample = True
+    _formulas: ClassVar = {
+        "mean": lambda d: d._moment(1),
+        "variance": lambda d: d._moment(2) - d._moment(1) ** 2,
+    }
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
         self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
@@ -310,8 +260,7 @@ class Kumaraswamy(Distribution):
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.concentration1)
-        found: Tensor = (1 - u ** (1 / self.concentration0)) ** (1 / self.concentration1)
-        return found
+        return (1 - u ** (1 / self.concentration0)) ** (1 / self.concentration1)
 
     def _moment(self, order: int) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -324,27 +273,14 @@ class Kumaraswamy(Distribution):
         """Not a number where a concentration is below 1."""
         a, b = self.concentration1, self.concentration0
         found = ((a - 1) / (a * b - 1)) ** (1 / a)
-        result: Tensor = lucid.where((a >= 1) & (b >= 1), found, math.nan)
-        return result
+        return lucid.where((a >= 1) & (b >= 1), found, math.nan)
 
-    @property
-    def mean(self) -> Tensor:
-        return self._moment(1)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._moment(2) - self._moment(1) ** 2
-
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
-        found: Tensor = a.log() + b.log() + (a - 1) * value.log() + (b - 1) * (-(value**a)).log1p()
-        return found
+        return a.log() + b.log() + (a - 1) * value.log() + (b - 1) * (-(value**a)).log1p()
 
-    def cdf(self, value: Any) -> Tensor:
-        self._check_value(value)
-        found: Tensor = 1 - (1 - value**self.concentration1) ** self.concentration0
-        return found
+    def _cdf(self, value: Tensor) -> Tensor:
+        return 1 - (1 - value**self.concentration1) ** self.concentration0
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -363,17 +299,17 @@ class FisherSnedecor(Distribution):
         df2: how many the lower one has, above 0.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import FisherSnedecor
-        >>> found = FisherSnedecor(3.0, 6.0)
+        >>> found = lucid.distributions.FisherSnedecor(3.0, 6.0)
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.5000), tensor(-0.9829))
     """
 
-    _shown = ("df1", "df2")
     arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
     has_rsample = True
+    _formulas: ClassVar = {
+        "mean": lambda d: lucid.where(d.df2 > 2, d.df2 / (d.df2 - 2), math.nan),
+    }
 
     def __init__(self, df1: Any, df2: Any, validate_args: Any = None) -> None:
         self.df1, self.df2 = parameters_of(df1, df2)
@@ -390,25 +326,16 @@ class FisherSnedecor(Distribution):
     def mode(self) -> Tensor:
         """Not a number up to two degrees of freedom above."""
         found = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
-        result: Tensor = lucid.where(self.df1 > 2, found, math.nan)
-        return result
-
-    @property
-    def mean(self) -> Tensor:
-        found: Tensor = lucid.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
-        return found
+        return lucid.where(self.df1 > 2, found, math.nan)
 
     @property
     def variance(self) -> Tensor:
         one, two = self.df1, self.df2
         known = 2 * two**2 * (one + two - 2) / (one * (two - 2) ** 2 * (two - 4))
-        found: Tensor = lucid.where(two > 4, known, math.nan)
-        return found
+        return lucid.where(two > 4, known, math.nan)
 
-    def log_prob(self, value: Any) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         one, two, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
         norm = lucid.lgamma(one + two) - lucid.lgamma(one) - lucid.lgamma(two)
         body = one * ratio.log() + (one - 1) * value.log()
-        found: Tensor = norm + body - (one + two) * lucid.log1p(ratio * value)
-        return found
+        return norm + body - (one + two) * lucid.log1p(ratio * value)

@@ -11,6 +11,8 @@ import lucid
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
+from lucid.distributions.distribution import Distribution
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.nn import functional as F
@@ -47,10 +49,8 @@ class Transform:
         codomain: what it gives.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import ExpTransform, Transform
-        >>> transform = ExpTransform()
-        >>> isinstance(transform, Transform), transform.codomain
+        >>> transform = lucid.distributions.ExpTransform()
+        >>> isinstance(transform, lucid.distributions.Transform), transform.codomain
         (True, greater_than(greater than 0))
     """
 
@@ -161,15 +161,14 @@ class _Inverse(Transform):
         return -self._transform.log_abs_det_jacobian(y, x)
 
 
+@like(Transform)
 class ComposeTransform(Transform):
     """One transform after the other, the first of the list first.
 
     Args:
         parts: the transforms.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import AffineTransform, ComposeTransform, ExpTransform
         >>> transform = ComposeTransform([AffineTransform(1.0, 2.0), ExpTransform()])
         >>> x = lucid.tensor([0.5, 1.0])
@@ -211,18 +210,17 @@ class ComposeTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if not self.parts:
             return lucid.zeros_like(x)
-        total: Any = 0.0
-        axes = self.event_dim
+        slopes, axes = [], self.event_dim
         for part in self.parts:
             after = part(x)
             slope = part.log_abs_det_jacobian(x, after)
-            total = total + _sum_last(slope, axes - part.event_dim)
+            slopes.append(_sum_last(slope, axes - part.event_dim))
             axes += part._added_axes
             x = after
-        result: Tensor = total
-        return result
+        return sum(slopes[1:], slopes[0])
 
 
+@like(Transform)
 class AffineTransform(Transform):
     """The function loc + scale * x.
 
@@ -232,12 +230,9 @@ class AffineTransform(Transform):
         loc: what is added, a number or a tensor.
         scale: the factor, not 0.
         event_dim: how many axes at the end are transformed together. Default: 0.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import AffineTransform
-        >>> transform, x = AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
+        >>> transform, x = lucid.distributions.AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([1., 7.]), tensor([0., 3.]), tensor([0.6931, 0.6931]))
@@ -248,17 +243,15 @@ class AffineTransform(Transform):
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.loc = loc
-        self.scale = scale
+        self.loc: float | Tensor = loc
+        self.scale: float | Tensor = scale
         self.event_dim = event_dim
 
     def _call(self, x: Tensor) -> Tensor:
-        found: Tensor = x * self.scale + self.loc
-        return found
+        return x * self.scale + self.loc
 
     def _inverse(self, y: Tensor) -> Tensor:
-        found: Tensor = (y - self.loc) / self.scale
-        return found
+        return (y - self.loc) / self.scale
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.scale, Tensor):
@@ -268,16 +261,12 @@ class AffineTransform(Transform):
         return _sum_last(slope, self.event_dim)
 
 
+@like(Transform)
 class ExpTransform(Transform):
     """The function exp(x), whose inverse is the logarithm: numbers to positive ones.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import ExpTransform
-        >>> transform, x = ExpTransform(), lucid.tensor([0.0, 1.0])
+        >>> transform, x = lucid.distributions.ExpTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
@@ -296,16 +285,12 @@ class ExpTransform(Transform):
         return x
 
 
+@like(Transform)
 class SigmoidTransform(Transform):
     """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import SigmoidTransform
-        >>> transform, x = SigmoidTransform(), lucid.tensor([0.0, 2.0])
+        >>> transform, x = lucid.distributions.SigmoidTransform(), lucid.tensor([0.0, 2.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
@@ -327,16 +312,12 @@ class SigmoidTransform(Transform):
         return -F.softplus(-x) - F.softplus(x)
 
 
+@like(Transform)
 class TanhTransform(Transform):
     """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import TanhTransform
-        >>> transform, x = TanhTransform(), lucid.tensor([0.0, 1.0])
+        >>> transform, x = lucid.distributions.TanhTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
@@ -355,17 +336,15 @@ class TanhTransform(Transform):
         return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
 
 
+@like(Transform)
 class PowerTransform(Transform):
     """The function x ** exponent of positive x, whose inverse is the power 1 / exponent.
 
     Args:
         exponent: a number or a tensor, not 0.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import PowerTransform
-        >>> transform, x = PowerTransform(2.0), lucid.tensor([1.0, 3.0])
+        >>> transform, x = lucid.distributions.PowerTransform(2.0), lucid.tensor([1.0, 3.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([1., 9.]), tensor([1., 3.]), tensor([0.6931, 1.7918]))
@@ -376,31 +355,24 @@ class PowerTransform(Transform):
 
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.exponent = exponent
+        self.exponent: float | Tensor = exponent
 
     def _call(self, x: Tensor) -> Tensor:
-        result: Tensor = x**self.exponent
-        return result
+        return x**self.exponent
 
     def _inverse(self, y: Tensor) -> Tensor:
-        result: Tensor = y ** (1 / self.exponent)
-        return result
+        return y ** (1 / self.exponent)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = (self.exponent * y / x).abs().log()
-        return found
+        return (self.exponent * y / x).abs().log()
 
 
+@like(Transform)
 class SoftplusTransform(Transform):
     """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import SoftplusTransform
-        >>> transform, x = SoftplusTransform(), lucid.tensor([0.5, 1.0])
+        >>> transform, x = lucid.distributions.SoftplusTransform(), lucid.tensor([0.5, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
@@ -419,18 +391,14 @@ class SoftplusTransform(Transform):
         return -F.softplus(-x)
 
 
+@like(Transform)
 class AbsTransform(Transform):
     """The function |x|: two numbers have each value, so it has an inverse but no density.
 
     The inverse is the positive one of the two; `log_abs_det_jacobian` raises `MissingRuleError`.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import AbsTransform
-        >>> transform, x = AbsTransform(), lucid.tensor([-1.0, 2.0])
+        >>> transform, x = lucid.distributions.AbsTransform(), lucid.tensor([-1.0, 2.0])
         >>> y = transform(x)
         >>> y, transform.inv(y)
         (tensor([1., 2.]), tensor([1., 2.]))
@@ -447,18 +415,14 @@ class AbsTransform(Transform):
         return y
 
 
+@like(Transform)
 class SoftmaxTransform(Transform):
     """The softmax over the last axis: it has an inverse, up to a constant, but no density.
 
     The inverse is the logarithm; `log_abs_det_jacobian` raises `MissingRuleError`.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import SoftmaxTransform
-        >>> transform, x = SoftmaxTransform(), lucid.tensor([0.0, 1.0])
+        >>> transform, x = lucid.distributions.SoftmaxTransform(), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y)
         (tensor([0.2689, 0.7311]), tensor([-1.3133, -0.3133]))
@@ -476,18 +440,14 @@ class SoftmaxTransform(Transform):
         return y.log()
 
 
+@like(Transform)
 class StickBreakingTransform(Transform):
     """n numbers to n + 1 parts of a stick: each number breaks a part off the rest.
 
     Zeros make equal parts. Shapes: (…, n) to (…, n + 1), whose sum is 1.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import StickBreakingTransform
-        >>> transform, x = StickBreakingTransform(), lucid.tensor([0.5, 1.0])
+        >>> transform, x = lucid.distributions.StickBreakingTransform(), lucid.tensor([0.5, 1.0])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.4519, 0.4007, 0.1474]), tensor([0.5000, 1.0000]), tensor(-3.6234))
@@ -512,21 +472,20 @@ class StickBreakingTransform(Transform):
         info = lucid.finfo(x.dtype)
         part = self._moved(x).sigmoid().clamp(float(info.tiny), 1 - float(info.eps))
         rest = (1 - part).cumprod(-1)
-        found: Tensor = F.pad(part, (0, 1), value=1.0) * F.pad(rest, (1, 0), value=1.0)
-        return found
+        return F.pad(part, (0, 1), value=1.0) * F.pad(rest, (1, 0), value=1.0)
 
     def _inverse(self, y: Tensor) -> Tensor:
         broken = y[..., :-1]
         rest = (1 - broken.cumsum(-1)).clamp(min=float(lucid.finfo(y.dtype).tiny))
         left = lucid.arange(broken.shape[-1], 0, -1, dtype=y.dtype)
-        found: Tensor = broken.log() - rest.log() + left.log()
-        return found
+        return broken.log() - rest.log() + left.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         moved = self._moved(x)
         return (-moved + F.logsigmoid(moved) + y[..., :-1].log()).sum(-1)
 
 
+@like(Transform)
 class IndependentTransform(Transform):
     """A transform whose last `reinterpreted_batch_ndims` axes are transformed together.
 
@@ -535,10 +494,8 @@ class IndependentTransform(Transform):
     Args:
         base_transform: of the elements.
         reinterpreted_batch_ndims: how many axes.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ExpTransform, IndependentTransform
         >>> transform, x = IndependentTransform(ExpTransform(), 1), lucid.tensor([0.0, 1.0])
         >>> y = transform(x)
@@ -579,6 +536,7 @@ class IndependentTransform(Transform):
         return _sum_last(slope, self.reinterpreted_batch_ndims)
 
 
+@like(Transform)
 class ReshapeTransform(Transform):
     """Values of one shape as values of another, in the order that they have; the slope is 1.
 
@@ -587,15 +545,12 @@ class ReshapeTransform(Transform):
     Args:
         in_shape: of what is transformed.
         out_shape: of what it becomes; of as many elements.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Raises:
         OptionError: the shapes differ in their numbers of elements.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import ReshapeTransform
-        >>> transform = ReshapeTransform((4,), (2, 2))
+        >>> transform = lucid.distributions.ReshapeTransform((4,), (2, 2))
         >>> y = transform(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
         >>> y, transform.inv(y)
         (tensor([[1., 2.],
@@ -641,6 +596,7 @@ class ReshapeTransform(Transform):
         return lucid.zeros(self._batch(x.shape, self.in_shape), dtype=x.dtype)
 
 
+@like(Transform)
 class CumulativeDistributionTransform(Transform):
     """The cumulative distribution function of a distribution: its draws to uniform ones.
 
@@ -649,10 +605,8 @@ class CumulativeDistributionTransform(Transform):
 
     Args:
         distribution: one with `cdf` and `icdf`.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import CumulativeDistributionTransform, Normal
         >>> transform = CumulativeDistributionTransform(Normal(0.0, 1.0))
         >>> x = lucid.tensor([0.0, 1.0])
@@ -665,34 +619,27 @@ class CumulativeDistributionTransform(Transform):
 
     def __init__(self, distribution: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.distribution = distribution
+        self.distribution: Distribution = distribution
         self.domain = distribution.support
 
     def _call(self, x: Tensor) -> Tensor:
-        found: Tensor = self.distribution.cdf(x)
-        return found
+        return self.distribution.cdf(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        found: Tensor = self.distribution.icdf(y)
-        return found
+        return self.distribution.icdf(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = self.distribution.log_prob(x)
-        return found
+        return self.distribution.log_prob(x)
 
 
+@like(Transform)
 class LowerCholeskyTransform(Transform):
     """Square matrices to lower triangular ones with a positive diagonal, its exponential.
 
     What is above the diagonal is lost, so there is no density.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import LowerCholeskyTransform
-        >>> transform = LowerCholeskyTransform()
+        >>> transform = lucid.distributions.LowerCholeskyTransform()
         >>> transform(lucid.tensor([[0.0, 5.0], [2.0, 1.0]]))
         tensor([[1.0000, 0.0000],
                 [2.0000, 2.7183]])
@@ -710,16 +657,12 @@ class LowerCholeskyTransform(Transform):
         return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
 
 
+@like(Transform)
 class PositiveDefiniteTransform(Transform):
     """Square matrices to positive definite ones, by `LowerCholeskyTransform`: L @ L.mT.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import PositiveDefiniteTransform
-        >>> PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
+        >>> lucid.distributions.PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
         tensor([[1., 2.],
                 [2., 5.]])
     """
@@ -731,13 +674,13 @@ class PositiveDefiniteTransform(Transform):
 
     def _call(self, x: Tensor) -> Tensor:
         root = LowerCholeskyTransform()(x)
-        found: Tensor = root @ root.mT
-        return found
+        return root @ root.mT
 
     def _inverse(self, y: Tensor) -> Tensor:
         return LowerCholeskyTransform().inv(lucid.linalg.cholesky(y))
 
 
+@like(Transform)
 class CorrCholeskyTransform(Transform):
     """n (n - 1) / 2 numbers to the Cholesky factor of a correlation matrix (n, n).
 
@@ -746,16 +689,11 @@ class CorrCholeskyTransform(Transform):
 
     Reference: Stan Development Team, "Cholesky factors of correlation matrices", reference manual.
 
-    Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
-
     Raises:
         ShapeError: m isn't n (n - 1) / 2 for any n.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import CorrCholeskyTransform
-        >>> transform, x = CorrCholeskyTransform(), lucid.tensor([0.5])
+        >>> transform, x = lucid.distributions.CorrCholeskyTransform(), lucid.tensor([0.5])
         >>> y = transform(x)
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([[1.0000, 0.0000],
@@ -796,8 +734,7 @@ class CorrCholeskyTransform(Transform):
         lower[..., rows, columns] = shares
         left = (1 - lower**2).sqrt().cumprod(-1)
         lower = lower + lucid.eye(side, dtype=x.dtype)
-        found: Tensor = lower * F.pad(left[..., :-1], (1, 0), value=1.0)
-        return found
+        return lower * F.pad(left[..., :-1], (1, 0), value=1.0)
 
     def _inverse(self, y: Tensor) -> Tensor:
         rows, columns = lucid.tril_indices(y.shape[-1], y.shape[-1], -1)
@@ -846,6 +783,7 @@ class _Joined(Transform):
         return other
 
 
+@like(Transform)
 class CatTransform(_Joined):
     """Transforms beside one another along an axis, each of some elements of it.
 
@@ -853,13 +791,11 @@ class CatTransform(_Joined):
         tseq: the transforms.
         dim: the axis. Default: 0.
         lengths: how many elements of the axis each takes. Default: None, one each.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Raises:
         OptionError: as many lengths as transforms are needed.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import CatTransform, ExpTransform, TanhTransform
         >>> transform = CatTransform([ExpTransform(), TanhTransform()], lengths=[1, 2])
         >>> y = transform(lucid.tensor([0.0, 0.0, 1.0]))
@@ -900,20 +836,18 @@ class CatTransform(_Joined):
         axis += self.event_dim
         if axis < 0:
             return lucid.cat(slopes, axis)
-        total: Tensor = sum(slopes[1:], start=slopes[0])
-        return total
+        return sum(slopes[1:], start=slopes[0])
 
 
+@like(Transform)
 class StackTransform(_Joined):
     """Transforms along an axis: the n-th of what is at its n-th place.
 
     Args:
         tseq: the transforms, as many as the axis has places.
         dim: the axis. Default: 0.
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform
         >>> transform = StackTransform([identity_transform, ExpTransform()], dim=1)
         >>> transform(lucid.tensor([[2.0, 0.0], [3.0, 1.0]]))

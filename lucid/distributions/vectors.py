@@ -12,6 +12,7 @@ from lucid.distributions.composed import TransformedDistribution
 from lucid.distributions.distribution import Distribution, Shape
 from lucid.distributions.location import Normal
 from lucid.distributions.transforms import StickBreakingTransform
+from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.ir.errors import ShapeError
 from lucid.tensor.tensor import Tensor
@@ -19,6 +20,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["LogisticNormal", "LowRankMultivariateNormal"]
 
 
+@like(Distribution)
 class LowRankMultivariateNormal(Distribution):
     """Normal vectors whose covariance is `cov_factor @ cov_factor.mT + diag(cov_diag)`.
 
@@ -31,22 +33,18 @@ class LowRankMultivariateNormal(Distribution):
         loc: the mean.
         cov_factor: the factor of low rank.
         cov_diag: the variances that are added, above 0.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
 
     Raises:
         ShapeError: the shapes don't fit.
         OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
         >>> from lucid.distributions import LowRankMultivariateNormal
         >>> found = LowRankMultivariateNormal(lucid.zeros(3), lucid.ones(3, 1), lucid.ones(3))
         >>> found.variance, found.log_prob(lucid.ones(3))
         (tensor([2., 2., 2.]), tensor(-3.8250))
     """
 
-    _shown = ("loc", "cov_factor", "cov_diag")
     has_rsample = True
     arg_constraints: ClassVar = {
         "loc": constraints.real_vector,
@@ -54,6 +52,11 @@ class LowRankMultivariateNormal(Distribution):
         "cov_diag": constraints.independent(constraints.positive, 1),
     }
     support = constraints.real_vector
+    _formulas: ClassVar = {
+        "mean": lambda d: d.loc,
+        "mode": lambda d: d.loc,
+        "variance": lambda d: (d.cov_factor**2).sum(-1) + d.cov_diag,
+    }
 
     def __init__(
         self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: Any = None
@@ -74,22 +77,9 @@ class LowRankMultivariateNormal(Distribution):
         super().__init__(batch, (size,), validate_args)
 
     @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.cov_factor**2).sum(-1) + self.cov_diag
-
-    @property
     def covariance_matrix(self) -> Tensor:
         """The covariances."""
-        result: Tensor = self.cov_factor @ self.cov_factor.mT + lucid.diag_embed(self.cov_diag)
-        return result
+        return self.cov_factor @ self.cov_factor.mT + lucid.diag_embed(self.cov_diag)
 
     @property
     def scale_tril(self) -> Tensor:
@@ -100,8 +90,7 @@ class LowRankMultivariateNormal(Distribution):
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariances."""
         white = linalg.solve_triangular(self._capacitance(), self._scaled().mT, upper=False)
-        result: Tensor = lucid.diag_embed(1 / self.cov_diag) - white.mT @ white
-        return result
+        return lucid.diag_embed(1 / self.cov_diag) - white.mT @ white
 
     def _scaled(self) -> Tensor:
         return self.cov_factor / self.cov_diag.unsqueeze(-1)
@@ -122,21 +111,20 @@ class LowRankMultivariateNormal(Distribution):
         low = (self.cov_factor @ inner.unsqueeze(-1)).squeeze(-1)
         return self.loc + low + self.cov_diag.sqrt() * lucid.randn(shape, dtype=dtype)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+    def _log_prob(self, value: Tensor) -> Tensor:
         factor, distance = self._capacitance(), value - self.loc
         inner = self._scaled().mT @ distance.unsqueeze(-1)
         white = linalg.solve_triangular(factor, inner, upper=False).squeeze(-1)
         square = (distance**2 / self.cov_diag).sum(-1) - (white**2).sum(-1)
         size = self._event_shape[0]
-        found: Tensor = -0.5 * (size * math.log(2 * math.pi) + self._log_det(factor) + square)
-        return found
+        return -0.5 * (size * math.log(2 * math.pi) + self._log_det(factor) + square)
 
     def entropy(self) -> Tensor:
         size = self._event_shape[0] * (1 + math.log(2 * math.pi))
         return 0.5 * (size + self._log_det(self._capacitance()))
 
 
+@like(Normal)
 class LogisticNormal(TransformedDistribution):
     """Points of the simplex: normal vectors through `StickBreakingTransform`.
 
@@ -145,19 +133,14 @@ class LogisticNormal(TransformedDistribution):
     Args:
         loc: the mean of the normal vectors.
         scale: their standard deviation, above 0; it broadcasts with `loc`.
-        validate_args: whether parameters and values are checked. Default: None, as
-            `set_default_validate_args` says.
-
-    Raises:
-        OptionError: a parameter is out of range, where that is checked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.distributions import LogisticNormal
-        >>> found = LogisticNormal(lucid.zeros(2), lucid.ones(2))
+        >>> found = lucid.distributions.LogisticNormal(lucid.zeros(2), lucid.ones(2))
         >>> found.event_shape, found.log_prob(lucid.tensor([0.2, 0.3, 0.5]))
         (lucid.Size([3]), tensor(1.2980))
     """
+
+    base_dist: Normal
 
     def __init__(self, loc: Any, scale: Any, validate_args: Any = None) -> None:
         base = Normal(loc, scale, validate_args)
@@ -168,13 +151,9 @@ class LogisticNormal(TransformedDistribution):
     @property
     def loc(self) -> Tensor:
         """The mean of the normal vectors."""
-        base: Any = self.base_dist
-        found: Tensor = base.loc
-        return found
+        return self.base_dist.loc
 
     @property
     def scale(self) -> Tensor:
         """Their standard deviation."""
-        base: Any = self.base_dist
-        found: Tensor = base.scale
-        return found
+        return self.base_dist.scale

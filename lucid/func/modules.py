@@ -45,7 +45,6 @@ def functional_call(
         LucidError: several dicts have the same name, or the names aren't what `strict` asks for.
 
     Example:
-        >>> import lucid
         >>> layer = lucid.nn.Linear(2, 1, bias=False)
         >>> lucid.func.functional_call(layer, {"weight": lucid.ones(1, 2)}, (lucid.ones(2),))
         tensor([2.])
@@ -87,7 +86,6 @@ def stack_module_state(
         OptionError: no modules, several classes, or some in training and some not.
 
     Example:
-        >>> import lucid
         >>> models = [lucid.nn.Linear(2, 1) for _ in range(3)]
         >>> lucid.func.stack_module_state(models)[0]["weight"].shape
         lucid.Size([3, 1, 2])

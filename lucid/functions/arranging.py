@@ -67,7 +67,6 @@ def atleast_1d(*tensors: Any) -> Any:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
 
     Example:
-        >>> import lucid
         >>> lucid.atleast_1d(lucid.tensor(3))
         tensor([3])
     """
@@ -83,7 +82,6 @@ def atleast_2d(*tensors: Any) -> Any:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
 
     Example:
-        >>> import lucid
         >>> lucid.atleast_2d(lucid.tensor([1, 2]))
         tensor([[1, 2]])
     """
@@ -106,24 +104,17 @@ def atleast_3d(*tensors: Any) -> Any:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
 
     Example:
-        >>> import lucid
         >>> lucid.atleast_3d(lucid.zeros(4), lucid.zeros(2, 3))[1].shape
         lucid.Size([2, 3, 1])
     """
     return _each(_volume, tensors)
 
 
+@like(matrix_transpose)
 def adjoint(input: Tensor) -> Tensor:
     """Return the view with the last two axes exchanged, which for real numbers is the adjoint.
 
-    Args:
-        input: a tensor of at least two axes.
-
-    Raises:
-        ShapeError: it has fewer than two axes.
-
     Example:
-        >>> import lucid
         >>> lucid.adjoint(lucid.tensor([[1, 2], [3, 4]]))
         tensor([[1, 3],
                 [2, 4]])
@@ -146,7 +137,6 @@ def column_stack(tensors: Any) -> Tensor:
         ShapeError: the numbers of rows differ.
 
     Example:
-        >>> import lucid
         >>> lucid.column_stack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
         tensor([[1, 3],
                 [2, 4]])
@@ -166,7 +156,6 @@ def dstack(tensors: Any) -> Tensor:
         ShapeError: sizes on another axis differ.
 
     Example:
-        >>> import lucid
         >>> lucid.dstack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
         tensor([[[1, 3],
                  [2, 4]]])
@@ -188,7 +177,6 @@ def block_diag(*tensors: Tensor) -> Tensor:
         ArgumentError: a block is no tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.block_diag(lucid.tensor([[1, 2]]), lucid.tensor([[3], [4]]))
         tensor([[1, 2, 0],
                 [0, 0, 3],
@@ -213,7 +201,6 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
         *tensors: vectors, whose dtypes are promoted.
 
     Example:
-        >>> import lucid
         >>> lucid.cartesian_prod(lucid.tensor([1, 2]), lucid.tensor([5, 6]))
         tensor([[1, 5],
                 [1, 6],
@@ -241,7 +228,6 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         OptionError: `r` is negative, or without replacement above the length.
 
     Example:
-        >>> import lucid
         >>> lucid.combinations(lucid.tensor([1, 2, 3]))
         tensor([[1, 2],
                 [1, 3],
@@ -253,8 +239,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     require_computable((rows, size), "combinations")
     flat = (place for row in choose_from(range(x._type.size), size) for place in row)
     places = np.fromiter(flat if rows else (), np.int64, rows * size).reshape(rows, size)
-    result: Tensor = x[from_array(places)]
-    return result
+    return x[from_array(places)]
 
 
 def _combination_count(n: int, r: int, with_replacement: bool) -> int:
@@ -285,7 +270,6 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
         OptionError: the number of parts isn't above 0.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor_split(lucid.arange(5), 3)
         (tensor([0, 1]), tensor([2, 3]), tensor([4]))
         >>> lucid.tensor_split(lucid.arange(5), [1, 3])
@@ -325,7 +309,6 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
         ShapeError: the sizes don't sum to that of the axis.
 
     Example:
-        >>> import lucid
         >>> lucid.split_with_sizes(lucid.arange(5), [2, 3])
         (tensor([0, 1]), tensor([2, 3, 4]))
     """
@@ -343,7 +326,6 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
         OptionError: the number of parts isn't above 0.
 
     Example:
-        >>> import lucid
         >>> lucid.hsplit(lucid.tensor([[1, 2, 3], [4, 5, 6]]), [1])
         (tensor([[1],
                 [4]]), tensor([[2, 3],
@@ -357,7 +339,6 @@ def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Return `tensor_split` along axis 0: views of groups of rows.
 
     Example:
-        >>> import lucid
         >>> lucid.vsplit(lucid.tensor([[1, 2], [3, 4], [5, 6]]), 2)
         (tensor([[1, 2],
                 [3, 4]]), tensor([[5, 6]]))
@@ -376,7 +357,6 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
         IndexOutOfRangeError: it has fewer than three axes.
 
     Example:
-        >>> import lucid
         >>> [part.shape for part in lucid.dsplit(lucid.zeros(2, 2, 5), 2)]
         [lucid.Size([2, 2, 3]), lucid.Size([2, 2, 2])]
     """
@@ -401,7 +381,6 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.rot90(lucid.tensor([[1, 2], [3, 4]]))
         tensor([[2, 4],
                 [1, 3]])
@@ -439,7 +418,6 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         ArgumentError: `size` or `step` isn't positive.
 
     Example:
-        >>> import lucid
         >>> lucid.arange(5).unfold(0, 3, 2)
         tensor([[0, 1, 2],
                 [2, 3, 4]])
@@ -458,7 +436,6 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
         offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
 
     Example:
-        >>> import lucid
         >>> lucid.diagflat(lucid.tensor([[1], [2]]))
         tensor([[1, 0],
                 [0, 2]])
@@ -489,7 +466,6 @@ def tril_indices(
         OptionError: another device or layout.
 
     Example:
-        >>> import lucid
         >>> lucid.tril_indices(2, 2)
         tensor([[0, 1, 1],
                 [0, 0, 1]])
@@ -510,7 +486,6 @@ def triu_indices(
         offset: the first diagonal that belongs to it; above 0 right of the main one. Default: 0.
 
     Example:
-        >>> import lucid
         >>> lucid.triu_indices(2, 3, 1)
         tensor([[0, 0, 1],
                 [1, 2, 2]])
@@ -536,7 +511,6 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         shape: of the tensor that they count the elements of.
 
     Example:
-        >>> import lucid
         >>> lucid.unravel_index(lucid.tensor([0, 5]), (2, 3))
         (tensor([0, 1]), tensor([0, 2]))
     """
@@ -570,7 +544,6 @@ def slice_scatter(
         ShapeError: `src` doesn't broadcast to the slice.
 
     Example:
-        >>> import lucid
         >>> lucid.slice_scatter(lucid.zeros(4), lucid.ones(2), start=1, end=3)
         tensor([0., 1., 1., 0.])
     """
@@ -601,7 +574,6 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
         IndexOutOfRangeError: there is no such axis, or the index isn't in it.
 
     Example:
-        >>> import lucid
         >>> lucid.select_scatter(lucid.zeros(2, 2), lucid.ones(2), 0, 1)
         tensor([[0., 0.],
                 [1., 1.]])
@@ -627,7 +599,6 @@ def diagonal_scatter(
         dim2: the axis of columns. Default: 1.
 
     Example:
-        >>> import lucid
         >>> lucid.diagonal_scatter(lucid.zeros(2, 2), lucid.tensor([1.0, 2.0]))
         tensor([[1., 0.],
                 [0., 2.]])
@@ -655,7 +626,6 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
         ShapeError: that shape doesn't broadcast to that of `input`.
 
     Example:
-        >>> import lucid
         >>> lucid.ones(2, 3).sum_to_size(1, 3)
         tensor([[2., 2., 2.]])
     """
@@ -687,7 +657,6 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
         tensor([[0.6000, 0.8000],
                 [0.3000, 0.4000]])
@@ -715,7 +684,6 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         IndexOutOfRangeError: a place is outside of the tensor.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([[1, 2], [3, 4]])
         >>> x.put(lucid.tensor([0, -1]), lucid.tensor([8, 9]))
         tensor([[8, 2],
@@ -741,7 +709,6 @@ def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
         ShapeError: there is an odd number of widths, or more than two for each axis.
 
     Example:
-        >>> import lucid
         >>> lucid.constant_pad_nd(lucid.tensor([1, 2]), (1, 2), 7)
         tensor([7, 1, 2, 7, 7])
     """

@@ -7,12 +7,10 @@ Reference: Clenshaw, "Chebyshev Series for Mathematical Functions", 1962.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from lucid.autograd.function import Function
 from lucid.functions.chebyshev import series
+from lucid.functions.curves import curve
 from lucid.functions.elementwise import abs as absolute, choose, cos, exp, sign, sin, sqrt
-from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 
 __all__ = ["i0"]
@@ -120,60 +118,9 @@ def _odd(x: Tensor, even: Tensor) -> Tensor:
     return sign(x) * choose(size <= _REACH, size, 1.0) * even
 
 
-class _ScaledI0(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = _scaled(x, _I0_NEAR, _I0_FAR)
-        ctx.save_for_backward(x, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        x, y = ctx.saved_tensors
-        found: Tensor = g * (i1e(x) - sign(x) * y)
-        return found
-
-
-class _ScaledI1(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = _odd(x, _scaled(x, _I1_NEAR, _I1_FAR))
-        ctx.save_for_backward(x, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        x, y = ctx.saved_tensors
-        quotient = choose(x == 0, 0.5, y / choose(x == 0, 1.0, x))
-        found: Tensor = g * (i0e(x) - sign(x) * y - quotient)
-        return found
-
-
-class _I0(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return exp(absolute(x)) * _scaled(x, _I0_NEAR, _I0_FAR)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        found: Tensor = g * i1(x)
-        return found
-
-
-class _I1(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = exp(absolute(x)) * _odd(x, _scaled(x, _I1_NEAR, _I1_FAR))
-        ctx.save_for_backward(x, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        x, y = ctx.saved_tensors
-        found: Tensor = g * (i0(x) - choose(x == 0, 0.5, y / choose(x == 0, 1.0, x)))
-        return found
+def _over(y: Tensor, x: Tensor) -> Tensor:
+    """The function of order 1 over its argument; a half at 0."""
+    return choose(x == 0, 0.5, y / choose(x == 0, 1.0, x))
 
 
 def _wave(x: Tensor, order: int) -> Tensor:
@@ -194,33 +141,7 @@ def _wave(x: Tensor, order: int) -> Tensor:
     return choose(is_near, inner, found * sqrt((1 / math.pi) / outer))
 
 
-class _J0(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return _wave(x, 0)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        found: Tensor = -g * bessel_j1(x)
-        return found
-
-
-class _J1(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = _odd(x, _wave(x, 1))
-        ctx.save_for_backward(x, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        x, y = ctx.saved_tensors
-        found: Tensor = g * (bessel_j0(x) - choose(x == 0, 0.5, y / choose(x == 0, 1.0, x)))
-        return found
-
-
+@curve(lambda g, x: g * i1(x))
 def i0(input: Tensor) -> Tensor:
     """Return the modified Bessel function of the first kind of order 0.
 
@@ -230,14 +151,13 @@ def i0(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.i0(lucid.tensor([0.0, 1.0, -2.0]))
         tensor([1.0000, 1.2661, 2.2796])
     """
-    result: Tensor = _I0.apply(floating(input, "i0"))
-    return result
+    return exp(absolute(input)) * _scaled(input, _I0_NEAR, _I0_FAR)
 
 
+@curve(lambda g, x, y: g * (i1e(x) - sign(x) * y))
 def i0e(input: Tensor) -> Tensor:
     """Return `exp(-|input|) i0(input)`, which doesn't overflow where `i0` does.
 
@@ -245,14 +165,13 @@ def i0e(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.i0e(lucid.tensor([0.0, 1.0, 1000.0]))
         tensor([1.0000, 0.4658, 0.0126])
     """
-    result: Tensor = _ScaledI0.apply(floating(input, "i0e"))
-    return result
+    return _scaled(input, _I0_NEAR, _I0_FAR)
 
 
+@curve(lambda g, x, y: g * i0(x) - g * _over(y, x))
 def i1(input: Tensor) -> Tensor:
     """Return the modified Bessel function of the first kind of order 1.
 
@@ -262,14 +181,13 @@ def i1(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.i1(lucid.tensor([0.0, 1.0, -2.0]))
         tensor([ 0.0000,  0.5652, -1.5906])
     """
-    result: Tensor = _I1.apply(floating(input, "i1"))
-    return result
+    return exp(absolute(input)) * _odd(input, _scaled(input, _I1_NEAR, _I1_FAR))
 
 
+@curve(lambda g, x, y: g * (i0e(x) - sign(x) * y - _over(y, x)))
 def i1e(input: Tensor) -> Tensor:
     """Return `exp(-|input|) i1(input)`, which doesn't overflow where `i1` does.
 
@@ -277,14 +195,13 @@ def i1e(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.i1e(lucid.tensor([0.0, 1.0, 1000.0]))
         tensor([0.0000, 0.2079, 0.0126])
     """
-    result: Tensor = _ScaledI1.apply(floating(input, "i1e"))
-    return result
+    return _odd(input, _scaled(input, _I1_NEAR, _I1_FAR))
 
 
+@curve(lambda g, x: -g * bessel_j1(x))
 def bessel_j0(input: Tensor) -> Tensor:
     """Return the Bessel function of the first kind of order 0.
 
@@ -294,14 +211,13 @@ def bessel_j0(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.bessel_j0(lucid.tensor([0.0, 1.0, 10.0]))
         tensor([ 1.0000,  0.7652, -0.2459])
     """
-    result: Tensor = _J0.apply(floating(input, "bessel_j0"))
-    return result
+    return _wave(input, 0)
 
 
+@curve(lambda g, x, y: g * bessel_j0(x) - g * _over(y, x))
 def bessel_j1(input: Tensor) -> Tensor:
     """Return the Bessel function of the first kind of order 1.
 
@@ -311,9 +227,7 @@ def bessel_j1(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.bessel_j1(lucid.tensor([0.0, 1.0, 10.0]))
         tensor([0.0000, 0.4401, 0.0435])
     """
-    result: Tensor = _J1.apply(floating(input, "bessel_j1"))
-    return result
+    return _odd(input, _wave(input, 1))

@@ -65,7 +65,6 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
         prefix: what stands before the name in their `__qualname__`. Default: "".
 
     Example:
-        >>> import lucid
         >>> from types import SimpleNamespace
         >>> from lucid.functions import elementwise
         >>> from lucid.functions.border import enter_border

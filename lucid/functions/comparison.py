@@ -59,7 +59,6 @@ def eq(input: Operand, other: Operand) -> Tensor:
         OptionError: an int that int64 can't hold, and a tensor of integers.
 
     Example:
-        >>> import lucid
         >>> lucid.eq(lucid.tensor([1.0, 2.0, 3.0]), 2)
         tensor([False,  True, False])
     """
@@ -71,7 +70,6 @@ def ne(input: Operand, other: Operand) -> Tensor:
     """Return whether elements differ, as bools; NaN differs from everything, itself included.
 
     Example:
-        >>> import lucid
         >>> lucid.ne(lucid.tensor([1.0, 2.0, 3.0]), 2)
         tensor([ True, False,  True])
     """
@@ -86,7 +84,6 @@ def lt(input: Operand, other: Operand) -> Tensor:
     """Return whether `input < other`, as bools; false where either is NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.lt(lucid.tensor([1.0, 2.0, 3.0]), 2)
         tensor([ True, False, False])
     """
@@ -101,7 +98,6 @@ def le(input: Operand, other: Operand) -> Tensor:
     """Return whether `input <= other`, as bools; false where either is NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.le(lucid.tensor([1.0, 2.0, 3.0]), 2)
         tensor([ True,  True, False])
     """
@@ -116,7 +112,6 @@ def gt(input: Operand, other: Operand) -> Tensor:
     """Return whether `input > other`, as bools; false where either is NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.gt(lucid.tensor([1.0, 2.0, 3.0]), 2)
         tensor([False, False,  True])
     """
@@ -131,7 +126,6 @@ def ge(input: Operand, other: Operand) -> Tensor:
     """Return whether `input >= other`, as bools; false where either is NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.ge(lucid.tensor([1.0, 2.0, 3.0]), 2)
         tensor([False,  True,  True])
     """
@@ -169,7 +163,6 @@ def equal(input: Tensor, other: Tensor) -> bool:
         other: a tensor of any shape and dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1.0, 2.0]))
         True
     """
@@ -198,7 +191,6 @@ def isclose(
         ShapeError: the shapes don't broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.isclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.1]))
         tensor([ True, False])
     """
@@ -226,7 +218,6 @@ def allclose(
     A compiled step has a path for each answer.
 
     Example:
-        >>> import lucid
         >>> lucid.allclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.0]))
         True
     """
@@ -244,7 +235,6 @@ def isnan(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.isnan(lucid.tensor([float("nan"), float("inf"), 1.0]))
         tensor([ True, False, False])
     """
@@ -258,7 +248,6 @@ def isinf(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.isinf(lucid.tensor([float("nan"), float("inf"), 1.0]))
         tensor([False,  True, False])
     """
@@ -274,7 +263,6 @@ def isfinite(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.isfinite(lucid.tensor([float("nan"), float("inf"), 1.0]))
         tensor([False, False,  True])
     """
@@ -299,7 +287,6 @@ def logical_and(input: Tensor, other: Tensor) -> Tensor:
         ShapeError: the shapes don't broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.logical_and(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
         tensor([False,  True, False])
     """
@@ -311,7 +298,6 @@ def logical_or(input: Tensor, other: Tensor) -> Tensor:
     """Return whether either element is true, as bools, broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.logical_or(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
         tensor([True, True, True])
     """
@@ -323,7 +309,6 @@ def logical_xor(input: Tensor, other: Tensor) -> Tensor:
     """Return whether just one of the elements is true, as bools, broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.logical_xor(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
         tensor([ True, False,  True])
     """
@@ -337,7 +322,6 @@ def logical_not(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.logical_not(lucid.tensor([0.0, 2.0]))
         tensor([ True, False])
     """
@@ -369,7 +353,6 @@ def bitwise_and(input: Operand, other: Operand) -> Tensor:
         ArgumentError: neither of them is a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.bitwise_and(lucid.tensor([5, 12]), 6)
         tensor([4, 4])
     """
@@ -381,7 +364,6 @@ def bitwise_or(input: Operand, other: Operand) -> Tensor:
     """Return the bits set in either; of bools, whether either is true.
 
     Example:
-        >>> import lucid
         >>> lucid.bitwise_or(lucid.tensor([5, 12]), 6)
         tensor([ 7, 14])
     """
@@ -393,7 +375,6 @@ def bitwise_xor(input: Operand, other: Operand) -> Tensor:
     """Return the bits set in just one; of bools, whether just one is true.
 
     Example:
-        >>> import lucid
         >>> lucid.bitwise_xor(lucid.tensor([5, 12]), 6)
         tensor([ 3, 10])
     """
@@ -410,7 +391,6 @@ def bitwise_not(input: Tensor) -> Tensor:
         DTypeError: a tensor of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.bitwise_not(lucid.tensor([0, 5]))
         tensor([-1, -6])
     """
@@ -438,7 +418,6 @@ def bitwise_left_shift(input: Operand, other: Operand) -> Tensor:
         ArgumentError: neither of them is a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.bitwise_left_shift(lucid.tensor([1, 3]), lucid.tensor([4, 1]))
         tensor([16,  6])
     """
@@ -455,7 +434,6 @@ def bitwise_right_shift(input: Operand, other: Operand) -> Tensor:
         other: by how many bits; below 0 counts as all of them.
 
     Example:
-        >>> import lucid
         >>> lucid.bitwise_right_shift(lucid.tensor([20, -20]), 3)
         tensor([ 2, -3])
     """

@@ -58,7 +58,6 @@ def to(
         OptionError: a device other than the CPU.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1.7, -1.7]).to(lucid.int32)
         tensor([ 1, -1], dtype=lucid.int32)
     """
@@ -99,7 +98,6 @@ def to_float(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).float()
         tensor([1., 2.])
     """
@@ -111,7 +109,6 @@ def to_double(input: Tensor) -> Tensor:
     """Return the tensor as float64; integers above 2**53 are rounded.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).double()
         tensor([1., 2.], dtype=lucid.float64)
     """
@@ -123,7 +120,6 @@ def to_byte(input: Tensor) -> Tensor:
     """Return the tensor as uint8, without fractions; what doesn't fit wraps, as `astype` does.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 258]).byte()
         tensor([1, 2], dtype=lucid.uint8)
     """
@@ -135,7 +131,6 @@ def to_char(input: Tensor) -> Tensor:
     """Return the tensor as int8, without fractions; what doesn't fit wraps, as `astype` does.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 300]).char()
         tensor([ 1, 44], dtype=lucid.int8)
     """
@@ -147,7 +142,6 @@ def to_short(input: Tensor) -> Tensor:
     """Return the tensor as int16, without fractions; what doesn't fit wraps, as `astype` does.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 65537]).short()
         tensor([1, 1], dtype=lucid.int16)
     """
@@ -159,7 +153,6 @@ def to_int(input: Tensor) -> Tensor:
     """Return the tensor as int32, without fractions: they are cut off towards zero.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1.7, -1.7]).int()
         tensor([ 1, -1], dtype=lucid.int32)
     """
@@ -171,7 +164,6 @@ def to_long(input: Tensor) -> Tensor:
     """Return the tensor as int64, without fractions: they are cut off towards zero.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1.7, -1.7]).long()
         tensor([ 1, -1])
     """
@@ -183,7 +175,6 @@ def to_bool(input: Tensor) -> Tensor:
     """Return whether each element is not zero, as a tensor of bools; a NaN is true.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([0.0, 0.5]).bool()
         tensor([False,  True])
     """
@@ -204,7 +195,6 @@ def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
         ArgumentError: what is neither a dtype nor a tensor class; a `non_blocking` that is no bool.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1.5, 2.5])
         >>> x.type()
         'torch.FloatTensor'
@@ -231,7 +221,6 @@ def _to_missing(name: str, dtype: str, instead: str) -> Callable[[Tensor], Tenso
         DTypeError: always; `tensor.{instead}` gives the floats that there are.
 
     Example:
-        >>> import lucid
         >>> try:
         ...     lucid.ones(2).{name}()
         ... except lucid.DTypeError:
@@ -253,7 +242,6 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
         other: a tensor of the wanted dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).type_as(lucid.tensor(0.5))
         tensor([1., 2.])
     """
@@ -267,7 +255,6 @@ def cpu(input: Tensor) -> Tensor:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> x = lucid.ones(2)
         >>> x.cpu() is x
         True
@@ -287,7 +274,6 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
         OptionError: always.
 
     Example:
-        >>> import lucid
         >>> try:
         ...     lucid.ones(2).cuda()
         ... except lucid.OptionError:
@@ -299,38 +285,23 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
     return input
 
 
+@like(cpu)
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """Return the tensor itself: there is no other device to copy to.
 
     Args:
-        input: a tensor.
         device: the CPU or None. Default: None.
 
     Raises:
         OptionError: another device.
-
-    Example:
-        >>> import lucid
-        >>> x = lucid.ones(2)
-        >>> x.pin_memory() is x
-        True
     """
     check_device(device, "pin_memory")
     return tensor_of(input, "pin_memory")
 
 
+@like(cpu)
 def share_memory_(input: Tensor) -> Tensor:
-    """Return the tensor itself; its memory stays this process's, unlike PyTorch's.
-
-    Args:
-        input: a tensor.
-
-    Example:
-        >>> import lucid
-        >>> x = lucid.ones(2)
-        >>> x.share_memory_() is x
-        True
-    """
+    """Return the tensor itself; its memory stays this process's, unlike PyTorch's."""
     return tensor_of(input, "share_memory_")
 
 
@@ -341,7 +312,6 @@ def is_shared(input: Tensor) -> bool:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.ones(2).is_shared()
         False
     """
@@ -355,7 +325,6 @@ def get_device(input: Tensor) -> int:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.ones(2).get_device()
         -1
     """
@@ -371,7 +340,6 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
         other: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.is_same_size(lucid.ones(2, 3), lucid.zeros(3, 2))
         False
     """
@@ -385,7 +353,6 @@ def is_signed(input: Tensor) -> bool:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.is_signed(lucid.tensor([1, 2], dtype=lucid.uint8))
         False
     """
@@ -399,7 +366,6 @@ def is_inference(input: Tensor) -> bool:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.is_inference(lucid.ones(2))
         False
     """
@@ -419,7 +385,6 @@ def is_floating_point(input: Tensor) -> bool:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.is_floating_point(lucid.tensor([1, 2]))
         False
     """
@@ -433,7 +398,6 @@ def is_complex(input: Tensor) -> bool:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.is_complex(lucid.ones(2))
         False
     """
@@ -452,7 +416,6 @@ def is_nonzero(input: Tensor) -> bool:
         OptionError: several elements, or none.
 
     Example:
-        >>> import lucid
         >>> lucid.is_nonzero(lucid.tensor([0.5]))
         True
     """
@@ -466,7 +429,6 @@ def is_tensor(obj: Any) -> bool:
         obj: an object of any kind.
 
     Example:
-        >>> import lucid
         >>> lucid.is_tensor(lucid.ones(2)), lucid.is_tensor([1.0, 1.0])
         (True, False)
     """

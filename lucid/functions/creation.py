@@ -80,7 +80,6 @@ def new(input: Tensor, *data: Any) -> Tensor:
         *data: sizes of axes, or one list, array or tensor.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1, 2])
         >>> x.new(2, 2)
         tensor([[0, 0],
@@ -114,7 +113,6 @@ def zeros(
         ArgumentError: there is no size, or `sizes` and `size` are both given.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(2, 3)
         tensor([[0., 0., 0.],
                 [0., 0., 0.]])
@@ -137,7 +135,6 @@ def ones(
     With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.ones(2, 3)
         tensor([[1., 1., 1.],
                 [1., 1., 1.]])
@@ -165,7 +162,6 @@ def empty(
         memory_format: any memory format; the result is row-major all the same. Default: None.
 
     Example:
-        >>> import lucid
         >>> buffer = lucid.empty(2, 2)
         >>> buffer[0] = 7.0
         >>> buffer
@@ -200,7 +196,6 @@ def full(
         ShapeError: a size is negative.
 
     Example:
-        >>> import lucid
         >>> lucid.full((2, 3), 7)
         tensor([[7, 7, 7],
                 [7, 7, 7]])
@@ -235,7 +230,6 @@ def zeros_like(
         memory_format: without effect, the result is row-major. Default: None.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros_like(lucid.tensor([[1, 2], [3, 4]]))
         tensor([[0, 0],
                 [0, 0]])
@@ -262,7 +256,6 @@ def ones_like(
         requires_grad: whether gradients are recorded for it. Default: False.
 
     Example:
-        >>> import lucid
         >>> lucid.ones_like(lucid.tensor([3.5, 4.5]))
         tensor([1., 1.])
         >>> lucid.ones_like(lucid.tensor([3.5, 4.5]), dtype=lucid.int32)
@@ -286,7 +279,6 @@ def empty_like(
     As with `empty`, the zeros are guaranteed, so eager and compiled code agree.
 
     Example:
-        >>> import lucid
         >>> out = lucid.empty_like(lucid.tensor([1.0, 2.0, 3.0]))
         >>> out.fill_(4)
         tensor([4., 4., 4.])
@@ -317,7 +309,6 @@ def full_like(
         ArgumentError: `input` is no tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.full_like(lucid.tensor([1.0, 2.0]), 9)
         tensor([9., 9.])
     """
@@ -347,7 +338,6 @@ def new_zeros(
         dtype: another dtype. Default: None, that of `input`.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).new_zeros(2, 2)
         tensor([[0, 0],
                 [0, 0]])
@@ -369,7 +359,6 @@ def new_ones(
     The shape of `input` doesn't matter: `x.new_ones(3)` is `lucid.ones(3, dtype=x.dtype)`.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([True]).new_ones((2, 2))
         tensor([[True, True],
                 [True, True]])
@@ -391,7 +380,6 @@ def new_empty(
     It is what `empty` makes, so what isn't written reads as zero.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).new_empty(3)
         tensor([0, 0, 0])
     """
@@ -418,7 +406,6 @@ def new_full(
         fill_value: a number or a 0-d tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([0.5]).new_full((2, 2), 3)
         tensor([[3., 3.],
                 [3., 3.]])
@@ -447,7 +434,6 @@ def new_tensor(
         ShapeError: the lists are ragged.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([0.5]).new_tensor([1, 2, 3])
         tensor([1., 2., 3.])
     """
@@ -488,7 +474,6 @@ def arange(
         ArgumentError: an argument is no number.
 
     Example:
-        >>> import lucid
         >>> lucid.arange(5)
         tensor([0, 1, 2, 3, 4])
         >>> lucid.arange(1, 0, -0.25)
@@ -566,7 +551,6 @@ def linspace(
         OptionError: `steps` is negative.
 
     Example:
-        >>> import lucid
         >>> lucid.linspace(0, 1, 5)
         tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
         >>> lucid.linspace(0, 10, 4, dtype=lucid.int64)
@@ -607,7 +591,6 @@ def logspace(
         base: what is raised to the exponents. Default: 10.0.
 
     Example:
-        >>> import lucid
         >>> lucid.logspace(0, 3, 4, base=2)
         tensor([1., 2., 4., 8.])
     """
@@ -640,7 +623,6 @@ def eye(
         ShapeError: n or m is negative.
 
     Example:
-        >>> import lucid
         >>> lucid.eye(2)
         tensor([[1., 0.],
                 [0., 1.]])
@@ -671,7 +653,6 @@ def scalar_tensor(
         requires_grad: whether gradients are recorded for it. Default: False.
 
     Example:
-        >>> import lucid
         >>> lucid.scalar_tensor(3)
         tensor(3.)
         >>> lucid.tensor(3)

@@ -33,7 +33,6 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
         DTypeError: the difference is no tensor of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.dist(lucid.tensor([1.0, 2.0]), lucid.tensor([4.0, 6.0]))
         tensor(5.)
     """
@@ -54,7 +53,6 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         ShapeError: `input` is no matrix.
 
     Example:
-        >>> import lucid
         >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
         tensor([5.0000, 1.0000, 4.2426])
     """
@@ -88,7 +86,6 @@ def cdist(
         ShapeError: one of them is no matrix, or their rows differ in size.
 
     Example:
-        >>> import lucid
         >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
         tensor([[5., 1.]])
     """

@@ -43,7 +43,6 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         ShapeError: names that don't fit an operand's axes, or one name with two sizes.
 
     Example:
-        >>> import lucid
         >>> lucid.einsum("i,i->", lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
         tensor(11.)
         >>> lucid.einsum(lucid.tensor([1.0, 2.0]), [0], lucid.tensor([3.0, 4.0]), [0], [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -52,7 +52,6 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         alpha: a factor of `other`. Default: 1.
 
     Example:
-        >>> import lucid
         >>> lucid.add(lucid.tensor([1.0, 2.0]), 3, alpha=2)
         tensor([7., 8.])
     """
@@ -75,7 +74,6 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         DTypeError: one of them is of bools, which have no difference.
 
     Example:
-        >>> import lucid
         >>> lucid.sub(lucid.tensor([5, 7]), lucid.tensor([1, 2]))
         tensor([4, 5])
     """
@@ -104,7 +102,6 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         alpha: a factor of `input`. Default: 1.
 
     Example:
-        >>> import lucid
         >>> lucid.rsub(lucid.tensor([1.0, 2.0]), 10)
         tensor([9., 8.])
     """
@@ -128,7 +125,6 @@ def mul(input: Operand, other: Operand) -> Tensor:
         other: what it broadcasts with: a tensor or a number.
 
     Example:
-        >>> import lucid
         >>> lucid.mul(lucid.tensor([[1.0], [2.0]]), lucid.tensor([3.0, 4.0]))
         tensor([[3., 4.],
                 [6., 8.]])
@@ -157,7 +153,6 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
         OptionError: another `rounding_mode`.
 
     Example:
-        >>> import lucid
         >>> lucid.div(lucid.tensor([7, -7]), 2, rounding_mode="floor")
         tensor([ 3, -4])
     """
@@ -200,7 +195,6 @@ def floor_divide(input: Operand, other: Operand) -> Tensor:
     """Return the quotient rounded towards minus infinity, in the common dtype, as Python's `//`.
 
     Example:
-        >>> import lucid
         >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
         tensor([ 3, -4])
     """
@@ -219,7 +213,6 @@ def remainder(input: Operand, other: Operand) -> Tensor:
     `input - other * floor(input / other)`; of floats by zero it is NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.remainder(lucid.tensor([7, -7]), 3)
         tensor([1, 2])
     """
@@ -258,7 +251,6 @@ def fmod(input: Operand, other: Operand) -> Tensor:
     `input - other * trunc(input / other)`; of floats by zero it is NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.fmod(lucid.tensor([7, -7]), 3)
         tensor([ 1, -1])
     """
@@ -285,7 +277,6 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
         OptionError: integers to a negative integer number.
 
     Example:
-        >>> import lucid
         >>> lucid.pow(lucid.tensor([1.0, 4.0, 9.0]), 0.5)
         tensor([1., 2., 3.])
     """
@@ -315,7 +306,6 @@ def square(input: Tensor) -> Tensor:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.square(lucid.tensor([-2.0, 3.0]))
         tensor([4., 9.])
     """
@@ -330,7 +320,6 @@ def reciprocal(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.reciprocal(lucid.tensor([2.0, -4.0, 0.0]))
         tensor([ 0.5000, -0.2500,     inf])
     """
@@ -344,7 +333,6 @@ def sqrt(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.sqrt(lucid.tensor([4.0, 2.0, -1.0]))
         tensor([2.0000, 1.4142,    nan])
     """
@@ -358,7 +346,6 @@ def rsqrt(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.rsqrt(lucid.tensor([4.0, 0.25]))
         tensor([0.5000, 2.0000])
     """
@@ -393,7 +380,6 @@ def neg(input: Tensor) -> Tensor:
         DTypeError: bools; `~` inverts these.
 
     Example:
-        >>> import lucid
         >>> lucid.neg(lucid.tensor([1.0, -2.0]))
         tensor([-1.,  2.])
     """
@@ -421,7 +407,6 @@ def positive(input: Tensor) -> Tensor:
         DTypeError: bools, which have no sign.
 
     Example:
-        >>> import lucid
         >>> lucid.positive(lucid.tensor([1.0, -2.0]))
         tensor([ 1., -2.])
     """
@@ -440,7 +425,6 @@ def abs(input: Tensor) -> Tensor:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.abs(lucid.tensor([-1.5, 0.0, 2.0]))
         tensor([1.5000, 0.0000, 2.0000])
     """
@@ -457,7 +441,6 @@ def sign(input: Tensor) -> Tensor:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.sign(lucid.tensor([-2.5, 0.0, 3.0]))
         tensor([-1.,  0.,  1.])
     """
@@ -480,7 +463,6 @@ def exp(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.exp(lucid.tensor([0.0, 1.0]))
         tensor([1.0000, 2.7183])
     """
@@ -494,7 +476,6 @@ def exp2(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.exp2(lucid.tensor([0, 3, -1]))
         tensor([1.0000, 8.0000, 0.5000])
     """
@@ -509,7 +490,6 @@ def expm1(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.expm1(lucid.tensor([1e-8, 1.0], dtype=lucid.float64))
         tensor([1.0000e-08, 1.7183e+00], dtype=lucid.float64)
     """
@@ -523,7 +503,6 @@ def log(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.log(lucid.tensor([1.0, 2.718281828, 0.0]))
         tensor([0., 1., -inf])
     """
@@ -537,7 +516,6 @@ def log2(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.log2(lucid.tensor([1, 2, 8]))
         tensor([0., 1., 3.])
     """
@@ -551,7 +529,6 @@ def log10(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.log10(lucid.tensor([1, 10, 1000]))
         tensor([0., 1., 3.])
     """
@@ -565,7 +542,6 @@ def log1p(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.log1p(lucid.tensor([0.0, 1.0, -1.0]))
         tensor([0.0000, 0.6931,   -inf])
     """
@@ -579,7 +555,6 @@ def sin(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.sin(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 0.8415])
     """
@@ -593,7 +568,6 @@ def cos(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.cos(lucid.tensor([0.0, 1.0]))
         tensor([1.0000, 0.5403])
     """
@@ -609,7 +583,6 @@ def tanh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.tanh(lucid.tensor([0.0, 1.0, -20.0]))
         tensor([ 0.0000,  0.7616, -1.0000])
     """
@@ -625,7 +598,6 @@ def sigmoid(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.sigmoid(lucid.tensor([0.0, 2.0, -100.0]))
         tensor([5.0000e-01, 8.8080e-01, 3.7835e-44])
     """
@@ -639,7 +611,6 @@ def erf(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.erf(lucid.tensor([0.0, 0.5, 3.0]))
         tensor([0.0000, 0.5205, 1.0000])
     """
@@ -661,7 +632,6 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
         DTypeError: the dtypes differ.
 
     Example:
-        >>> import lucid
         >>> lucid.lerp(lucid.tensor([0.0, 10.0]), lucid.tensor([4.0, 20.0]), 0.25)
         tensor([ 1.0000, 12.5000])
     """
@@ -693,7 +663,6 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
         value: a number. Default: 1.
 
     Example:
-        >>> import lucid
         >>> lucid.addcmul(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 5.0]))
         tensor([ 9., 16.])
     """
@@ -712,7 +681,6 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
         DTypeError: integers alone, whose quotient would be a float.
 
     Example:
-        >>> import lucid
         >>> lucid.addcdiv(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 4.0]))
         tensor([1.5000, 1.7500])
     """
@@ -740,7 +708,6 @@ def floor(input: Tensor) -> Tensor:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.floor(lucid.tensor([1.7, -1.2]))
         tensor([ 1., -2.])
     """
@@ -752,7 +719,6 @@ def ceil(input: Tensor) -> Tensor:
     """Return the smallest whole number not below each element.
 
     Example:
-        >>> import lucid
         >>> lucid.ceil(lucid.tensor([1.2, -1.7]))
         tensor([ 2., -1.])
     """
@@ -766,7 +732,6 @@ def trunc(input: Tensor) -> Tensor:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.trunc(lucid.tensor([1.7, -1.7]))
         tensor([ 1., -1.])
     """
@@ -787,7 +752,6 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
         DTypeError: `decimals` other than 0 of integers or bools.
 
     Example:
-        >>> import lucid
         >>> lucid.round(lucid.tensor([2.345]), decimals=1)
         tensor([2.3000])
     """
@@ -808,7 +772,6 @@ def frac(input: Tensor) -> Tensor:
         input: a tensor of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.frac(lucid.tensor([1.25, -1.25]))
         tensor([ 0.2500, -0.2500])
     """
@@ -844,7 +807,6 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
         DTypeError: bools, which have no order.
 
     Example:
-        >>> import lucid
         >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
         tensor([-1.0000,  0.5000,  1.0000])
     """
@@ -878,7 +840,6 @@ def clamp_min(input: Tensor, min: Operand) -> Tensor:
         min: a number or a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.clamp_min(lucid.tensor([-2.0, 0.5]), 0)
         tensor([0.0000, 0.5000])
     """
@@ -893,7 +854,6 @@ def clamp_max(input: Tensor, max: Operand) -> Tensor:
         max: a number or a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.clamp_max(lucid.tensor([0.5, 3.0]), 1)
         tensor([0.5000, 1.0000])
     """
@@ -910,7 +870,6 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
         other: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.maximum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
         tensor([3., 4.])
     """
@@ -922,7 +881,6 @@ def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; NaN where either is NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.minimum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
         tensor([1., 2.])
     """
@@ -941,7 +899,6 @@ def nan_to_num(
         neginf: for -inf. Default: the dtype's smallest number.
 
     Example:
-        >>> import lucid
         >>> lucid.nan_to_num(lucid.tensor([float("nan"), 1.0]), nan=-1.0)
         tensor([-1.,  1.])
     """
@@ -958,6 +915,10 @@ def nan_to_num(
 # ---------------------------------------------------------------------- choosing
 
 
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: Tensor, input: Operand, other: Operand) -> Tensor: ...
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """Return `input` where `condition` holds and `other` elsewhere, broadcast and promoted.
 
@@ -972,7 +933,6 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         DTypeError: a condition that isn't bool.
 
     Example:
-        >>> import lucid
         >>> lucid.where(lucid.tensor([True, False]), lucid.tensor([1.0, 2.0]), 0.0)
         tensor([1., 0.])
     """
@@ -1011,7 +971,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
         DTypeError: a `mask` that isn't of bools.
 
     Example:
-        >>> import lucid
         >>> lucid.masked_fill(lucid.zeros(3), lucid.tensor([True, False, True]), 7.0)
         tensor([7., 0., 7.])
     """
@@ -1035,7 +994,6 @@ def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
         ArgumentError: what is no memory format.
 
     Example:
-        >>> import lucid
         >>> lucid.clone(lucid.tensor([1.0, 2.0]))
         tensor([1., 2.])
     """
@@ -1051,7 +1009,6 @@ def sgn(input: Tensor) -> Tensor:
         input: a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.sgn(lucid.tensor([-2.5, 0.0]))
         tensor([-1.,  0.])
     """

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from lucid.autograd.function import Function
 from lucid.functions.chebyshev import series
+from lucid.functions.curves import curve
 from lucid.functions.elementwise import choose, erf, exp
-from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 
 __all__ = ["erfc"]
@@ -31,23 +29,7 @@ def _right(x: Tensor) -> Tensor:
     return series(1 - 7.5 / (x + 3.75), _ERFCX) / (1 + 2 * x)
 
 
-class _ScaledErfc(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        is_right = x >= 0
-        left = choose(is_right, 0.0, x)
-        mirrored = 2 * exp(left * left) - _right(-left)
-        y = choose(is_right, _right(choose(is_right, x, 0.0)), mirrored)
-        ctx.save_for_backward(x, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        x, y = ctx.saved_tensors
-        found: Tensor = g * (2 * x * y - 2 / math.sqrt(math.pi))
-        return found
-
-
+@curve(lambda g, x, y: g * (2 * x * y - 2 / math.sqrt(math.pi)))
 def erfcx(input: Tensor) -> Tensor:
     """Return `exp(input**2) erfc(input)`, which doesn't vanish on the right.
 
@@ -58,28 +40,16 @@ def erfcx(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.erfcx(lucid.tensor([0.0, 1.0, 100.0]))
         tensor([1.0000, 0.4276, 0.0056])
     """
-    result: Tensor = _ScaledErfc.apply(floating(input, "erfcx"))
-    return result
+    is_right = input >= 0
+    left = choose(is_right, 0.0, input)
+    mirrored = 2 * exp(left * left) - _right(-left)
+    return choose(is_right, _right(choose(is_right, input, 0.0)), mirrored)
 
 
-class _Erfc(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        is_right = x > 0.5
-        right = choose(is_right, x, 0.5)
-        return choose(is_right, exp(-right * right) * _right(right), 1 - erf(x))
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return g * (-2 / math.sqrt(math.pi)) * exp(-x * x)
-
-
+@curve(lambda g, x: g * (-2 / math.sqrt(math.pi)) * exp(-x * x))
 def erfc(input: Tensor) -> Tensor:
     """Return `1 - erf(input)`, a float in [0, 2], without loss where it is small.
 
@@ -87,9 +57,9 @@ def erfc(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.erfc(lucid.tensor([0.0, 0.5, 5.0]))
         tensor([1.0000e+00, 4.7950e-01, 1.5375e-12])
     """
-    result: Tensor = _Erfc.apply(floating(input, "erfc"))
-    return result
+    is_right = input > 0.5
+    right = choose(is_right, input, 0.5)
+    return choose(is_right, exp(-right * right) * _right(right), 1 - erf(input))

@@ -43,7 +43,6 @@ def found(
         LucidError: in a vmap over `x`; and what `find` raises, with the user's line.
 
     Example:
-        >>> import lucid
         >>> from lucid.functions.finding import found, nonzero_rows
         >>> found("nonzero", nonzero_rows, lucid.tensor([0, 3, 4]))
         (tensor([[1],
@@ -72,7 +71,6 @@ def computed(
         what: how messages call it, if not by its name. Default: "", the name.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> from lucid.functions.finding import computed
         >>> x, y = lucid.tensor([1, 2, 3]), lucid.tensor([3, 1])
@@ -98,7 +96,6 @@ def nonzero_indices(array: np.ndarray) -> Sequence[np.ndarray]:
         array: of any dtype; NaN isn't zero.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> from lucid.functions.finding import nonzero_indices
         >>> [place.tolist() for place in nonzero_indices(np.array([[0, 2], [3, 0]]))]
@@ -114,7 +111,6 @@ def nonzero_rows(array: np.ndarray) -> Sequence[np.ndarray]:
         array: of any dtype; NaN isn't zero.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> from lucid.functions.finding import nonzero_rows
         >>> nonzero_rows(np.array([[0, 2], [3, 0]]))[0].tolist()
@@ -137,7 +133,6 @@ def distinct(
         with_counts: whether to give the counts.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> from lucid.functions.finding import distinct
         >>> [part.tolist() for part in distinct(np.array([5, 2, 5]), None, True, True)]
@@ -164,7 +159,6 @@ def runs(array: np.ndarray, with_inverse: bool, with_counts: bool) -> Sequence[n
         with_counts: whether to give the lengths.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> from lucid.functions.finding import runs
         >>> [part.tolist() for part in runs(np.array([7, 7, 1]), True, True)]
@@ -192,7 +186,6 @@ def repeated(counts: np.ndarray, size: int) -> Sequence[np.ndarray]:
         OptionError: a count is negative.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> from lucid.functions.finding import repeated
         >>> repeated(np.array([2, 0, 1]), 3)[0].tolist()
@@ -216,7 +209,6 @@ def count_bins(array: np.ndarray) -> Sequence[np.ndarray]:
         OptionError: a number is negative.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> from lucid.functions.finding import count_bins
         >>> len(count_bins(np.array([1, 4]))[0])
@@ -237,7 +229,6 @@ def extent(array: np.ndarray) -> Sequence[np.ndarray]:
         array: integers; if there is none, the length is 0.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> from lucid.functions.finding import extent
         >>> len(extent(np.array([1, 4]))[0])

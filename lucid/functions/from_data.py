@@ -48,7 +48,6 @@ def tensor(
         TraceError: lists hold batched tensors of a vmap; `stack` says what they mean.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([[1, 2], [3, 4]])
         tensor([[1, 2],
                 [3, 4]])
@@ -209,7 +208,6 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         ShapeError: lists are ragged.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> array = np.array([1.0, 2.0])
         >>> x = lucid.as_tensor(array)
@@ -253,7 +251,6 @@ def asarray(
         requires_grad: whether gradients are recorded for it. Default: False.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1.0, 2.0])
         >>> lucid.asarray(x) is x
         True
@@ -280,7 +277,6 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
         OptionError: it is a masked array with masked elements.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> array = np.zeros(3, np.float32)
         >>> x = lucid.from_numpy(array)
@@ -306,7 +302,6 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
         DTypeError: lucid hasn't got its dtype.
 
     Example:
-        >>> import lucid
         >>> import numpy as np
         >>> lucid.from_dlpack(np.arange(3))
         tensor([0, 1, 2])

@@ -6,11 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from lucid.autograd.function import Function
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import abs as absolute, choose, exp, log, log1p, round, sin, sqrt
+from lucid.functions.curves import curve, with_gradient
+from lucid.functions.elementwise import (
+    abs as absolute,
+    choose,
+    exp,
+    log,
+    log1p,
+    round,
+    sin,
+    sqrt,
+)
 from lucid.functions.error import erfc
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
@@ -56,49 +65,21 @@ def _to_integer(x: Tensor) -> Tensor:
     return x - round(x)
 
 
-class LogGamma(Function):
-    """log(|gamma(x)|), by the reflection formula below 0."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        dtype, x = x._type.dtype, cast(x, f64)  # large terms cancel
-        left = x < 0
-        right = _right_lgamma(choose(left, 1 - x, x))
-        way = choose(left, _to_integer(x), 0.5)
-        reflected = math.log(math.pi) - log(absolute(sin(way * math.pi))) - right
-        value = choose(left, reflected, right)
-        return cast(choose((way == 0) | (absolute(x) == math.inf), math.inf, value), dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return g * digamma(x)
-
-
-class Digamma(Function):
+@with_gradient(lambda g, x: g * polygamma(1, x))
+def _digamma(x: Tensor) -> Tensor:
     """The derivative of log(gamma(x)), by the reflection formula below 0."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        dtype, x = x._type.dtype, cast(x, f64)
-        left = x < 0
-        right = choose(left, 1 - x, x)
-        small, total = right < _SHIFT, constant(0.0, x._type.dtype)
-        for k in range(_SHIFT):
-            total = total + choose(small, 1 / (right + k), 0.0)
-        far = choose(small, right + _SHIFT, right)
-        halves = tuple(b / (2 * k + 2) for k, b in enumerate(_BERNOULLI))
-        value = log(far) - 0.5 / far - _series(far, halves) / (far * far) - total
-        way = _to_integer(x)
-        reflected = value - math.pi / tan(math.pi * way)
-        return cast(choose(left, choose(way == 0, math.nan, reflected), value), dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return g * polygamma(1, x)
+    dtype, x = x._type.dtype, cast(x, f64)
+    left = x < 0
+    right = choose(left, 1 - x, x)
+    small, total = right < _SHIFT, constant(0.0, x._type.dtype)
+    for k in range(_SHIFT):
+        total = total + choose(small, 1 / (right + k), 0.0)
+    far = choose(small, right + _SHIFT, right)
+    halves = tuple(b / (2 * k + 2) for k, b in enumerate(_BERNOULLI))
+    value = log(far) - 0.5 / far - _series(far, halves) / (far * far) - total
+    way = _to_integer(x)
+    reflected = value - math.pi / tan(math.pi * way)
+    return cast(choose(left, choose(way == 0, math.nan, reflected), value), dtype)
 
 
 def _reflected(value: Tensor, x: Tensor, n: int) -> Tensor:
@@ -116,39 +97,30 @@ def _reflected(value: Tensor, x: Tensor, n: int) -> Tensor:
     return (-1.0) ** n * value - cast(derivative * math.pi ** (n + 1), x._type.dtype)
 
 
-class Polygamma(Function):
+@with_gradient(lambda g, x, n: g * polygamma(n + 1, x))
+def _polygamma(x: Tensor, n: int) -> Tensor:
     """The n-th derivative of digamma, for positive x (-1)^(n+1) n! zeta(n+1, x)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.n = n
-        if n > _PLAIN_ORDERS:
-            return _polygamma_of_large_order(x, n)
-        left, given = x < 0, x
-        x = choose(left, 1 - x, x)
-        s = n + 1
-        total = x ** float(-s)
-        for k in range(1, _SHIFT):
-            total = total + (x + k) ** float(-s)
-        far = x + _SHIFT
-        total = total + far ** float(1 - s) / n + 0.5 * far ** float(-s)
-        factor, power = float(s), far ** float(-s - 1)
-        for k, bernoulli in enumerate(_BERNOULLI):
-            total = total + bernoulli / math.factorial(2 * k + 2) * factor * power
-            factor *= (s + 2 * k + 1) * (s + 2 * k + 2)
-            power = power / (far * far)
-        value = (-1.0) ** (n + 1) * math.factorial(n) * total
-        return choose(left, _reflected(value, given, n), value)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return g * polygamma(ctx.n + 1, x), None
+    if n > _PLAIN_ORDERS:
+        return _polygamma_of_large_order(x, n)
+    left, given = x < 0, x
+    x = choose(left, 1 - x, x)
+    s = n + 1
+    total = x ** float(-s)
+    for k in range(1, _SHIFT):
+        total = total + (x + k) ** float(-s)
+    far = x + _SHIFT
+    total = total + far ** float(1 - s) / n + 0.5 * far ** float(-s)
+    factor, power = float(s), far ** float(-s - 1)
+    for k, bernoulli in enumerate(_BERNOULLI):
+        total = total + bernoulli / math.factorial(2 * k + 2) * factor * power
+        factor *= (s + 2 * k + 1) * (s + 2 * k + 2)
+        power = power / (far * far)
+    value = (-1.0) ** (n + 1) * math.factorial(n) * total
+    return choose(left, _reflected(value, given, n), value)
 
 
 def _polygamma_of_large_order(x: Tensor, n: int) -> Tensor:
-    """As `Polygamma`, where n! and the powers of x leave the range of floats: by their logarithms.
+    """As `_polygamma`, where n! and the powers of x leave the range of floats: by their logarithms.
 
     Euler and Maclaurin's sum is that of (x / (x + k))^s, which is 1 for k = 0. Where the last of
     the powers is 0, so is what comes after it.
@@ -170,6 +142,7 @@ def _polygamma_of_large_order(x: Tensor, n: int) -> Tensor:
     return cast(value if n % 2 else -value, dtype)
 
 
+@curve(lambda g, x: g * digamma(x))
 def lgamma(input: Tensor) -> Tensor:
     """Return the logarithm of the absolute value of the gamma function.
 
@@ -179,12 +152,16 @@ def lgamma(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
         tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
     """
-    result: Tensor = LogGamma.apply(floating(input, "lgamma"))
-    return result
+    x = cast(input, f64)  # large terms cancel
+    left = x < 0  # where the reflection formula holds
+    right = _right_lgamma(choose(left, 1 - x, x))
+    way = choose(left, _to_integer(x), 0.5)
+    reflected = math.log(math.pi) - log(absolute(sin(way * math.pi))) - right
+    value = choose((way == 0) | (absolute(x) == math.inf), math.inf, choose(left, reflected, right))
+    return cast(value, input._type.dtype)
 
 
 def digamma(input: Tensor) -> Tensor:
@@ -196,12 +173,11 @@ def digamma(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.digamma(lucid.tensor([1.0, 10.0, -1.0]))
         tensor([-0.5772,  2.2518,     nan])
     """
     x = floating(input, "digamma")
-    result: Tensor = Digamma.apply(x)
+    result: Tensor = _digamma.apply(x)
     return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), result)
 
 
@@ -218,7 +194,6 @@ def polygamma(n: int, input: Tensor) -> Tensor:
         OptionError: a negative `n`.
 
     Example:
-        >>> import lucid
         >>> lucid.polygamma(1, lucid.tensor([1.0, 2.0]))
         tensor([1.6449, 0.6449])
     """
@@ -228,7 +203,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     x = floating(input, "polygamma")
     if order == 0:
         return digamma(x)
-    result: Tensor = Polygamma.apply(x, order)
+    result: Tensor = _polygamma.apply(x, order)
     return result
 
 
@@ -237,7 +212,6 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
     """Return the n-th derivative of `digamma`; for n > 30 of positive numbers, and else NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1.0, 2.0]).polygamma(1)
         tensor([1.6449, 0.6449])
     """
@@ -258,7 +232,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
         OptionError: a `p` below 1.
 
     Example:
-        >>> import lucid
         >>> lucid.mvlgamma(lucid.tensor([2.0, 3.0]), 2)
         tensor([0.4516, 1.5502])
     """
@@ -297,38 +270,7 @@ def _quantile(q: Tensor, rest: Tensor) -> Tensor:
     return choose(inner, near, choose(q < 0, -outer, outer))
 
 
-class InverseErf(Function):
-    """The number whose error function is x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        q = x * 0.5
-        y = _quantile(q, 0.5 - absolute(q)) * math.sqrt(0.5)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        return g * (math.sqrt(math.pi) / 2) * exp(y * y)
-
-
-class NormalQuantile(Function):
-    """The number with the area p of the normal distribution to the left."""
-
-    @staticmethod
-    def forward(ctx: Any, p: Tensor) -> Tensor:
-        q = p - 0.5
-        y = _quantile(q, choose(q < 0, p, 1 - p))
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        return g * math.sqrt(2 * math.pi) * exp(0.5 * y * y)
-
-
+@curve(lambda g, y: g * (math.sqrt(math.pi) / 2) * exp(y * y))
 def erfinv(input: Tensor) -> Tensor:
     """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond.
 
@@ -336,12 +278,11 @@ def erfinv(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.erfinv(lucid.tensor([0.0, 0.5, -1.0]))
         tensor([0.0000, 0.4769,   -inf])
     """
-    result: Tensor = InverseErf.apply(floating(input, "erfinv"))
-    return result
+    q = input * 0.5
+    return _quantile(q, 0.5 - absolute(q)) * math.sqrt(0.5)
 
 
 def ndtr(input: Tensor) -> Tensor:
@@ -351,7 +292,6 @@ def ndtr(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.ndtr(lucid.tensor([0.0, 1.0, -1.0]))
         tensor([0.5000, 0.8413, 0.1587])
     """
@@ -359,6 +299,7 @@ def ndtr(input: Tensor) -> Tensor:
     return 0.5 * erfc(-x)
 
 
+@curve(lambda g, y: g * math.sqrt(2 * math.pi) * exp(0.5 * y * y))
 def ndtri(input: Tensor) -> Tensor:
     """Return the number with this area of the normal distribution to the left.
 
@@ -368,12 +309,11 @@ def ndtri(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.ndtri(lucid.tensor([0.5, 0.975, 0.0]))
         tensor([0.0000, 1.9600,   -inf])
     """
-    result: Tensor = NormalQuantile.apply(floating(input, "ndtri"))
-    return result
+    q = input - 0.5
+    return _quantile(q, choose(q < 0, input, 1 - input))
 
 
 _LEVELS = 30
@@ -388,7 +328,6 @@ def log_ndtr(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.log_ndtr(lucid.tensor([0.0, -1.0, -50.0]))
         tensor([-6.9315e-01, -1.8410e+00, -1.2548e+03])
     """
@@ -421,7 +360,6 @@ def entr(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.special.entr(lucid.tensor([0.5, 1.0, -1.0]))
         tensor([0.3466, -0.0000,   -inf])
     """

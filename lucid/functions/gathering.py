@@ -75,7 +75,6 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
         ShapeError: the index has another number of axes.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([[1, 2], [3, 4]])
         >>> lucid.gather(x, 1, lucid.tensor([[1], [0]]))
         tensor([[2],
@@ -105,7 +104,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         IndexOutOfRangeError: an index isn't in the axis.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([[3, 1, 2]])
         >>> lucid.take_along_dim(x, x.argsort(1), 1)
         tensor([[1, 2, 3]])
@@ -141,7 +139,6 @@ def take(input: Tensor, index: Tensor) -> Tensor:
         DTypeError: the index holds no integers.
 
     Example:
-        >>> import lucid
         >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
         tensor([1, 4])
     """
@@ -169,7 +166,6 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         IndexShapeError: the index has more than one axis.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([[1, 2], [3, 4]])
         >>> lucid.index_select(x, 0, lucid.tensor([1, 1, 0]))
         tensor([[3, 4],
@@ -224,7 +220,6 @@ def scatter(
         IndexOutOfRangeError: an index isn't in the axis.
 
     Example:
-        >>> import lucid
         >>> index = lucid.tensor([[0, 1, 0]])
         >>> lucid.scatter(lucid.zeros(2, 3), 0, index, lucid.tensor([[1.0, 2.0, 3.0]]))
         tensor([[1., 0., 3.],
@@ -265,7 +260,6 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         DTypeError: the dtypes differ.
 
     Example:
-        >>> import lucid
         >>> src = lucid.tensor([1.0, 2.0, 5.0])
         >>> lucid.scatter_add(lucid.zeros(2), 0, lucid.tensor([0, 0, 1]), src)
         tensor([3., 5.])
@@ -324,7 +318,6 @@ def index_add(
         alpha: its factor. Default: 1.
 
     Example:
-        >>> import lucid
         >>> source = lucid.tensor([1.0, 2.0, 4.0])
         >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
         tensor([4., 0., 3.])
@@ -354,7 +347,6 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
         DTypeError: the dtypes differ.
 
     Example:
-        >>> import lucid
         >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([5.0, 6.0]))
         tensor([6., 0., 5.])
     """
@@ -376,7 +368,6 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
         IndexOutOfRangeError: an index isn't in the axis.
 
     Example:
-        >>> import lucid
         >>> lucid.index_fill(lucid.tensor([1, 2, 3]), 0, lucid.tensor([0, -1]), 9)
         tensor([9, 2, 9])
     """
@@ -422,7 +413,6 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
         DTypeError: the dtypes differ.
 
     Example:
-        >>> import lucid
         >>> at = (lucid.tensor([0, 0]),)
         >>> lucid.index_put(lucid.zeros(2), at, lucid.tensor([1.0, 2.0]), accumulate=True)
         tensor([3., 0.])
@@ -470,7 +460,6 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
         ShapeError: the shapes don't broadcast.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([[1, 2], [3, 4]])
         >>> lucid.masked_select(x, x > 1)
         tensor([2, 3, 4])
@@ -497,7 +486,6 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
             False.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([[0, 2], [3, 0]])
         >>> lucid.nonzero(x)
         tensor([[0, 1],
@@ -518,7 +506,6 @@ def argwhere(input: Tensor) -> Tensor:
         input: the tensor, often a bool one, such as a comparison.
 
     Example:
-        >>> import lucid
         >>> lucid.argwhere(lucid.tensor([5, 0, 7]))
         tensor([[0],
                 [2]])
@@ -560,7 +547,6 @@ def unique(
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.unique(lucid.tensor([3, 1, 3]))
         tensor([1, 3])
         >>> lucid.unique(lucid.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
@@ -587,7 +573,6 @@ def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Te
         other: the values elsewhere, a number or a tensor.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1, -2, 3])
         >>> x.where(x > 0, 0)
         tensor([1, 0, 3])
@@ -610,7 +595,6 @@ def unique_consecutive(
         OptionError: a `dim`.
 
     Example:
-        >>> import lucid
         >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]), return_counts=True)
         (tensor([1, 2, 1]), tensor([2, 1, 1]))
     """

@@ -27,7 +27,6 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
         DTypeError: A and tau have different dtypes, or no floats.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[1.0], [1.0]])
         >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
         tensor([[ 0.],
@@ -49,5 +48,4 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     v = tril(a[..., :count], -1) + identity[:, :count]
     inner = triu(matmul(v.mT, v), 1) * tau[..., None] + eye(count, dtype=a.dtype)
     t: Tensor = SolveTriangular.apply(inner, diag_embed(tau), True, True)
-    product: Tensor = identity - matmul(matmul(v, t), v[..., :columns, :].mT)
-    return product
+    return identity - matmul(matmul(v, t), v[..., :columns, :].mT)

@@ -121,7 +121,6 @@ def igamma(input: Tensor, other: Tensor) -> Tensor:
         ShapeError: the shapes don't broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.igamma(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 1.0]))
         tensor([0.6321, 0.2642])
     """
@@ -135,7 +134,6 @@ def igammac(input: Tensor, other: Tensor) -> Tensor:
     It is computed by Python, in a compiled step as well. Differentiable by `other`.
 
     Example:
-        >>> import lucid
         >>> lucid.igammac(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 40.0]))
         tensor([3.6788e-01, 1.7418e-16])
     """
@@ -193,7 +191,6 @@ def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
         NotDifferentiableError: a backward asks for the derivative by `input`.
 
     Example:
-        >>> import lucid
         >>> lucid.special.zeta(lucid.tensor([2.0, 4.0]), 1)
         tensor([1.6449, 1.0823])
     """

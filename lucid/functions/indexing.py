@@ -76,7 +76,6 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         IndexShapeError: index tensors don't broadcast.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
         >>> x[0, 1:]
         tensor([2, 3])
@@ -123,7 +122,6 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         IndexOutOfRangeError: an index isn't in its axis.
 
     Example:
-        >>> import lucid
         >>> x = lucid.zeros(2, 3)
         >>> x[:, 1] = lucid.tensor([7.0, 8.0])
         >>> x[x == 0] = -1.0

@@ -35,7 +35,6 @@ def in_place(function: Function[P]) -> Function[P]:
         function: of a tensor and more, which gives a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.functions.inplace import in_place
         >>> double_ = in_place(lambda x: 2 * x)
         >>> x = lucid.tensor([1, 2])
@@ -69,7 +68,6 @@ def reshaping(function: Function[P]) -> Function[P]:
         function: of a tensor and more, which gives a view of it.
 
     Example:
-        >>> import lucid
         >>> from lucid.functions import shape
         >>> from lucid.functions.inplace import reshaping
         >>> x = lucid.zeros(2, 3)
@@ -131,7 +129,6 @@ def resize_(input: Tensor, *sizes: Any) -> Tensor:
         LucidError: the tensor requires grad.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1, 2, 3])
         >>> x.resize_(2, 2)
         tensor([[1, 2],
@@ -161,7 +158,6 @@ def resize_as_(input: Tensor, other: Tensor) -> Tensor:
         other: whose shape it gets.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2, 3]).resize_as_(lucid.zeros(2))
         tensor([1, 2])
     """
@@ -178,7 +174,6 @@ def set_(input: Tensor, source: Tensor) -> Tensor:
         source: a tensor, whose history isn't taken over.
 
     Example:
-        >>> import lucid
         >>> x, y = lucid.zeros(2), lucid.ones(3)
         >>> x.set_(y)
         tensor([1., 1., 1.])
@@ -201,7 +196,6 @@ def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
         callable: takes a Python number and returns one.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).apply_(lambda x: 10 * x)
         tensor([10, 20])
     """
@@ -224,7 +218,6 @@ def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> 
         callable: takes two Python numbers and returns one.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).map_(lucid.tensor([10, 20]), lambda a, b: a + b)
         tensor([11, 22])
     """
@@ -252,7 +245,6 @@ def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         ShapeError: `src` doesn't broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(2, dtype=lucid.int64).copy_(lucid.tensor([1.7, -1.7]))
         tensor([ 1, -1])
     """
@@ -273,7 +265,6 @@ def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
         ShapeError: the value is a tensor that isn't 0-d.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(3).fill_(2.5)
         tensor([2.5000, 2.5000, 2.5000])
     """
@@ -289,7 +280,6 @@ def zero_(input: Tensor) -> Tensor:
         input: the tensor.
 
     Example:
-        >>> import lucid
         >>> x = lucid.ones(3)
         >>> x[1:].zero_()
         tensor([0., 0.])
@@ -311,7 +301,6 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
         ShapeError: the mask doesn't broadcast.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1, -2, 3])
         >>> x.masked_fill_(x < 0, 0)
         tensor([1, 0, 3])
@@ -332,7 +321,6 @@ def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
         ShapeError: it is no matrix.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(2, 3).fill_diagonal_(1)
         tensor([[1., 0., 0.],
                 [0., 1., 0.]])
@@ -355,7 +343,6 @@ def detach_(input: Tensor) -> Tensor:
         LucidError: it is a view, whose history is that of its base.
 
     Example:
-        >>> import lucid
         >>> x = lucid.ones(2, requires_grad=True) * 2
         >>> x.detach_().requires_grad
         False

@@ -65,7 +65,6 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
         OptionError: there are no tensors.
 
     Example:
-        >>> import lucid
         >>> lucid.cat([lucid.tensor([1, 2]), lucid.tensor([3])])
         tensor([1, 2, 3])
         >>> lucid.cat([lucid.zeros(2, 1), lucid.ones(2, 2)], 1)
@@ -106,7 +105,6 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
         OptionError: there are no tensors.
 
     Example:
-        >>> import lucid
         >>> x, y = lucid.tensor([1, 2]), lucid.tensor([3, 4])
         >>> lucid.stack([x, y])
         tensor([[1, 2],
@@ -136,7 +134,6 @@ def hstack(tensors: Tensors) -> Tensor:
         ShapeError: sizes on another axis differ.
 
     Example:
-        >>> import lucid
         >>> lucid.hstack([lucid.tensor([1, 2]), lucid.tensor([3])])
         tensor([1, 2, 3])
         >>> lucid.hstack([lucid.tensor([[1], [2]]), lucid.tensor([[3], [4]])])
@@ -159,7 +156,6 @@ def vstack(tensors: Tensors) -> Tensor:
         ShapeError: rows have different lengths.
 
     Example:
-        >>> import lucid
         >>> lucid.vstack([lucid.tensor([1, 2]), lucid.tensor([[3, 4], [5, 6]])])
         tensor([[1, 2],
                 [3, 4],
@@ -191,7 +187,6 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         OptionError: the size is negative, or 0 where the axis isn't.
 
     Example:
-        >>> import lucid
         >>> lucid.split(lucid.arange(5), 2)
         (tensor([0, 1]), tensor([2, 3]), tensor([4]))
         >>> lucid.split(lucid.arange(5), [1, 4])
@@ -237,7 +232,6 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
         ShapeError: the listed sizes don't sum to the size of the axis.
 
     Example:
-        >>> import lucid
         >>> lucid.arange(5).split(3)
         (tensor([0, 1, 2]), tensor([3, 4]))
         >>> lucid.arange(5).unsafe_split([1, 4])
@@ -267,7 +261,6 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         ShapeError: the tensor is 0-d.
 
     Example:
-        >>> import lucid
         >>> lucid.chunk(lucid.arange(5), 4)
         (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     """
@@ -295,7 +288,6 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
         ShapeError: the tensor is 0-d.
 
     Example:
-        >>> import lucid
         >>> lucid.unbind(lucid.tensor([[1, 2], [3, 4]]), 1)
         (tensor([1, 3]), tensor([2, 4]))
     """
@@ -323,7 +315,6 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         ArgumentError: there are more shifts than axes, or fewer.
 
     Example:
-        >>> import lucid
         >>> lucid.roll(lucid.tensor([1, 2, 3, 4]), 1)
         tensor([4, 1, 2, 3])
         >>> lucid.roll(lucid.tensor([[1, 2], [3, 4], [5, 6]]), -1, 0)
@@ -373,7 +364,6 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
         >>> lucid.diagonal(x)
         tensor([1, 5])
@@ -413,7 +403,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         ShapeError: it is neither a vector nor a matrix.
 
     Example:
-        >>> import lucid
         >>> lucid.diag(lucid.tensor([1, 2]))
         tensor([[1, 0],
                 [0, 2]])
@@ -450,7 +439,6 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         OptionError: they are the same.
 
     Example:
-        >>> import lucid
         >>> lucid.diag_embed(lucid.tensor([1, 2]), 1)
         tensor([[0, 1, 0],
                 [0, 0, 2],
@@ -464,8 +452,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     mask = _band(size, size, offset)
     rows = broadcast(unsqueeze(columns, -2), (*x._type.shape[:-1], size, size))
     places = distinct_axes((dim1, dim2), x.ndim + 1, "diag_embed")
-    result: Tensor = movedim(choose(mask, rows, 0), (-2, -1), places)
-    return result
+    return movedim(choose(mask, rows, 0), (-2, -1), places)
 
 
 def _band(rows: int, columns: int, offset: int) -> Tensor:
@@ -493,7 +480,6 @@ def trace(input: Tensor) -> Tensor:
         ShapeError: it is no matrix.
 
     Example:
-        >>> import lucid
         >>> lucid.trace(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
         tensor(5.)
     """
@@ -516,7 +502,6 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
         ShapeError: it has fewer than two axes.
 
     Example:
-        >>> import lucid
         >>> lucid.tril(lucid.tensor([[1, 2], [3, 4]]))
         tensor([[1, 0],
                 [3, 4]])
@@ -533,7 +518,6 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
             Default: 0.
 
     Example:
-        >>> import lucid
         >>> lucid.triu(lucid.tensor([[1, 2], [3, 4]]), 1)
         tensor([[0, 2],
                 [0, 0]])
@@ -572,7 +556,6 @@ def pad(
         OptionError: the mode is another one.
 
     Example:
-        >>> import lucid
         >>> from lucid.functions.joining import pad
         >>> pad(lucid.tensor([1, 2]), (1, 2), value=9)
         tensor([9, 1, 2, 9, 9])
@@ -617,7 +600,6 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
         ShapeError: the shapes don't broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.broadcast_tensors(lucid.tensor([[1], [2]]), lucid.tensor([5, 6]))
         (tensor([[1, 1],
                 [2, 2]]), tensor([[5, 6],
@@ -639,7 +621,6 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         ShapeError: they don't broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.broadcast_shapes((2, 1), (3,))
         lucid.Size([2, 3])
     """
@@ -669,7 +650,6 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         ShapeError: a tensor has more than one axis.
 
     Example:
-        >>> import lucid
         >>> rows, columns = lucid.meshgrid(lucid.arange(2), lucid.arange(3))
         >>> rows
         tensor([[0, 0, 0],

@@ -25,7 +25,6 @@ def FloatTensor(*data: Any) -> Tensor:
         *data: a list, an array or a tensor, or else sizes.
 
     Example:
-        >>> import lucid
         >>> lucid.FloatTensor([2, 3])
         tensor([2., 3.])
         >>> lucid.FloatTensor(2, 3)
@@ -45,7 +44,6 @@ def DoubleTensor(*data: Any) -> Tensor:
         *data: a list, an array or a tensor, or else sizes.
 
     Example:
-        >>> import lucid
         >>> lucid.DoubleTensor([1, 0])
         tensor([1., 0.], dtype=lucid.float64)
         >>> lucid.DoubleTensor(3)
@@ -59,7 +57,6 @@ def ByteTensor(*data: Any) -> Tensor:
     """Return a uint8 tensor of data, or of a shape with zeros.
 
     Example:
-        >>> import lucid
         >>> lucid.ByteTensor([1, 0])
         tensor([1, 0], dtype=lucid.uint8)
         >>> lucid.ByteTensor(3)
@@ -73,7 +70,6 @@ def CharTensor(*data: Any) -> Tensor:
     """Return an int8 tensor of data, or of a shape with zeros.
 
     Example:
-        >>> import lucid
         >>> lucid.CharTensor([1, 0])
         tensor([1, 0], dtype=lucid.int8)
         >>> lucid.CharTensor(3)
@@ -87,7 +83,6 @@ def ShortTensor(*data: Any) -> Tensor:
     """Return an int16 tensor of data, or of a shape with zeros.
 
     Example:
-        >>> import lucid
         >>> lucid.ShortTensor([1, 0])
         tensor([1, 0], dtype=lucid.int16)
         >>> lucid.ShortTensor(3)
@@ -101,7 +96,6 @@ def IntTensor(*data: Any) -> Tensor:
     """Return an int32 tensor of data, or of a shape with zeros.
 
     Example:
-        >>> import lucid
         >>> lucid.IntTensor([1, 0])
         tensor([1, 0], dtype=lucid.int32)
         >>> lucid.IntTensor(3)
@@ -115,7 +109,6 @@ def LongTensor(*data: Any) -> Tensor:
     """Return an int64 tensor of data, or of a shape with zeros.
 
     Example:
-        >>> import lucid
         >>> lucid.LongTensor([1, 0])
         tensor([1, 0])
         >>> lucid.LongTensor(3)
@@ -129,7 +122,6 @@ def BoolTensor(*data: Any) -> Tensor:
     """Return a bool tensor of data, or of a shape filled with False.
 
     Example:
-        >>> import lucid
         >>> lucid.BoolTensor([1, 0])
         tensor([ True, False])
         >>> lucid.BoolTensor(3)

@@ -54,7 +54,6 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         DTypeError: the dtypes differ; products don't promote.
 
     Example:
-        >>> import lucid
         >>> lucid.matmul(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
         tensor([3., 7.])
     """
@@ -115,7 +114,6 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
         DTypeError: the dtypes differ; products don't promote.
 
     Example:
-        >>> import lucid
         >>> lucid.mm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.eye(2) * 2)
         tensor([[2., 4.],
                 [6., 8.]])
@@ -137,7 +135,6 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
         DTypeError: the dtypes differ; products don't promote.
 
     Example:
-        >>> import lucid
         >>> a = lucid.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
         >>> lucid.spmm(a, lucid.eye(2))
         tensor([[0., 2.],
@@ -157,7 +154,6 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
         mat2: a batch of as many, of the same dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.bmm(lucid.ones(3, 2, 4), lucid.ones(3, 4, 5)).shape
         lucid.Size([3, 2, 5])
     """
@@ -176,7 +172,6 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
         vec: a vector of the same dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.mv(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
         tensor([3., 7.])
     """
@@ -192,7 +187,6 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
         tensor: a vector of the same size and dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.dot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
         tensor(11.)
     """
@@ -213,7 +207,6 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
         ShapeError: one of them is no vector.
 
     Example:
-        >>> import lucid
         >>> lucid.outer(lucid.tensor([1, 2]), lucid.tensor([3, 4]))
         tensor([[3, 4],
                 [6, 8]])
@@ -242,7 +235,6 @@ def addmm(
         alpha: a factor of the product. Default: 1.
 
     Example:
-        >>> import lucid
         >>> lucid.addmm(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.eye(2), alpha=3)
         tensor([[13., 20.],
                 [10., 23.]])
@@ -263,7 +255,6 @@ def addmv(
         vec: a vector of the same dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.addmv(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.tensor([1.0, 2.0]))
         tensor([11., 22.])
     """
@@ -283,7 +274,6 @@ def baddbmm(
         batch2: a batch of as many, of the same dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.baddbmm(lucid.tensor(10.0), lucid.ones(1, 2, 3), lucid.ones(1, 3, 2), beta=2)
         tensor([[[23., 23.],
                  [23., 23.]]])
@@ -300,7 +290,6 @@ def addbmm(
     Shapes: (b, n, k) and (b, k, m) give (n, m), with which `input` broadcasts.
 
     Example:
-        >>> import lucid
         >>> lucid.addbmm(lucid.tensor(10.0), lucid.ones(4, 2, 3), lucid.ones(4, 3, 2))
         tensor([[22., 22.],
                 [22., 22.]])
@@ -335,7 +324,6 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         DTypeError: the dtypes differ; products don't promote.
 
     Example:
-        >>> import lucid
         >>> lucid.tensordot(lucid.ones(2, 3, 4), lucid.ones(4, 3, 5), ([1, 2], [1, 0])).shape
         lucid.Size([2, 5])
     """

@@ -54,7 +54,6 @@ def inverse(input: Tensor) -> Tensor:
         DTypeError: no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.2500]])
@@ -77,7 +76,6 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
         DTypeError: no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.pinverse(lucid.tensor([[2.0], [0.0]]))
         tensor([[0.5000, 0.0000]])
     """
@@ -97,7 +95,6 @@ def logdet(input: Tensor) -> Tensor:
         DTypeError: no floats.
 
     Example:
-        >>> import lucid
         >>> lucid.logdet(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
         tensor(2.0794)
     """
@@ -122,7 +119,6 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
         DTypeError: no floats.
 
     Example:
-        >>> import lucid
         >>> lu, pivots = lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
         >>> lu
         tensor([[1., 3.],
@@ -147,7 +143,6 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
         DTypeError: `b` and `LU_data` have different dtypes, or pivots aren't int32.
 
     Example:
-        >>> import lucid
         >>> lu, pivots = lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
         >>> lucid.lu_solve(lucid.tensor([[4.0], [7.0]]), lu, pivots)
         tensor([[1.],
@@ -168,7 +163,6 @@ def lu_unpack(
         unpack_pivots: whether P is wanted. Default: True.
 
     Example:
-        >>> import lucid
         >>> p, l, u = lucid.lu_unpack(*lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]])))
         >>> p @ l @ u
         tensor([[0., 2.],
@@ -194,7 +188,6 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
         some: whether Q has min(m, n) columns, else m. Default: True.
 
     Example:
-        >>> import lucid
         >>> q, r = lucid.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
         >>> (q @ r).round(decimals=3)
         tensor([[3., 1.],
@@ -220,7 +213,6 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
         DTypeError: no floats.
 
     Example:
-        >>> import lucid
         >>> u, s, v = lucid.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
         >>> u.shape, s, v.shape
         (lucid.Size([3, 2]), tensor([3., 2.]), lucid.Size([2, 2]))
@@ -247,7 +239,6 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
         DTypeError: the dtypes differ, or aren't of floats.
 
     Example:
-        >>> import lucid
         >>> factor = lucid.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
         >>> lucid.cholesky_solve(lucid.tensor([[8.0], [8.0]]), factor).round(decimals=3)
         tensor([[1.],
@@ -271,7 +262,6 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
         ShapeError: no square matrices.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
         >>> (lucid.cholesky_inverse(lucid.cholesky(a)) @ a).round(decimals=3)
         tensor([[1., 0.],
@@ -300,7 +290,6 @@ def triangular_solve(
         DTypeError: the dtypes differ, or aren't of floats.
 
     Example:
-        >>> import lucid
         >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
         >>> x, _ = lucid.triangular_solve(lucid.tensor([[5.0], [8.0]]), a)
         >>> x
@@ -323,7 +312,6 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         increasing: whether the power 0 comes first. Default: False.
 
     Example:
-        >>> import lucid
         >>> lucid.vander(lucid.tensor([2, 3]), N=3)
         tensor([[4, 2, 1],
                 [9, 3, 1]])
@@ -344,7 +332,6 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
         q: how many are wanted. Default: 6.
 
     Example:
-        >>> import lucid
         >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
         >>> u.shape, s, v.shape
         (lucid.Size([3, 1]), tensor([3.]), lucid.Size([2, 1]))
@@ -366,7 +353,6 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_
         center: whether the means are subtracted. Default: True.
 
     Example:
-        >>> import lucid
         >>> _, s, v = lucid.pca_lowrank(lucid.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), q=1)
         >>> s, v.abs()
         (tensor([1.4142]), tensor([[1.],

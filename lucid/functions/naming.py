@@ -21,7 +21,6 @@ def numpy_names(function: Callable[P, R]) -> Callable[P, R]:
         function: what has parameters of these names; its signature and text are kept.
 
     Example:
-        >>> import lucid
         >>> from lucid.functions.naming import numpy_names
         >>> @numpy_names
         ... def last(sizes, dim=0):

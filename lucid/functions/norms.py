@@ -41,7 +41,6 @@ def vector_norm(
         OptionError: a string but "fro".
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]))
         tensor(5.)
         >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]), 1)
@@ -71,7 +70,6 @@ def matrix_norm(
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
         tensor(6.)
     """
@@ -131,7 +129,6 @@ def norm(
         OptionError: an `ord` for more than two axes, or one that there isn't.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 2, dim=1)
         tensor([ 5., 10.])
         >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
@@ -161,7 +158,6 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         ShapeError: the shapes don't broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
         tensor([21., 43.])
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import mul
@@ -29,7 +30,6 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
         other: a tensor; dtypes promote.
 
     Example:
-        >>> import lucid
         >>> lucid.kron(lucid.tensor([[1, 10]]), lucid.tensor([[1, 2], [3, 4]]))
         tensor([[ 1,  2, 10, 20],
                 [ 3,  4, 30, 40]])
@@ -57,7 +57,6 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
         DTypeError: the dtypes differ, and both have axes.
 
     Example:
-        >>> import lucid
         >>> lucid.inner(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
         tensor([3., 7.])
     """
@@ -66,21 +65,12 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
+@like(dot)
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """Return the scalar product of two vectors, as `dot`: there are no complex numbers.
 
     Args:
-        input: a vector.
         other: a vector of the same size and dtype.
-
-    Raises:
-        ShapeError: shapes that don't fit.
-        DTypeError: the dtypes differ; products don't promote.
-
-    Example:
-        >>> import lucid
-        >>> lucid.vdot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-        tensor(11.)
     """
     return dot(input, other)
 
@@ -103,7 +93,6 @@ def addr(
         ShapeError: one of `vec1` and `vec2` is no vector, or `input` doesn't broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.addr(lucid.ones(2, 2), lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
         tensor([[4., 5.],
                 [7., 9.]])
@@ -126,7 +115,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
         tensor([0., 0., 1.])
     """
@@ -154,7 +142,6 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         ShapeError: a power other than 1 of matrices that aren't square.
 
     Example:
-        >>> import lucid
         >>> lucid.matrix_power(lucid.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
         tensor([[1., 5.],
                 [0., 1.]])
@@ -188,7 +175,6 @@ def multi_dot(tensors: Any) -> Tensor:
         ShapeError: the inner sizes differ.
 
     Example:
-        >>> import lucid
         >>> lucid.linalg.multi_dot([lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1)])
         tensor([[12.],
                 [12.]])
@@ -210,7 +196,6 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
         ShapeError: the inner sizes differ.
 
     Example:
-        >>> import lucid
         >>> lucid.chain_matmul(lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1))
         tensor([[12.],
                 [12.]])

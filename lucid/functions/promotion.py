@@ -61,7 +61,6 @@ def result_type(*operands: Tensor | Number) -> DType:
         ArgumentError: no operand, or one that is neither a tensor nor a number.
 
     Example:
-        >>> import lucid
         >>> lucid.result_type(lucid.tensor([1, 2]), 1.0)
         lucid.float32
         >>> lucid.result_type(lucid.tensor([1.0]), lucid.tensor(2.0, dtype=lucid.float64))

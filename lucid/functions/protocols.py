@@ -30,7 +30,6 @@ def item(input: Tensor) -> Any:
         ShapeError: several elements, or none.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([2.5]).item()
         2.5
     """
@@ -54,7 +53,6 @@ def tolist(input: Tensor) -> Any:
         TooLargeError: more elements than can be listed.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([[1, 2], [3, 4]]).tolist()
         [[1, 2], [3, 4]]
     """
@@ -168,7 +166,6 @@ def to_sparse(self: Tensor) -> Any:
     In a trace it isn't known how many there are: it is a host call there.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
         tensor(indices=tensor([[0],
                 [1]]),

@@ -43,7 +43,6 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
         lucid.return_types.kthvalue(
         values=tensor(3.),
@@ -85,7 +84,6 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
         tensor(2.)
         >>> lucid.median(lucid.tensor([[1, 5, 3], [9, 7, 8]]), 1)
@@ -110,7 +108,6 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
         tensor(2.)
     """
@@ -167,7 +164,6 @@ def quantile(
         ShapeError: `q` has more than one axis.
 
     Example:
-        >>> import lucid
         >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), lucid.tensor([0.5, 0.75]))
         tensor([2., 3.])
         >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), 0.75, interpolation="lower")
@@ -201,7 +197,6 @@ def nanquantile(
         ShapeError: `q` has more than one axis.
 
     Example:
-        >>> import lucid
         >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
         tensor(1.5000)
     """
@@ -301,7 +296,6 @@ def searchsorted(
         ShapeError: the leading axes differ, the row is 0-d, or `sorter` has another shape.
 
     Example:
-        >>> import lucid
         >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([0, 3, 9]))
         tensor([0, 1, 3])
         >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), 3, right=True)
@@ -367,7 +361,6 @@ def bucketize(
         ShapeError: boundaries without an axis.
 
     Example:
-        >>> import lucid
         >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
         tensor([0, 1, 2])
     """
@@ -389,7 +382,6 @@ def isin(
         ArgumentError: `assume_unique` is no bool.
 
     Example:
-        >>> import lucid
         >>> lucid.isin(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([2, 4, 6]))
         tensor([[False,  True],
                 [False,  True]])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
+from lucid.functions.curves import with_gradient
 from lucid.functions.elementwise import where
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
@@ -14,40 +12,24 @@ __all__ = ["relu", "softplus"]
 
 
 @runs_natively
-class ReLU(Function):
+@with_gradient(lambda g, y: where(y <= 0, 0.0, g))
+def _relu(x: Tensor) -> Tensor:
     """max(x, 0); the derivative at 0 is 0, and a NaN stays a NaN."""
+    return x.clamp(min=0)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = x.clamp(min=0)
-        ctx.save_for_backward(y)
-        return y
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
-        through: Tensor = where(y <= 0, 0.0, g)
-        return through
+def _softplus_vjp(g: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
+    scaled = x * beta
+    return where(scaled > threshold, g, g * scaled.sigmoid())
 
 
 @runs_natively
-class Softplus(Function):
+@with_gradient(_softplus_vjp)
+def _softplus(x: Tensor, beta: float, threshold: float) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, beta: float, threshold: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.beta, ctx.threshold = beta, threshold
-        scaled = x * beta
-        soft = scaled.clamp(max=threshold).exp().log1p() / beta
-        y: Tensor = where(scaled > threshold, x, soft)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        scaled = x * ctx.beta
-        return where(scaled > ctx.threshold, g, g * scaled.sigmoid()), None, None
+    scaled = x * beta
+    soft = scaled.clamp(max=threshold).exp().log1p() / beta
+    return where(scaled > threshold, x, soft)
 
 
 def relu(input: Tensor) -> Tensor:
@@ -57,13 +39,12 @@ def relu(input: Tensor) -> Tensor:
         input: a tensor of numbers.
 
     Example:
-        >>> import lucid
         >>> lucid.relu(lucid.tensor([-1.0, 0.0, 2.0]))
         tensor([0., 0., 2.])
     """
     if input._type.dtype.kind != "float":
         return input.clamp(min=0)
-    result: Tensor = ReLU.apply(input)
+    result: Tensor = _relu.apply(input)
     return result
 
 
@@ -78,10 +59,8 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
         threshold: from where on it is taken for a line. Default: 20.0.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.1269, 0.9741, 3.0486])
     """
-    result: Tensor = Softplus.apply(floating(input, "softplus"), beta, threshold)
+    result: Tensor = _softplus.apply(floating(input, "softplus"), beta, threshold)
     return result

@@ -80,7 +80,6 @@ def sum(
         OptionError: an axis is named twice.
 
     Example:
-        >>> import lucid
         >>> lucid.sum(lucid.ones(2, 3), 1)
         tensor([3., 3.])
         >>> lucid.sum(lucid.tensor([True, True, False]))
@@ -110,7 +109,6 @@ def mean(
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.mean(lucid.tensor([[1.0, 2.0], [3.0, 6.0]]), 0)
         tensor([2., 4.])
     """
@@ -155,7 +153,6 @@ def prod(
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.prod(lucid.tensor([[1, 2], [3, 4]]), 1)
         tensor([ 2, 12])
     """
@@ -185,7 +182,6 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.amax(lucid.tensor([[1, 5], [7, 2]]), 1)
         tensor([5, 7])
     """
@@ -201,7 +197,6 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     Equal ones share the gradient, unlike those of `min` along an axis.
 
     Example:
-        >>> import lucid
         >>> lucid.amin(lucid.tensor([[1, 5], [7, 2]]), 1)
         tensor([1, 2])
     """
@@ -226,7 +221,6 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
         ShapeError: an axis has no elements.
 
     Example:
-        >>> import lucid
         >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]))
         tensor(7)
         >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]), 1).indices
@@ -245,7 +239,6 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
         other: a second tensor; then this is `minimum`. Default: None.
 
     Example:
-        >>> import lucid
         >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]))
         tensor(1)
         >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]), 1).indices
@@ -305,7 +298,6 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
         keepdim: whether the axis stays, with size 1. Default: False.
 
     Example:
-        >>> import lucid
         >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]), 1)
         tensor([1, 0])
         >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]))
@@ -322,7 +314,6 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     A NaN counts as smaller than all else. dtype: int64.
 
     Example:
-        >>> import lucid
         >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]), 1)
         tensor([0, 1])
         >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]))
@@ -358,7 +349,6 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.any(lucid.tensor([[0, 2], [0, 0]]), 1)
         tensor([ True, False])
     """
@@ -373,7 +363,6 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return whether all elements over `dim` are true, that is, not zero; of nothing it is True.
 
     Example:
-        >>> import lucid
         >>> lucid.all(lucid.tensor([[3, 2], [0, 1]]), 1)
         tensor([ True, False])
     """
@@ -394,7 +383,6 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.count_nonzero(lucid.tensor([[0, 2], [3, 4]]), 0)
         tensor([1, 2])
     """
@@ -432,7 +420,6 @@ def var(
         ArgumentError: both `unbiased` and `correction`.
 
     Example:
-        >>> import lucid
         >>> lucid.var(lucid.tensor([1.0, 2.0, 3.0, 4.0]), correction=0)
         tensor(1.2500)
     """
@@ -463,7 +450,6 @@ def var_mean(
         ArgumentError: both `unbiased` and `correction`.
 
     Example:
-        >>> import lucid
         >>> lucid.var_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
         (tensor([2., 2.]), tensor([2., 3.]))
     """
@@ -500,7 +486,6 @@ def std(
     Where it is 0, so is its derivative.
 
     Example:
-        >>> import lucid
         >>> lucid.std(lucid.tensor([1.0, 2.0, 3.0]))
         tensor(1.)
     """
@@ -520,7 +505,6 @@ def std_mean(
     """Return the standard deviation and the mean over `dim`, in this order; see `std`.
 
     Example:
-        >>> import lucid
         >>> lucid.std_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
         (tensor([1.4142, 1.4142]), tensor([2., 3.]))
     """
@@ -558,7 +542,6 @@ def norm(
         ShapeError: inf or -inf over an axis without elements.
 
     Example:
-        >>> import lucid
         >>> lucid.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
         tensor([ 5., 10.])
         >>> lucid.norm(lucid.tensor([3.0, -4.0]), 1)
@@ -600,7 +583,6 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.logsumexp(lucid.tensor([1000.0, 1000.0]), 0)
         tensor(1000.6932)
     """
@@ -632,7 +614,6 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.cumsum(lucid.tensor([[1, 2, 3], [4, 5, 6]]), 1)
         tensor([[ 1,  3,  6],
                 [ 4,  9, 15]])
@@ -651,7 +632,6 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
         dim: the axis whose elements sum to 1 then.
 
     Example:
-        >>> import lucid
         >>> lucid.softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
         tensor([0., 0., 1.])
     """
@@ -668,7 +648,6 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tenso
         dim: the axis along which the exponentials of the result sum to 1.
 
     Example:
-        >>> import lucid
         >>> lucid.log_softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
         tensor([-1000., -1000.,     0.])
     """

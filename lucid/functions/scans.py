@@ -66,7 +66,6 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
         tensor([ 1,  2,  6, 24])
     """
@@ -87,7 +86,6 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
         tensor([1000.0000, 1000.6932, 1001.0986])
     """
@@ -104,7 +102,6 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
     From a NaN on all values are NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.cummax(lucid.tensor([1, 3, 2, 3]), 0)
         lucid.return_types.cummax(
         values=tensor([1, 3, 3, 3]),
@@ -119,7 +116,6 @@ def cummin(input: Tensor, dim: int) -> return_types.cummin:
     """Return (values, indices) of the smallest element so far along `dim`, the last of equals.
 
     Example:
-        >>> import lucid
         >>> lucid.cummin(lucid.tensor([3, 1, 2, 1]), 0)
         lucid.return_types.cummin(
         values=tensor([3, 1, 1, 1]),
@@ -172,7 +168,6 @@ def diff(
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
         tensor([2, 3, 4])
         >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
@@ -206,7 +201,6 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
         ShapeError: another number of points than of values.
 
     Example:
-        >>> import lucid
         >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
         tensor(4.)
         >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([0.0, 2.0, 3.0]))
@@ -242,7 +236,6 @@ def cumulative_trapezoid(
         dx: how far these are. Default: 1.
 
     Example:
-        >>> import lucid
         >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
         tensor([1.5000, 4.0000])
     """
@@ -271,7 +264,6 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
         ShapeError: fewer than two elements along an axis.
 
     Example:
-        >>> import lucid
         >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
         (tensor([3., 4., 6., 7.]),)
     """

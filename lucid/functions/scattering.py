@@ -53,7 +53,6 @@ def scatter_reduce(
         DTypeError: the dtypes differ.
 
     Example:
-        >>> import lucid
         >>> x, index = lucid.tensor([9.0, 9.0, 9.0]), lucid.tensor([0, 0, 1])
         >>> src = lucid.tensor([1.0, 2.0, 3.0])
         >>> lucid.scatter_reduce(x, 0, index, src, "mean", include_self=False)
@@ -95,7 +94,6 @@ def index_reduce(
         DTypeError: the dtypes differ.
 
     Example:
-        >>> import lucid
         >>> source = lucid.tensor([1.0, 2.0, 3.0])
         >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
         tensor([4., 2., 6.])
@@ -196,7 +194,6 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         IndexOutOfRangeError: the source has too few elements.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1, 2, 3, 4])
         >>> lucid.masked_scatter(x, x % 2 == 0, lucid.tensor([20, 40]))
         tensor([ 1, 20,  3, 40])
@@ -242,7 +239,6 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         ShapeError: `input` is no vector of integers.
 
     Example:
-        >>> import lucid
         >>> lucid.bincount(lucid.tensor([1, 3, 1]))
         tensor([0, 2, 0, 1])
         >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
@@ -283,7 +279,6 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         OptionError: `bins` isn't above 0.
 
     Example:
-        >>> import lucid
         >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
         tensor([0., 2., 1., 1.])
     """

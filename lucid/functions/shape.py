@@ -27,7 +27,7 @@ from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_st
 from lucid.ir.types import Shape
 from lucid.layouts import check_memory_format
 from lucid.tensor.core import apply_op, emit
-from lucid.tensor.size import Size
+from lucid.tensor.size import Size, new_size
 
 __all__ = [
     "broadcast_to", "flatten", "flip", "fliplr", "flipud", "moveaxis", "movedim", "narrow", "numel",
@@ -59,7 +59,6 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
         ArgumentError: there is no shape, or there are two.
 
     Example:
-        >>> import lucid
         >>> x = lucid.arange(6)
         >>> x.reshape(2, -1)
         tensor([[0, 1, 2],
@@ -93,7 +92,6 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
         ArgumentError: there is no shape, or there are two.
 
     Example:
-        >>> import lucid
         >>> x = lucid.arange(4)
         >>> x.view(2, 2)[0, 0] = 9
         >>> x
@@ -126,7 +124,6 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
         ShapeError: the strides don't allow a view, or the number of elements is another.
 
     Example:
-        >>> import lucid
         >>> lucid.arange(4).view_as(lucid.zeros(2, 2))
         tensor([[0, 1],
                 [2, 3]])
@@ -134,23 +131,17 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
     return view(input, other._type.shape)
 
 
+@like(view_as)
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """Return `input` in the shape of `other`: `input.reshape(other.shape)`.
 
     Aliasing: a view where the strides allow it, else a copy.
 
     Args:
-        input: the tensor.
         other: whose shape the result has.
 
     Raises:
         ShapeError: `other` has another number of elements.
-
-    Example:
-        >>> import lucid
-        >>> lucid.arange(4).reshape_as(lucid.zeros(2, 2))
-        tensor([[0, 1],
-                [2, 3]])
     """
     return reshape(input, other._type.shape)
 
@@ -173,7 +164,6 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(2, 3, 4).flatten(1).shape
         lucid.Size([2, 12])
     """
@@ -198,7 +188,6 @@ def ravel(input: Tensor) -> Tensor:
         input: the tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([[1, 2], [3, 4]]).ravel()
         tensor([1, 2, 3, 4])
     """
@@ -218,7 +207,6 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.arange(6).unflatten(0, (2, -1))
         tensor([[0, 1, 2],
                 [3, 4, 5]])
@@ -246,7 +234,6 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
         OptionError: an axis is named twice.
 
     Example:
-        >>> import lucid
         >>> x = lucid.zeros(1, 3, 1)
         >>> x.squeeze().shape
         lucid.Size([3])
@@ -276,7 +263,6 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
         IndexOutOfRangeError: `dim` is outside of that range.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1, 2])
         >>> x.unsqueeze(0)
         tensor([[1, 2]])
@@ -314,7 +300,6 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
         OptionError: an axis comes twice.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(2, 3, 4).permute(2, 0, 1).shape
         lucid.Size([4, 2, 3])
     """
@@ -344,7 +329,6 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.transpose(lucid.tensor([[1, 2], [3, 4]]), 0, 1)
         tensor([[1, 3],
                 [2, 4]])
@@ -370,7 +354,6 @@ def t(input: Tensor) -> Tensor:
         ShapeError: it has more than two axes.
 
     Example:
-        >>> import lucid
         >>> lucid.t(lucid.tensor([[1, 2, 3]]))
         tensor([[1],
                 [2],
@@ -397,7 +380,6 @@ def matrix_transpose(input: Tensor) -> Tensor:
         ShapeError: it has fewer than two axes.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([[[1, 2], [3, 4]]]).mT
         tensor([[[1, 3],
                  [2, 4]]])
@@ -421,7 +403,6 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(2, 3, 4).movedim(0, -1).shape
         lucid.Size([3, 4, 2])
         >>> lucid.zeros(2, 3, 4).movedim((0, 1), (1, 0)).shape
@@ -468,7 +449,6 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
             has size -1.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([[1], [2]]).expand(-1, 3)
         tensor([[1, 1, 1],
                 [2, 2, 2]])
@@ -512,7 +492,6 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
         ShapeError: `input` doesn't broadcast to the shape of `other`.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).expand_as(lucid.zeros(2, 2))
         tensor([[1, 2],
                 [1, 2]])
@@ -533,7 +512,6 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
         ShapeError: `input` doesn't broadcast to that shape.
 
     Example:
-        >>> import lucid
         >>> lucid.broadcast_to(lucid.tensor([1, 2]), (3, 2))
         tensor([[1, 2],
                 [1, 2],
@@ -559,7 +537,6 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
         ShapeError: there are fewer counts than axes, or one is negative.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([1, 2]).repeat(2, 2)
         tensor([[1, 2, 1, 2],
                 [1, 2, 1, 2]])
@@ -594,7 +571,6 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
         ShapeError: a count is negative.
 
     Example:
-        >>> import lucid
         >>> lucid.tensor([[1, 2], [3, 4]]).tile(2)
         tensor([[1, 2, 1, 2],
                 [3, 4, 3, 4]])
@@ -624,7 +600,6 @@ def repeat_interleave(
         ShapeError: there are not as many counts as indices, or they don't add up to `output_size`.
 
     Example:
-        >>> import lucid
         >>> x = lucid.tensor([1, 2, 3])
         >>> x.repeat_interleave(2)
         tensor([1, 1, 2, 2, 3, 3])
@@ -685,7 +660,6 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
         ShapeError: the tensor is 0-d.
 
     Example:
-        >>> import lucid
         >>> lucid.arange(5).narrow(0, 1, 3)
         tensor([1, 2, 3])
     """
@@ -721,7 +695,6 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
         ShapeError: the tensor is 0-d.
 
     Example:
-        >>> import lucid
         >>> lucid.select(lucid.tensor([[1, 2], [3, 4]]), 1, -1)
         tensor([2, 4])
     """
@@ -764,7 +737,6 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.flip(lucid.tensor([[1, 2], [3, 4]]), 1)
         tensor([[2, 1],
                 [4, 3]])
@@ -793,7 +765,6 @@ def fliplr(input: Tensor) -> Tensor:
         IndexOutOfRangeError: it has fewer than two axes.
 
     Example:
-        >>> import lucid
         >>> lucid.fliplr(lucid.tensor([[1, 2], [3, 4]]))
         tensor([[2, 1],
                 [4, 3]])
@@ -808,7 +779,6 @@ def flipud(input: Tensor) -> Tensor:
         input: a tensor, of which a vector is reversed as a whole.
 
     Example:
-        >>> import lucid
         >>> lucid.flipud(lucid.tensor([[1, 2], [3, 4]]))
         tensor([[3, 4],
                 [1, 2]])
@@ -830,7 +800,6 @@ def size(input: Tensor, dim: int | None = None) -> Any:
         IndexOutOfRangeError: there is no such axis; a 0-d tensor has none.
 
     Example:
-        >>> import lucid
         >>> x = lucid.zeros(2, 3)
         >>> x.size()
         lucid.Size([2, 3])
@@ -838,7 +807,7 @@ def size(input: Tensor, dim: int | None = None) -> Any:
         3
     """
     if dim is None:
-        return Size(input._type.shape)
+        return new_size(Size, input._type.shape)
     if not input.ndim:
         raise IndexOutOfRangeError("size: Dimension specified as 0 but tensor has no dimensions")
     return input._type.shape[axis_of(dim, input.ndim, "size")]
@@ -853,7 +822,6 @@ def storage_offset(input: Tensor) -> int:
         input: the tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.arange(6)[2:].storage_offset()
         2
     """
@@ -875,7 +843,6 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
         dim: the axis; negative ones count from the end. Default: None, a tuple of all.
 
     Example:
-        >>> import lucid
         >>> x = lucid.zeros(2, 3)
         >>> x.stride()
         (3, 1)
@@ -893,7 +860,6 @@ def numel(input: Tensor) -> int:
         input: the tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.numel(lucid.zeros(2, 3))
         6
     """
@@ -907,7 +873,6 @@ def dim(input: Tensor) -> int:
         input: the tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(2, 3).dim()
         2
     """
@@ -921,7 +886,6 @@ def element_size(input: Tensor) -> int:
         input: the tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.zeros(2, dtype=lucid.float64).element_size()
         8
     """
@@ -946,7 +910,6 @@ def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
         memory_format: any memory format, without effect. Default: None.
 
     Example:
-        >>> import lucid
         >>> x = lucid.zeros(2, 3)
         >>> x.is_contiguous(), x.T.is_contiguous()
         (True, False)
@@ -962,7 +925,6 @@ def contiguous(input: Tensor, *, memory_format: object = None) -> Tensor:
     Gradients flow through either.
 
     Example:
-        >>> import lucid
         >>> x = lucid.zeros(2, 3)
         >>> x.contiguous() is x
         True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
+from lucid.functions.curves import with_gradient
 from lucid.functions.elementwise import where
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, IndexOutOfRangeError
@@ -17,55 +17,34 @@ from lucid.ir.types import DType
 __all__ = ["log_softmax", "softmax", "softmin"]
 
 
+def _softmax_vjp(g: Tensor, y: Tensor, dim: int) -> Tensor:
+    return y * (g - (g * y).sum(dim, keepdim=True))
+
+
 @runs_natively
-class Softmax(Function):
+@with_gradient(_softmax_vjp)
+def _softmax(x: Tensor, dim: int) -> Tensor:
     """exp(x) over its sum along an axis. A row of -inf gives NaN."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
-        ctx.dim = dim
-        e = (x - x.amax(dim, keepdim=True)).exp()
-        y = e / e.sum(dim, keepdim=True)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        return y * (g - (g * y).sum(ctx.dim, keepdim=True)), None
+    e = (x - x.amax(dim, keepdim=True)).exp()
+    return e / e.sum(dim, keepdim=True)
 
 
 @runs_natively
-class MaskedSoftmax(Softmax):
+@with_gradient(_softmax_vjp)
+def masked_softmax(x: Tensor, dim: int) -> Tensor:
     """Softmax in which -inf means "not there": a row of -inf gives zeros, not NaN."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
-        ctx.dim = dim
-        largest = x.amax(dim, keepdim=True)
-        e = (x - where(largest == -math.inf, 0.0, largest)).exp()
-        total = e.sum(dim, keepdim=True)
-        y: Tensor = e / where(total == 0, 1.0, total)
-        ctx.save_for_backward(y)
-        return y
+    largest = x.amax(dim, keepdim=True)
+    e = (x - where(largest == -math.inf, 0.0, largest)).exp()
+    total = e.sum(dim, keepdim=True)
+    return e / where(total == 0, 1.0, total)
 
 
 @runs_natively
-class LogSoftmax(Function):
+@with_gradient(lambda g, y, dim: g - y.exp() * g.sum(dim, keepdim=True))
+def _log_softmax(x: Tensor, dim: int) -> Tensor:
     """x - log(sum(exp(x))) along an axis."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int) -> Tensor:
-        ctx.dim = dim
-        z = x - x.amax(dim, keepdim=True)
-        y = z - z.exp().sum(dim, keepdim=True).log()
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        return g - y.exp() * g.sum(ctx.dim, keepdim=True), None
+    z = x - x.amax(dim, keepdim=True)
+    return z - z.exp().sum(dim, keepdim=True).log()
 
 
 def _implicit_dim(name: str, ndim: int) -> int:
@@ -97,8 +76,7 @@ def _along(
         )
     if x.ndim == 0:
         return _along(function, name, x.reshape(1), 0, None).reshape(())
-    result: Tensor = x.clone() if 0 in x.shape else function.apply(x, dim % rank)
-    return result
+    return x.clone() if 0 in x.shape else function.apply(x, dim % rank)
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
@@ -116,11 +94,10 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
         tensor([0.0900, 0.2447, 0.6652])
     """
-    return _along(Softmax, "softmax", input, dim, dtype)
+    return _along(_softmax, "softmax", input, dim, dtype)
 
 
 @like(softmax)
@@ -130,11 +107,10 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
     It is `input - logsumexp(input, dim)`.
 
     Example:
-        >>> import lucid
         >>> lucid.log_softmax(lucid.tensor([0.0, 1000.0]), 0)
         tensor([-1000.,     0.])
     """
-    return _along(LogSoftmax, "log_softmax", input, dim, dtype)
+    return _along(_log_softmax, "log_softmax", input, dim, dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
@@ -150,8 +126,7 @@ def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.nn.functional.softmin(lucid.tensor([1.0, 2.0]), 0)
         tensor([0.7311, 0.2689])
     """
-    return _along(Softmax, "softmin", -input, dim, dtype)
+    return _along(_softmax, "softmin", -input, dim, dtype)

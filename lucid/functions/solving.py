@@ -132,8 +132,7 @@ class Cofactors(Lapack):
         inverse: Tensor = Inverse.apply(a)
         cofactors: Tensor = Cofactors.apply(a)
         along = (g * cofactors).sum((-2, -1), keepdim=True)
-        found: Tensor = inverse.mT * along - inverse.mT @ g.mT @ cofactors
-        return found
+        return inverse.mT * along - inverse.mT @ g.mT @ cofactors
 
 
 def _cofactors(a: np.ndarray) -> np.ndarray:

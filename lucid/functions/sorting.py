@@ -35,7 +35,6 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.argsort(lucid.tensor([3, 1, 2]))
         tensor([1, 2, 0])
     """
@@ -55,7 +54,6 @@ def sort(
     """Return (values, indices) in order along `dim`; gradients flow to the values.
 
     Example:
-        >>> import lucid
         >>> lucid.sort(lucid.tensor([3, 1, 2]), descending=True)
         lucid.return_types.sort(
         values=tensor([3, 2, 1]),
@@ -76,7 +74,6 @@ def msort(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.msort(lucid.tensor([[3, 1], [2, 5], [1, 4]]))
         tensor([[1, 1],
                 [2, 4],
@@ -106,7 +103,6 @@ def topk(
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)
         lucid.return_types.topk(
         values=tensor([4, 3]),

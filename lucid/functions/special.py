@@ -45,7 +45,6 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
         other: a tensor, broadcast and promoted.
 
     Example:
-        >>> import lucid
         >>> lucid.logaddexp(lucid.tensor([0.0, 1000.0]), lucid.tensor([0.0, 1000.0]))
         tensor([6.9315e-01, 1.0007e+03])
     """
@@ -63,7 +62,6 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     Adds numbers that are kept as logarithms to base 2.
 
     Example:
-        >>> import lucid
         >>> lucid.logaddexp2(lucid.tensor([3.0, 1000.0]), lucid.tensor([3.0, 1000.0]))
         tensor([   4., 1001.])
     """
@@ -81,7 +79,6 @@ def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
         other: likewise, broadcast and promoted; one of the two is a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.xlogy(lucid.tensor([0.0, 2.0]), lucid.tensor([0.0, 3.0]))
         tensor([0.0000, 2.1972])
     """
@@ -101,7 +98,6 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
         eps: the input is clamped to [eps, 1 - eps] first. Default: None, it isn't.
 
     Example:
-        >>> import lucid
         >>> lucid.logit(lucid.tensor([0.0, 0.5, 0.9]), eps=0.1)
         tensor([-2.1972,  0.0000,  2.1972])
     """
@@ -126,7 +122,6 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
         values: what is taken at 0, broadcast and promoted.
 
     Example:
-        >>> import lucid
         >>> lucid.heaviside(lucid.tensor([-1.0, 0.0, 2.0]), lucid.tensor(0.5))
         tensor([0.0000, 0.5000, 1.0000])
     """
@@ -142,13 +137,11 @@ def signbit(input: Tensor) -> Tensor:
         input: a tensor of numbers.
 
     Example:
-        >>> import lucid
         >>> lucid.signbit(lucid.tensor([-1.0, -0.0, 0.0]))
         tensor([ True,  True, False])
     """
     if not input.dtype.is_floating_point:
-        below: Tensor = input < 0
-        return below
+        return input < 0
     negative: Tensor = (input < 0) | ((input == 0) & (1 / input < 0))
     return negative
 
@@ -161,7 +154,6 @@ def copysign(input: Tensor, other: Any) -> Tensor:
         other: whose signs are taken, a tensor or a number, broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.copysign(lucid.tensor([1.0, -2.0]), lucid.tensor([-0.0, 3.0]))
         tensor([-1.,  2.])
     """
@@ -179,13 +171,11 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
         exponent: a tensor or a number, broadcast.
 
     Example:
-        >>> import lucid
         >>> lucid.float_power(lucid.tensor([2, 4]), -1)
         tensor([0.5000, 0.2500], dtype=lucid.float64)
     """
     base, power = (v.double() if isinstance(v, Tensor) else float(v) for v in (input, exponent))
-    result: Tensor = base**power
-    return result
+    return base**power
 
 
 def softsign(input: Tensor) -> Tensor:
@@ -201,7 +191,6 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
         other: a tensor or a number.
 
     Example:
-        >>> import lucid
         >>> lucid.fmax(lucid.tensor([1.0, float("nan")]), lucid.tensor([3.0, 2.0]))
         tensor([3., 2.])
     """
@@ -214,7 +203,6 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; where one is a NaN, the other.
 
     Example:
-        >>> import lucid
         >>> lucid.fmin(lucid.tensor([1.0, float("nan")]), lucid.tensor([3.0, 2.0]))
         tensor([1., 2.])
     """
@@ -235,7 +223,6 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
         DTypeError: floats or bools.
 
     Example:
-        >>> import lucid
         >>> lucid.gcd(lucid.tensor([12, 7]), lucid.tensor([18, 0]))
         tensor([6, 7])
     """
@@ -260,7 +247,6 @@ def lcm(input: Tensor, other: Tensor) -> Tensor:
         DTypeError: floats or bools.
 
     Example:
-        >>> import lucid
         >>> lucid.lcm(lucid.tensor([4, 7]), lucid.tensor([6, 0]))
         tensor([12,  0])
     """
@@ -280,7 +266,6 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
         ArgumentError: a number in place of a tensor.
 
     Example:
-        >>> import lucid
         >>> lucid.ldexp(lucid.tensor([1.0, 3.0]), lucid.tensor([4, -1]))
         tensor([16.0000,  1.5000])
     """
@@ -294,7 +279,6 @@ def isposinf(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.isposinf(lucid.tensor([1.0, float("inf"), -float("inf")]))
         tensor([False,  True, False])
     """
@@ -308,7 +292,6 @@ def isneginf(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.isneginf(lucid.tensor([1.0, float("inf"), -float("inf")]))
         tensor([False, False,  True])
     """
@@ -327,7 +310,6 @@ def isreal(input: Tensor) -> Tensor:
         input: a tensor of any dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.isreal(lucid.tensor([1.0, 2.0]))
         tensor([True, True])
     """
@@ -342,7 +324,6 @@ def angle(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.angle(lucid.tensor([2.0, -2.0]))
         tensor([0.0000, 3.1416])
     """
@@ -355,7 +336,6 @@ def xlog1py(input: Any, other: Any) -> Tensor:
     """Return `input * log1p(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
 
     Example:
-        >>> import lucid
         >>> lucid.special.xlog1py(lucid.tensor([0.0, 2.0]), lucid.tensor([-1.0, 3.0]))
         tensor([0.0000, 2.7726])
     """

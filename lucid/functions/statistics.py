@@ -38,7 +38,6 @@ def aminmax(
         ShapeError: an axis has no elements.
 
     Example:
-        >>> import lucid
         >>> lucid.aminmax(lucid.tensor([[1, 5], [7, 2]]), dim=1)
         lucid.return_types.aminmax(
         min=tensor([1, 2]),
@@ -65,7 +64,6 @@ def nansum(
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
         tensor(3.)
     """
@@ -85,7 +83,6 @@ def nanmean(
         dtype: the dtype to sum in. Default: None.
 
     Example:
-        >>> import lucid
         >>> lucid.nanmean(lucid.tensor([1.0, float("nan"), 2.0]))
         tensor(1.5000)
     """
@@ -110,7 +107,6 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
         IndexOutOfRangeError: there is no such axis.
 
     Example:
-        >>> import lucid
         >>> lucid.mode(lucid.tensor([2, 1, 3, 2]))
         lucid.return_types.mode(
         values=tensor(2),
@@ -154,7 +150,6 @@ def cov(
         ShapeError: more than two axes.
 
     Example:
-        >>> import lucid
         >>> lucid.cov(lucid.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
         tensor([[ 1., -1.],
                 [-1.,  1.]])
@@ -189,7 +184,6 @@ def corrcoef(input: Tensor) -> Tensor:
     They are within [-1, 1]; of a variable that does not vary they are NaN. Shapes: as `cov`.
 
     Example:
-        >>> import lucid
         >>> lucid.corrcoef(lucid.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
         tensor([[ 1., -1.],
                 [-1.,  1.]])

@@ -1,7 +1,6 @@
 """Circular and hyperbolic functions and their inverses, made of the ops that there are.
 
-Each is a Function with the textbook derivative, so that it appears by its name in the IR and its
-gradient does not run through the steps of the approximation.
+Each has the textbook derivative: its gradient does not run through the steps of the approximation.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.function import Function
+from lucid.functions.curves import curve
 from lucid.functions.elementwise import (
     abs as absolute,
     choose,
@@ -101,29 +101,6 @@ def _right_asinh(a: Tensor) -> Tensor:
     return choose(large, log(a) + _LOG_2, log1p(inner + square / (1 + sqrt(square + 1))))
 
 
-def _curve(
-    name: str, value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]
-) -> Callable[[Any], Tensor]:
-    """The Function of this name with this value and slope, as a function of a tensor."""
-
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return value(x)
-
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return g * slope(x)
-
-    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    function: Any = type(name.capitalize(), (Function,), {"__doc__": f"{name} of x.", **body})
-
-    def applied(input: Any) -> Tensor:
-        result: Tensor = function.apply(floating(input, name))
-        return result
-
-    return applied
-
-
 # ---------------------------------------------------------------------- circular
 
 
@@ -132,44 +109,7 @@ def _cathetus(x: Tensor) -> Tensor:
     return sqrt((1 - x) * (1 + x))
 
 
-def _atan_value(x: Tensor) -> Tensor:
-    return _odd(_right_atan, x)
-
-
-def _tan_value(x: Tensor) -> Tensor:
-    return sin(x) / cos(x)
-
-
-def _tan_slope(x: Tensor) -> Tensor:
-    return reciprocal(square(cos(x)))
-
-
-def _atan_slope(x: Tensor) -> Tensor:
-    return reciprocal(x * x + 1)
-
-
-def _asin_value(x: Tensor) -> Tensor:
-    return 2 * _atan_value(x / (1 + _cathetus(x)))
-
-
-def _asin_slope(x: Tensor) -> Tensor:
-    return reciprocal(_cathetus(x))
-
-
-def _acos_value(x: Tensor) -> Tensor:
-    return 2 * _right_atan(sqrt((1 - x) / (1 + x)))
-
-
-def _acos_slope(x: Tensor) -> Tensor:
-    return -_asin_slope(x)
-
-
-_tan = _curve("tan", _tan_value, _tan_slope)
-_atan = _curve("atan", _atan_value, _atan_slope)
-_asin = _curve("asin", _asin_value, _asin_slope)
-_acos = _curve("acos", _acos_value, _acos_slope)
-
-
+@curve(lambda g, x: g * reciprocal(square(cos(x))))
 def tan(input: Tensor) -> Tensor:
     """Return the tangent of angles in radians, a float; NaN of infinities.
 
@@ -177,13 +117,13 @@ def tan(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.tan(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 1.5574])
     """
-    return _tan(input)
+    return sin(input) / cos(input)
 
 
+@curve(lambda g, x: g * reciprocal(_cathetus(x)))
 def asin(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1].
 
@@ -191,16 +131,16 @@ def asin(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.asin(lucid.tensor([0.0, 1.0, 2.0]))
         tensor([0.0000, 1.5708,    nan])
     """
-    return _asin(input)
+    return 2 * _odd(_right_atan, input / (1 + _cathetus(input)))
 
 
 arcsin = asin
 
 
+@curve(lambda g, x: -g * reciprocal(_cathetus(x)))
 def acos(input: Tensor) -> Tensor:
     """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1].
 
@@ -208,16 +148,16 @@ def acos(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.acos(lucid.tensor([1.0, -1.0]))
         tensor([0.0000, 3.1416])
     """
-    return _acos(input)
+    return 2 * _right_atan(sqrt((1 - input) / (1 + input)))
 
 
 arccos = acos
 
 
+@curve(lambda g, x: g * reciprocal(x * x + 1))
 def atan(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this tangent; the bounds for infinities.
 
@@ -225,11 +165,10 @@ def atan(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.atan(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 0.7854])
     """
-    return _atan(input)
+    return _odd(_right_atan, input)
 
 
 arctan = atan
@@ -278,7 +217,6 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
         other: their first one.
 
     Example:
-        >>> import lucid
         >>> lucid.atan2(lucid.tensor([0.0, 1.0]), lucid.tensor([-1.0, 0.0]))
         tensor([3.1416, 1.5708])
     """
@@ -321,7 +259,6 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
         other: the other one.
 
     Example:
-        >>> import lucid
         >>> lucid.hypot(lucid.tensor([3.0]), lucid.tensor([4.0]))
         tensor([5.])
     """
@@ -337,7 +274,6 @@ def sinc(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.sinc(lucid.tensor([0.0, 0.5]))
         tensor([1.0000, 0.6366])
     """
@@ -353,7 +289,6 @@ def deg2rad(input: Tensor) -> Tensor:
         input: angles; integers give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.deg2rad(lucid.tensor([0.0, 180.0]))
         tensor([0.0000, 3.1416])
     """
@@ -367,7 +302,6 @@ def rad2deg(input: Tensor) -> Tensor:
         input: angles; integers give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.rad2deg(lucid.tensor([0.0, 1.0]))
         tensor([ 0.0000, 57.2958])
     """
@@ -377,60 +311,7 @@ def rad2deg(input: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- hyperbolic
 
 
-def _sinh_value(x: Tensor) -> Tensor:
-    return _odd(_right_sinh, x)
-
-
-def _cosh_value(x: Tensor) -> Tensor:
-    a = absolute(x)
-    large = a > _ROOT_FROM
-    near = exp(choose(large, 1.0, a))
-    root = exp(a * 0.5)
-    return choose(large, 0.5 * root * root, 0.5 * near + 0.5 / near)
-
-
-def _beyond(x: Tensor) -> Tensor:
-    """sqrt(x^2 - 1), accurate near 1; NaN within."""
-    return sqrt((x - 1) * (x + 1))
-
-
-def _acosh_value(x: Tensor) -> Tensor:
-    large = x > 1e8
-    above = choose(large, 1.0, choose(x < 1, math.nan, x - 1))
-    return choose(large, log(x) + _LOG_2, log1p(above + sqrt(above * (above + 2))))
-
-
-def _acosh_slope(x: Tensor) -> Tensor:
-    return reciprocal(_beyond(x))
-
-
-def _asinh_value(x: Tensor) -> Tensor:
-    return _odd(_right_asinh, x)
-
-
-def _asinh_slope(x: Tensor) -> Tensor:
-    return rsqrt(x * x + 1)
-
-
-def _right_atanh(a: Tensor) -> Tensor:
-    return 0.5 * log1p(2 * a / (1 - a))
-
-
-def _atanh_value(x: Tensor) -> Tensor:
-    return _odd(_right_atanh, x)
-
-
-def _atanh_slope(x: Tensor) -> Tensor:
-    return reciprocal((1 - x) * (1 + x))
-
-
-_sinh = _curve("sinh", _sinh_value, _cosh_value)
-_cosh = _curve("cosh", _cosh_value, _sinh_value)
-_asinh = _curve("asinh", _asinh_value, _asinh_slope)
-_acosh = _curve("acosh", _acosh_value, _acosh_slope)
-_atanh = _curve("atanh", _atanh_value, _atanh_slope)
-
-
+@curve(lambda g, x: g * cosh(x))
 def sinh(input: Tensor) -> Tensor:
     """Return the hyperbolic sine, a float: (exp(x) - exp(-x)) / 2.
 
@@ -440,13 +321,13 @@ def sinh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.sinh(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 1.1752])
     """
-    return _sinh(input)
+    return _odd(_right_sinh, input)
 
 
+@curve(lambda g, x: g * sinh(x))
 def cosh(input: Tensor) -> Tensor:
     """Return the hyperbolic cosine, a float: (exp(x) + exp(-x)) / 2.
 
@@ -456,13 +337,17 @@ def cosh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.cosh(lucid.tensor([0.0, 1.0]))
         tensor([1.0000, 1.5431])
     """
-    return _cosh(input)
+    size = absolute(input)
+    large = size > _ROOT_FROM
+    near = exp(choose(large, 1.0, size))
+    root = exp(size * 0.5)
+    return choose(large, 0.5 * root * root, 0.5 * near + 0.5 / near)
 
 
+@curve(lambda g, x: g * rsqrt(x * x + 1))
 def asinh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic sine, a float: log(x + sqrt(x**2 + 1)).
 
@@ -470,16 +355,16 @@ def asinh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.asinh(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 0.8814])
     """
-    return _asinh(input)
+    return _odd(_right_asinh, input)
 
 
 arcsinh = asinh
 
 
+@curve(lambda g, x: g * rsqrt((x - 1) * (x + 1)))
 def acosh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic cosine, a float; NaN below 1.
 
@@ -487,16 +372,18 @@ def acosh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.acosh(lucid.tensor([1.0, 2.0]))
         tensor([0.0000, 1.3170])
     """
-    return _acosh(input)
+    large = input > 1e8
+    above = choose(large, 1.0, choose(input < 1, math.nan, input - 1))
+    return choose(large, log(input) + _LOG_2, log1p(above + sqrt(above * (above + 2))))
 
 
 arccosh = acosh
 
 
+@curve(lambda g, x: g * reciprocal((1 - x) * (1 + x)))
 def atanh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond.
 
@@ -504,11 +391,10 @@ def atanh(input: Tensor) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.atanh(lucid.tensor([0.0, 0.5]))
         tensor([0.0000, 0.5493])
     """
-    return _atanh(input)
+    return _odd(lambda a: 0.5 * log1p(2 * a / (1 - a)), input)
 
 
 arctanh = atanh

@@ -87,7 +87,6 @@ def hann_window(
         DTypeError: the dtype isn't one of floats.
 
     Example:
-        >>> import lucid
         >>> lucid.hann_window(4)
         tensor([0.0000, 0.5000, 1.0000, 0.5000])
         >>> lucid.hann_window(5, periodic=False)
@@ -125,7 +124,6 @@ def hamming_window(
         beta: the factor of the cosine. Default: 0.46.
 
     Example:
-        >>> import lucid
         >>> lucid.hamming_window(4)
         tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
@@ -154,7 +152,6 @@ def blackman_window(
     dtype: a float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
         tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
     """
@@ -183,7 +180,6 @@ def bartlett_window(
     dtype: a float dtype.
 
     Example:
-        >>> import lucid
         >>> lucid.bartlett_window(4)
         tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
@@ -218,7 +214,6 @@ def kaiser_window(
         beta: the shape. Default: 12.0.
 
     Example:
-        >>> import lucid
         >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
         tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
     """

@@ -207,7 +207,6 @@ class Graph:
         location: the user's function that was traced.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import Graph, TensorType, ops
         >>> graph = Graph("shifted")
         >>> x = graph.add_input(TensorType(lucid.float32, (3,)), name="x")

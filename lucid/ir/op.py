@@ -28,7 +28,6 @@ class Operand:
         _type: element type and shape. (`Tensor.type` is PyTorch's method.)
 
     Example:
-        >>> import lucid
         >>> issubclass(lucid.Tensor, lucid.ir.Operand), issubclass(lucid.ir.Value, lucid.ir.Operand)
         (True, True)
     """
@@ -163,7 +162,6 @@ class Op:
         samples: what the generated tests feed; they are run over the dtypes that `infer` accepts.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import Op, ops
         >>> isinstance(ops.mul, Op), ops.mul.kind, ops.mul.arity
         (True, 'map', None)

@@ -27,7 +27,6 @@ class DType:
         kind: "bool", "int" or "float".
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import DType
         >>> isinstance(lucid.float32, DType), lucid.float32.name, lucid.float32.itemsize
         (True, 'f32', 4)
@@ -133,7 +132,6 @@ class TensorType:
             `MOST_BYTES`.
 
     Example:
-        >>> import lucid
         >>> type = lucid.ir.TensorType(lucid.float32, (64, 128))
         >>> str(type), type.size, type.nbytes
         ('f32[64,128]', 8192, 32768)

@@ -42,9 +42,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         OptionError: another function.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.calculate_gain("relu")
+        >>> nn.init.calculate_gain("relu")
         1.4142135623730951
     """
     if nonlinearity == "leaky_relu":
@@ -72,9 +70,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> (init.uniform_(lucid.empty(1000)) < 1).all()
+        >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
         tensor(True)
     """
     with no_grad():
@@ -93,9 +89,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
         OptionError: `std` is negative.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.normal_(lucid.empty(1000)).std().item() < 1.2
+        >>> nn.init.normal_(lucid.empty(1000)).std().item() < 1.2
         True
     """
     if std < 0:
@@ -123,9 +117,7 @@ def trunc_normal_(
         OptionError: `std` isn't positive, or the bounds leave nothing.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.trunc_normal_(lucid.empty(1000)).abs().max() <= 2
+        >>> nn.init.trunc_normal_(lucid.empty(1000)).abs().max() <= 2
         tensor(True)
     """
     if a > b or std <= 0:
@@ -156,9 +148,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
         val: the number.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.constant_(lucid.empty(2), 3.0)
+        >>> nn.init.constant_(lucid.empty(2), 3.0)
         tensor([3., 3.])
     """
     return _write(tensor, lucid.full((), val, dtype=tensor.dtype))
@@ -169,9 +159,7 @@ def zeros_(tensor: Tensor) -> Tensor:
     """Fill with 0.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.zeros_(lucid.empty(2))
+        >>> nn.init.zeros_(lucid.empty(2))
         tensor([0., 0.])
     """
     return constant_(tensor, 0)
@@ -182,9 +170,7 @@ def ones_(tensor: Tensor) -> Tensor:
     """Fill with 1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.ones_(lucid.empty(2))
+        >>> nn.init.ones_(lucid.empty(2))
         tensor([1., 1.])
     """
     return constant_(tensor, 1)
@@ -198,9 +184,7 @@ def eye_(tensor: Tensor) -> Tensor:
         ShapeError: it isn't a matrix.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.eye_(lucid.empty(2, 2))
+        >>> nn.init.eye_(lucid.empty(2, 2))
         tensor([[1., 0.],
                 [0., 1.]])
     """
@@ -223,9 +207,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         ShapeError: it has no axis that a convolution slides along, or more than three.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.dirac_(lucid.empty(2, 2, 3))[0]
+        >>> nn.init.dirac_(lucid.empty(2, 2, 3))[0]
         tensor([[0., 1., 0.],
                 [0., 0., 0.]])
     """
@@ -269,9 +251,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
+        >>> nn.init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
         True
     """
     bound = gain * math.sqrt(6.0 / max(sum(_fans(tensor)), 1))
@@ -283,12 +263,6 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> 
     """Normal with variance gain^2 * 2 / (fan_in + fan_out).
 
     fan_in and fan_out are the sizes of the weight's second and first axis, times those of a window.
-
-    Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.xavier_normal_(lucid.empty(50, 100)).std().item() < 0.2
-        True
     """
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / max(sum(_fans(tensor)), 1)), generator)
 
@@ -320,9 +294,7 @@ def kaiming_uniform_(
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
+        >>> nn.init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
         True
     """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
@@ -347,9 +319,7 @@ def kaiming_normal_(
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> init.kaiming_normal_(lucid.empty(50, 100)).std().item() < 0.2
+        >>> nn.init.kaiming_normal_(lucid.empty(50, 100)).std().item() < 0.2
         True
     """
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
@@ -372,9 +342,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
         ShapeError: it has less than two axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> w = init.orthogonal_(lucid.empty(2, 3))
+        >>> w = nn.init.orthogonal_(lucid.empty(2, 3))
         >>> lucid.allclose(w @ w.T, lucid.eye(2), atol=1e-5)
         True
     """
@@ -407,9 +375,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         ShapeError: it hasn't two axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn import init
-        >>> (init.sparse_(lucid.empty(10, 4), 0.25) == 0).sum(0)
+        >>> (nn.init.sparse_(lucid.empty(10, 4), 0.25) == 0).sum(0)
         tensor([3, 3, 3, 3])
     """
     if tensor.ndim != 2:

@@ -22,8 +22,6 @@ class Parameter(Tensor):
         requires_grad: whether it is trained. Default: True.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Parameter(lucid.zeros(2)).requires_grad
         True
     """
@@ -79,8 +77,6 @@ class Buffer(Tensor):
         persistent: whether it belongs into the state dict. Default: True.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Buffer(lucid.zeros(2)).requires_grad
         False
     """

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import lucid
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.ir.errors import completed
 from lucid.ir.types import DType, TensorType
 from lucid.nn.errors import UninitializedError
@@ -99,8 +100,6 @@ class UninitializedParameter(Uninitialized, Parameter):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> p = nn.UninitializedParameter()
         >>> p.materialize((2, 3))
         >>> p.shape
@@ -129,17 +128,11 @@ class UninitializedParameter(Uninitialized, Parameter):
         """Everything is set by `__new__`."""
 
 
+@like(UninitializedParameter)
 class UninitializedBuffer(Uninitialized, Buffer):
     """A buffer whose shape the first input of its module tells; `materialize` gives it one.
 
-    Args:
-        requires_grad: whether it is trained. Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
-
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> b = nn.UninitializedBuffer()
         >>> b.materialize((2, 3))
         >>> b.shape

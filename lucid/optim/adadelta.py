@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
+from lucid.docstrings import like
+from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    decayed,
-    step_count,
-    zeros_like,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, step_count, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 
+@like(Adam)
 class Adadelta(Optimizer):
     """param -= lr * d, with d = g * rms(earlier d) / rms(g), both means running with rate `rho`.
 
     Reference: Zeiler, "ADADELTA: An Adaptive Learning Rate Method", 2012.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 1.0.
         rho: how much of both means stays at each step. Default: 0.9.
-        eps: keeps the division finite. Default: 1e-06.
-        weight_decay: param times this is added to the gradient. Default: 0.0.
-        foreach: True, False or None; the update is the same.
-        capturable: True or False; the update is the same. Default: False.
-        maximize: go up. Default: False.
-        differentiable: False: an update has no history. Default: False.
 
     Raises:
         OptionError: `rho` is outside of [0, 1].
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.Adadelta([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON | {"rho": only(lambda rho: 0.0 <= rho <= 1.0, "Invalid rho value: {}")}

@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.docstrings import like
+from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative, only
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    step_count,
-    zeros_like,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, step_count, zeros_like
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -28,6 +24,7 @@ def _epsilons(values: Any) -> tuple[Any, Any]:
     return first, nonnegative("epsilon2")(second)
 
 
+@like(Adam)
 class Adafactor(Optimizer):
     """A step of a size relative to the parameter's, along g / sqrt(v).
 
@@ -38,27 +35,14 @@ class Adafactor(Optimizer):
     2018.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
         beta2_decay: how the mean of squares forgets: 1 - step ** beta2_decay. Default: -0.8.
         eps: the least square, and the least size of a parameter. Default: (None, 0.001).
         d: steps are shortened to this root mean square. Default: 1.0.
         weight_decay: decoupled.
             Default: 0.0.
-        foreach: True, False or None; the update is the same.
-        maximize: go up instead of down. Default: False.
 
     Raises:
         OptionError: a number is out of range.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.Adafactor([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON | {

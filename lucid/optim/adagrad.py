@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from lucid.docstrings import like
 from lucid.ir.types import f64
+from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    decayed,
-    step_count,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, step_count
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 
+@like(Adam)
 class Adagrad(Optimizer):
     """param -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), with s the sum of g * g.
 
@@ -26,25 +23,8 @@ class Adagrad(Optimizer):
     Stochastic Optimization", 2011.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
         lr_decay: how the rate falls with the steps. Default: 0.0.
-        weight_decay: param times this is added to the gradient. Default: 0.0.
         initial_accumulator_value: what the sum begins with. Default: 0.0.
-        eps: keeps the division finite. Default: 1e-10.
-        foreach: True, False or None; the update is the same.
-        maximize: go up. Default: False.
-        differentiable: False: an update has no history. Default: False.
-        fused: True, False or None; the update is the same.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.Adagrad([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON | {

@@ -7,14 +7,7 @@ from lucid.docstrings import like
 from lucid.ir.types import f64
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    decayed,
-    step_count,
-    zeros_like,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, step_count, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -22,19 +15,19 @@ from lucid.tensor.writing import write_
 class Adam(Optimizer):
     """param -= lr * m / (sqrt(v) + eps), with running means m of the gradient and v of its square.
 
+    Both means are corrected for starting at zero.
+
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
 
     Args:
         params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
         lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
-        betas: how much of m and v stays at each step; both are corrected for starting at zero.
-            Default: (0.9, 0.999).
+        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
         eps: keeps the division finite. Default: 1e-08.
-        weight_decay: param times this is added to the gradient, or, decoupled, scales the
-            parameter. Default: 0.0.
-        amsgrad: v is the largest so far. Default: False.
+        weight_decay: the parameter times this is added to the gradient. Default: 0.0.
+        amsgrad: divide by the greatest second moment so far. Default: False.
         foreach: True, False or None; the update is the same.
-        maximize: go up. Default: False.
+        maximize: go up instead of down. Default: False.
         capturable: True or False; the update is the same. Default: False.
         differentiable: False: an update has no history. Default: False.
         fused: True, False or None; the update is the same.
@@ -42,7 +35,6 @@ class Adam(Optimizer):
             False.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([1.0], requires_grad=True)
         >>> opt = lucid.optim.Adam([w])
         >>> (w * w).sum().backward()
@@ -106,19 +98,7 @@ class AdamW(Adam):
     Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
 
     Args:
-        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
         weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.01.
-        amsgrad: divide by the greatest second moment so far. Default: False.
-        maximize: go up instead of down. Default: False.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.AdamW([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     def __init__(

@@ -5,45 +5,19 @@ from __future__ import annotations
 import lucid
 from lucid.docstrings import like
 from lucid.ir.types import f64
+from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    decayed,
-    ones,
-    step_count,
-    zeros_like,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, ones, step_count, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 
+@like(Adam)
 class Adamax(Optimizer):
     """Adam whose second moment is a decaying maximum of |gradient|.
 
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, section 7.
-
-    Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.002.
-        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
-        eps: keeps the division finite. Default: 1e-08.
-        weight_decay: param times this is added to the gradient. Default: 0.0.
-        foreach: True, False or None; the update is the same.
-        maximize: go up instead of down. Default: False.
-        differentiable: False: an update has no history. Default: False.
-        capturable: True or False; the update is the same. Default: False.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.Adamax([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON
@@ -87,15 +61,6 @@ class NAdam(Optimizer):
         momentum_decay: how its schedule rises. Default: 0.004.
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
             False.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.NAdam([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON | {"momentum_decay": nonnegative("momentum_decay value")}
@@ -149,18 +114,6 @@ class RAdam(Optimizer):
     """Adam that leaves its second moment out until its variance is bounded, and rectifies it then.
 
     Reference: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2020.
-
-    Args:
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.RAdam([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON

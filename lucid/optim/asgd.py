@@ -5,48 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir.types import f32, f64
+from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    decayed,
-    ones,
-    step_count,
-    zeros_like,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, ones, step_count, zeros_like
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 
+@like(Adam)
 class ASGD(Optimizer):
     """Descent with a falling rate, and in `state[p]["ax"]` the mean of the iterates after `t0`.
 
     Reference: Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
         lambd: decay of the parameters. Default: 0.0001.
         alpha: the power of the rate's fall. Default: 0.75.
         t0: from which step on the mean is taken. Default: 1000000.0.
-        weight_decay: param times this is added to the gradient. Default: 0.0.
-        foreach: True, False or None; the update is the same.
-        maximize: go up. Default: False.
-        differentiable: False: an update has no history. Default: False.
-        capturable: True or False; the update is the same. Default: False.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.ASGD([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON | {"lambd": float, "alpha": float, "t0": float}

@@ -78,7 +78,6 @@ class Hooked:
             hook: what is called.
 
         Example:
-            >>> import lucid
             >>> w = lucid.ones(1, requires_grad=True)
             >>> opt = lucid.optim.SGD([w], lr=0.1)
             >>> handle = opt.register_step_pre_hook(lambda opt, args, kwargs: print("hook"))
@@ -94,7 +93,6 @@ class Hooked:
             hook: what is called.
 
         Example:
-            >>> import lucid
             >>> w = lucid.ones(1, requires_grad=True)
             >>> opt = lucid.optim.SGD([w], lr=0.1)
             >>> handle = opt.register_step_post_hook(lambda opt, args, kwargs: print("hook"))
@@ -111,7 +109,6 @@ class Hooked:
             prepend: call it before the other hooks. Default: False.
 
         Example:
-            >>> import lucid
             >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
             >>> handle = opt.register_state_dict_pre_hook(lambda opt: print("saving"))
             >>> state = opt.state_dict()
@@ -124,7 +121,6 @@ class Hooked:
         """Call `hook(optimizer, state_dict)` afterwards; it may return another state dict.
 
         Example:
-            >>> import lucid
             >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
             >>> handle = opt.register_state_dict_post_hook(lambda opt, state: print("saving"))
             >>> state = opt.state_dict()
@@ -137,7 +133,6 @@ class Hooked:
         """Call `hook(optimizer, state_dict)` before it is loaded; it may return another one.
 
         Example:
-            >>> import lucid
             >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
             >>> handle = opt.register_load_state_dict_pre_hook(lambda opt, state: print("loading"))
             >>> opt.load_state_dict(opt.state_dict())
@@ -150,7 +145,6 @@ class Hooked:
         """Call `hook(optimizer)` after a state dict was loaded.
 
         Example:
-            >>> import lucid
             >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
             >>> handle = opt.register_load_state_dict_post_hook(lambda opt: print("loading"))
             >>> opt.load_state_dict(opt.state_dict())

@@ -38,7 +38,6 @@ class LBFGS(Optimizer):
         OptionError: more than one group, or another line search.
 
     Example:
-        >>> import lucid
         >>> w = lucid.tensor([3.0], requires_grad=True)
         >>> opt = lucid.optim.LBFGS([w])
         >>> def closure():

@@ -43,7 +43,6 @@ class Muon(Optimizer):
         ShapeError: a parameter that isn't a matrix.
 
     Example:
-        >>> import lucid
         >>> w = lucid.ones(2, 3, requires_grad=True)
         >>> opt = lucid.optim.Muon([w], lr=0.1)
         >>> (w * w).sum().backward()

@@ -57,7 +57,6 @@ class Optimizer(Hooked):
         OptionError: it is empty.
 
     Example:
-        >>> import lucid
         >>> class Signs(lucid.optim.Optimizer):
         ...     def __init__(self, params, lr=0.1):
         ...         super().__init__(params, {"lr": lr})
@@ -120,7 +119,6 @@ class Optimizer(Hooked):
                 there isn't.
 
         Example:
-            >>> import lucid
             >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
             >>> opt.add_param_group({"params": [lucid.ones(2, requires_grad=True)], "lr": 0.5})
             >>> [group["lr"] for group in opt.param_groups]
@@ -183,7 +181,6 @@ class Optimizer(Hooked):
             set_to_none: forget them; else fill them with zeros. Default: True.
 
         Example:
-            >>> import lucid
             >>> w = lucid.ones(1, requires_grad=True)
             >>> opt = lucid.optim.SGD([w], lr=0.1)
             >>> (w * 2).sum().backward()
@@ -216,7 +213,6 @@ class Optimizer(Hooked):
             ArgumentError: a closure that can't be called, or none where it is needed.
 
         Example:
-            >>> import lucid
             >>> w = lucid.ones(1, requires_grad=True)
             >>> opt = lucid.optim.SGD([w], lr=0.1)
             >>> (w * 2).sum().backward()
@@ -354,7 +350,6 @@ class Optimizer(Hooked):
         Aliasing: the tensors share the optimizer's memory.
 
         Example:
-            >>> import lucid
             >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
             >>> sorted(opt.state_dict())
             ['param_groups', 'state']
@@ -386,7 +381,6 @@ class Optimizer(Hooked):
             OptionError: the groups differ in number or size.
 
         Example:
-            >>> import lucid
             >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
             >>> state = opt.state_dict()
             >>> state["param_groups"][0]["lr"] = 0.5

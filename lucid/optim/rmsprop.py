@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from lucid.docstrings import like
+from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    decayed,
-    step_count,
-    zeros_like,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, step_count, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 
+@like(Adam)
 class RMSprop(Optimizer):
     """param -= lr * g / (sqrt(v) + eps), with the running mean v of the gradient's square.
 
@@ -23,26 +19,9 @@ class RMSprop(Optimizer):
     Sequences With Recurrent Neural Networks", 2013.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
         alpha: how much of v stays at each step. Default: 0.99.
-        eps: keeps the division finite. Default: 1e-08.
-        weight_decay: param times this is added to the gradient. Default: 0.0.
         momentum: the quotient is summed with this decay. Default: 0.0.
         centered: v less the square of the gradient's running mean. Default: False.
-        capturable: True or False; the update is the same. Default: False.
-        foreach: True, False or None; the update is the same.
-        maximize: go up. Default: False.
-        differentiable: False: an update has no history. Default: False.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.RMSprop([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON | {"alpha": nonnegative("alpha value")}

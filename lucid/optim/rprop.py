@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError
+from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, floats, hyper_parameters
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    step_count,
-    zeros_like,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, step_count, zeros_like
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -28,6 +24,7 @@ def _etas(values: Any) -> tuple[float, ...]:
     return floats(values)
 
 
+@like(Adam)
 class Rprop(Optimizer):
     """Each element moves against its gradient's sign by a step of its own.
 
@@ -35,28 +32,13 @@ class Rprop(Optimizer):
     The RPROP Algorithm", 1993.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.01.
         etas: what the step is multiplied with when the sign has changed, and when it hasn't; after
             a change the element waits once. Default: (0.5, 1.2).
         step_sizes: the limits of a step, which starts as `lr`. Default: (1e-06,
             50.0).
-        capturable: True or False; the update is the same. Default: False.
-        foreach: True, False or None; the update is the same.
-        maximize: go up instead of down. Default: False.
-        differentiable: False: an update has no history. Default: False.
 
     Raises:
         OptionError: `etas` aren't below and above 1.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.Rprop([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON | {"etas": _etas, "step_sizes": floats}

@@ -5,21 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError
+from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters
-from lucid.optim.optimizer import (
-    Maker,
-    Optimizer,
-    Params,
-    decayed,
-    zeros_like,
-)
+from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, zeros_like
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 
+@like(Adam)
 class SGD(Optimizer):
     """param -= lr * v, where v is the gradient, or its running sum with decay `momentum`.
 
@@ -27,29 +24,13 @@ class SGD(Optimizer):
     learning", 2013.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
         momentum: how much of the running sum stays at each step. Default: 0.0.
         dampening: the gradient counts 1 - dampening in the sum, but for the first time. Default:
             0.0.
-        weight_decay: param times this is added to the gradient. Default: 0.0.
         nesterov: v is the gradient plus momentum times the sum. Default: False.
-        maximize: go up. Default: False.
-        foreach: True, False or None; the update is the same.
-        differentiable: False: an update has no history. Default: False.
-        fused: True, False or None; the update is the same.
 
     Raises:
         OptionError: `nesterov` without momentum, or with dampening.
-
-    Example:
-        >>> import lucid
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.SGD([w], lr=0.1)
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
     """
 
     _ranges = COMMON

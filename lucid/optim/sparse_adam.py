@@ -15,7 +15,6 @@ class SparseAdam(Optimizer):
         args, kwargs: not looked at.
 
     Example:
-        >>> import lucid
         >>> lucid.optim.SparseAdam([lucid.ones(1)])
         Traceback (most recent call last):
         lucid.ir.errors.OptionError: SparseAdam does not support dense gradients, and gradients ...

@@ -33,7 +33,6 @@ def get_swa_avg_fn() -> Average:
     It is the `avg_fn` that `AveragedModel` has by default; `count` is how many have been averaged.
 
     Example:
-        >>> import lucid
         >>> mean = lucid.optim.swa_utils.get_swa_avg_fn()
         >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(3))
         tensor(1.5000)
@@ -57,7 +56,6 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
         OptionError: another decay.
 
     Example:
-        >>> import lucid
         >>> mean = lucid.optim.swa_utils.get_ema_avg_fn(0.75)
         >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(5))
         tensor(1.5000)
@@ -78,7 +76,6 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
     It is a `multi_avg_fn` of `AveragedModel`.
 
     Example:
-        >>> import lucid
         >>> averages = [lucid.tensor(1.0)]
         >>> update = lucid.optim.swa_utils.get_ema_multi_avg_fn(0.75)
         >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(5))
@@ -94,7 +91,6 @@ def get_swa_multi_avg_fn() -> MultiAverage:
     It is a `multi_avg_fn` of `AveragedModel`.
 
     Example:
-        >>> import lucid
         >>> averages = [lucid.tensor(1.0)]
         >>> update = lucid.optim.swa_utils.get_swa_multi_avg_fn()
         >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(3))
@@ -131,7 +127,6 @@ class AveragedModel(Module):
         OptionError: both `avg_fn` and `multi_avg_fn` are given.
 
     Example:
-        >>> import lucid
         >>> layer = lucid.nn.Linear(1, 1, bias=False)
         >>> average = lucid.optim.swa_utils.AveragedModel(layer)
         >>> for value in (1.0, 2.0, 6.0):
@@ -199,7 +194,6 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
         OptionError: another device.
 
     Example:
-        >>> import lucid
         >>> model = lucid.nn.BatchNorm1d(1)
         >>> batches = [lucid.tensor([[1.0], [3.0]]), lucid.tensor([[5.0], [7.0]])]
         >>> lucid.optim.swa_utils.update_bn(batches, model)
@@ -238,7 +232,6 @@ class SWALR(LRScheduler):
         OptionError: another strategy, fewer than 0 epochs, or as many rates as there aren't groups.
 
     Example:
-        >>> import lucid
         >>> optimizer = lucid.optim.SGD([lucid.zeros(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lucid.optim.swa_utils.SWALR(optimizer, 0.5, 2, "linear")
         >>> for _ in range(3):

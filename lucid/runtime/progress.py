@@ -67,8 +67,7 @@ def at(stage: str) -> None:
 def _current() -> Progress | None:
     """The innermost compilation of this thread; None outside of any."""
     reference = getattr(_of_thread, "progress", None)
-    found: Progress | None = None if reference is None else reference()
-    return found
+    return None if reference is None else reference()
 
 
 def _is_terminal() -> bool:

@@ -33,7 +33,6 @@ class set_stance:  # noqa: N801 - the name PyTorch gives it
         OptionError: another one.
 
     Example:
-        >>> import lucid
         >>> step = lucid.compile(lambda x: 2 * x)
         >>> with lucid.compiler.set_stance("force_eager"):
         ...     _ = step(lucid.ones(2))

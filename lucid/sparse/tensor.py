@@ -49,7 +49,6 @@ class SparseTensor:
             parts are still those of before.
 
     Example:
-        >>> import lucid
         >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
         >>> isinstance(a, lucid.sparse.SparseTensor), a.shape
         (True, lucid.Size([2, 3]))
@@ -271,7 +270,6 @@ def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) ->
         IndexOutOfRangeError: a place outside of `size`.
 
     Example:
-        >>> import lucid
         >>> lucid.sparse.FloatTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
         tensor([[0., 0., 3.],
                 [4., 0., 0.]])
@@ -284,7 +282,6 @@ def DoubleTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -
     """Make a sparse tensor of float64 values: an older name of `lucid.sparse_coo_tensor`.
 
     Example:
-        >>> import lucid
         >>> lucid.sparse.DoubleTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).dtype
         lucid.float64
     """
@@ -332,7 +329,6 @@ def sparse_coo_tensor(
         OptionError: a device that isn't there.
 
     Example:
-        >>> import lucid
         >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
         >>> a @ lucid.ones(3, 1)
         tensor([[3.],
@@ -432,7 +428,6 @@ def mm(first: Any, second: Any) -> Any:
         ShapeError: the inner sizes differ.
 
     Example:
-        >>> import lucid
         >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
         >>> lucid.sparse.mm(a, lucid.ones(3, 2))
         tensor([[3., 3.],

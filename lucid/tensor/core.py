@@ -43,7 +43,7 @@ from lucid.tensor.arrays import shareable
 from lucid.tensor.context import context, epoch
 from lucid.tensor.lazy_grads import WithGradient
 from lucid.tensor.levels import acting_level
-from lucid.tensor.size import Size
+from lucid.tensor.size import Size, new_size
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard, element_strides
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class TensorCore(Placed, WithGradient):
     @property
     def shape(self) -> Size:
         """The sizes of the axes, a `lucid.Size`, which is a tuple of ints."""
-        return Size(self._type.shape)
+        return new_size(Size, self._type.shape)
 
     @property
     def dtype(self) -> DType:
@@ -142,7 +142,6 @@ class TensorCore(Placed, WithGradient):
         It is what `stride()` returns, and NumPy's `strides` divided by the bytes of an element.
 
         Example:
-            >>> import lucid
             >>> lucid.zeros(2, 3).element_strides()
             (3, 1)
         """
@@ -164,7 +163,6 @@ class TensorCore(Placed, WithGradient):
             attributes: of the op, by name.
 
         Example:
-            >>> import lucid
             >>> from lucid.ir import ops
             >>> x = lucid.arange(1.0, 3.0)
             >>> x.emit(ops.neg, (x,), {})
@@ -180,7 +178,6 @@ class TensorCore(Placed, WithGradient):
             dtype: of the tensor.
 
         Example:
-            >>> import lucid
             >>> lucid.zeros(2).constant(3, lucid.int32)
             tensor(3, dtype=lucid.int32)
         """
@@ -202,7 +199,6 @@ class TensorCore(Placed, WithGradient):
             TraceError: the tensor is one of a trace, which has no data yet.
 
         Example:
-            >>> import lucid
             >>> x = lucid.zeros(3)
             >>> array = x.numpy()
             >>> array[0] = 7
@@ -264,7 +260,6 @@ class TensorCore(Placed, WithGradient):
         asks for one runs op by op.
 
         Example:
-            >>> import lucid
             >>> x = lucid.zeros(2, 3)
             >>> x.data_ptr() == x.view(6).data_ptr()
             True
@@ -280,7 +275,6 @@ class TensorCore(Placed, WithGradient):
         both have one version counter, unlike `data`.
 
         Example:
-            >>> import lucid
             >>> x = lucid.ones(2, requires_grad=True)
             >>> x.detach().requires_grad
             False
@@ -411,7 +405,6 @@ class TensorCore(Placed, WithGradient):
                 grad; `detach` it.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0).requires_grad_()
             >>> (x * x).sum().backward()
             >>> x.grad
@@ -528,7 +521,6 @@ class TensorCore(Placed, WithGradient):
                 its graph was freed.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
             >>> (x**2).sum().backward()
             >>> x.grad
@@ -552,7 +544,6 @@ class TensorCore(Placed, WithGradient):
             LucidError: the tensor doesn't require grad.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
             >>> handle = x.register_hook(lambda grad: 10 * grad)
             >>> x.sum().backward()
@@ -577,7 +568,6 @@ class TensorCore(Placed, WithGradient):
             LucidError: the tensor isn't a leaf that requires grad.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
             >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
             >>> (3 * x).sum().backward()
@@ -593,7 +583,6 @@ class TensorCore(Placed, WithGradient):
         A leaf has its gradient anyway. A tensor that doesn't require grad raises `LucidError`.
 
         Example:
-            >>> import lucid
             >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
             >>> y = 2 * x
             >>> y.retain_grad()
@@ -723,8 +712,7 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         acting = acting_level(op, tensors)
         if acting is not None:
             level, position = acting
-            found: Operand = level.apply(op, tensors, attributes, position)
-            return found
+            return level.apply(op, tensors, attributes, position)
     if state["recorder"] is not None:
         recorded: Operand = state["recorder"].apply(op, tensors, attributes)
         return recorded

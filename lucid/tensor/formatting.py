@@ -46,7 +46,6 @@ def get_printoptions() -> dict[str, Any]:
     """Return the options for printing tensors, by name, as `set_printoptions` sets them.
 
     Example:
-        >>> import lucid
         >>> lucid.get_printoptions()["precision"]
         4
     """
@@ -78,7 +77,6 @@ def set_printoptions(
         ArgumentError: a value of another type.
 
     Example:
-        >>> import lucid
         >>> lucid.set_printoptions(precision=2)
         >>> lucid.tensor([1.23456])
         tensor([1.23])
@@ -216,8 +214,7 @@ def _edges(array: np.ndarray, count: int) -> np.ndarray:
         [*range(count), *range(size - count, size)] if size > 2 * count else [*range(size)]
         for size in array.shape
     )
-    edges: np.ndarray = array[np.ix_(*places)]  # nothing else is copied: a view may be vast
-    return edges
+    return array[np.ix_(*places)]  # nothing else is copied: a view may be vast
 
 
 def _nested(array: np.ndarray, indent: int, abbreviated: bool, formatter: _Formatter) -> str:

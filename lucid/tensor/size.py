@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
-from typing import Any, SupportsIndex, overload
+from typing import Any, Self, SupportsIndex, overload
+
+from lucid.ir.errors import ArgumentError
+
+new_size = tuple.__new__
+"""Makes a Size of a tuple that is known to hold ints."""
 
 
 class Size(tuple[int, ...]):
@@ -14,8 +20,10 @@ class Size(tuple[int, ...]):
     Args:
         iterable: the sizes. Default: (), that of a 0-d tensor.
 
+    Raises:
+        ArgumentError: one of them is no int.
+
     Example:
-        >>> import lucid
         >>> shape = lucid.zeros(2, 3).shape
         >>> shape
         lucid.Size([2, 3])
@@ -25,11 +33,18 @@ class Size(tuple[int, ...]):
 
     __slots__ = ()
 
+    def __new__(cls, iterable: Iterable[SupportsIndex] = ()) -> Self:
+        sizes = tuple(iterable)
+        for position, size in enumerate(sizes):
+            if not hasattr(size, "__index__"):
+                kind = type(size).__name__
+                raise ArgumentError(f"Size: takes ints, and number {position} of them is {kind}")
+        return new_size(cls, sizes)
+
     def numel(self) -> int:
         """Return the number of elements of a tensor of this shape; 1 for no axes.
 
         Example:
-            >>> import lucid
             >>> lucid.Size([2, 3]).numel()
             6
         """
@@ -44,11 +59,11 @@ class Size(tuple[int, ...]):
     def __getitem__(self, index: slice) -> Size: ...
     def __getitem__(self, index: SupportsIndex | slice) -> int | Size:
         if isinstance(index, slice):
-            return Size(tuple.__getitem__(self, index))
+            return new_size(Size, tuple.__getitem__(self, index))
         return tuple.__getitem__(self, index)
 
     def __add__(self, other: Any) -> Size:
-        return Size(tuple.__add__(self, tuple(other)))
+        return new_size(Size, tuple.__add__(self, tuple(other)))
 
     def __radd__(self, other: tuple[int, ...]) -> Size:
-        return Size(tuple(other) + tuple(self))
+        return new_size(Size, tuple(other) + tuple(self))

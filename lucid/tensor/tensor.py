@@ -5,7 +5,8 @@ Methods are the functions of `lucid.functions`, which take the tensor as their f
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lucid import random
 from lucid.dtypes import get_default_dtype
@@ -44,8 +45,18 @@ from lucid.layouts import strided
 from lucid.tensor import formatting
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, attributes_of, register_tensor_class
-from lucid.tensor.size import Size
+from lucid.tensor.size import Size, new_size
 from lucid.tensor.written import WrittenInPlace
+
+V = TypeVar("V")
+
+if TYPE_CHECKING:
+
+    def attribute(function: Callable[[Any], V]) -> V:
+        """A property whose type a checker takes from its function."""
+
+else:
+    attribute = property
 
 
 class Tensor(WrittenInPlace):
@@ -61,7 +72,6 @@ class Tensor(WrittenInPlace):
             of the data.
 
     Example:
-        >>> import lucid
         >>> x = lucid.Tensor([1, 2])
         >>> x
         tensor([1., 2.])
@@ -92,13 +102,13 @@ class Tensor(WrittenInPlace):
     @property
     def shape(self) -> Size:
         """Sizes of the axes."""
-        return Size(self._type.shape)
+        return new_size(Size, self._type.shape)
 
-    device = property(conversion.device_of)
-    T = property(shapes.reversed_axes)
-    mT = property(shapes.matrix_transpose)  # noqa: N815 - PyTorch's name
-    mH = property(shapes.matrix_transpose)  # noqa: N815 - PyTorch's name
-    H = property(shapes.t)
+    device = attribute(conversion.device_of)
+    T = attribute(shapes.reversed_axes)
+    mT = attribute(shapes.matrix_transpose)  # noqa: N815 - PyTorch's name
+    mH = attribute(shapes.matrix_transpose)  # noqa: N815 - PyTorch's name
+    H = attribute(shapes.t)
     is_cpu = True
     is_cuda = False
     is_sparse = False
@@ -109,8 +119,8 @@ class Tensor(WrittenInPlace):
     layout = strided
     storage_offset = shapes.storage_offset
 
-    itemsize = property(shapes.element_size)
-    nbytes = property(shapes.nbytes)
+    itemsize = attribute(shapes.element_size)
+    nbytes = attribute(shapes.nbytes)
     size = shapes.size
     numel = shapes.numel
     nelement = shapes.numel
@@ -241,7 +251,7 @@ class Tensor(WrittenInPlace):
     conj_physical = elementwise.positive
     resolve_conj = elementwise.positive
     resolve_neg = elementwise.positive
-    real = property(elementwise.positive)
+    real = attribute(elementwise.positive)
     angle = special.angle
     digamma = gamma.digamma
     lgamma = gamma.lgamma

@@ -94,7 +94,6 @@ def checkpoint(
         CheckpointError: in the backward, when the repetition saves other tensors.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils.checkpoint import checkpoint
         >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
         >>> checkpoint(lambda x: (x * x).exp(), x).sum().backward()
@@ -147,7 +146,6 @@ def checkpoint_sequential(
         OptionError: fewer functions than segments.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils.checkpoint import checkpoint_sequential
         >>> x = lucid.ones(3, requires_grad=True)
         >>> checkpoint_sequential([lucid.exp, lucid.log, lucid.exp], 2, x).sum().backward()

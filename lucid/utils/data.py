@@ -31,14 +31,12 @@ class Dataset:
     """Samples by index: subclasses have `__getitem__` and, for most uses, `__len__`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> class Squares(data.Dataset):
+        >>> class Squares(lucid.utils.data.Dataset):
         ...     def __len__(self):
         ...         return 3
         ...     def __getitem__(self, i):
         ...         return i * i
-        >>> isinstance(Squares(), data.Dataset), Squares()[2]
+        >>> isinstance(Squares(), lucid.utils.data.Dataset), Squares()[2]
         (True, 4)
     """
 
@@ -56,12 +54,10 @@ class IterableDataset(Dataset):
     """Samples in the order that `__iter__` gives them.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> class Count(data.IterableDataset):
+        >>> class Count(lucid.utils.data.IterableDataset):
         ...     def __iter__(self):
         ...         return iter(range(3))
-        >>> list(Count()), isinstance(Count(), data.IterableDataset)
+        >>> list(Count()), isinstance(Count(), lucid.utils.data.IterableDataset)
         ([0, 1, 2], True)
     """
 
@@ -79,9 +75,7 @@ class TensorDataset(Dataset):
         ShapeError: their lengths differ.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> dataset = data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+        >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
         >>> len(dataset), dataset[1]
         (4, (tensor(1), tensor(10)))
     """
@@ -108,9 +102,7 @@ class Subset(Dataset):
         indices: which samples.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> list(data.Subset([5, 6, 7], [2, 0]))
+        >>> list(lucid.utils.data.Subset([5, 6, 7], [2, 0]))
         [7, 5]
     """
 
@@ -132,9 +124,7 @@ class ConcatDataset(Dataset):
         datasets: with length and index.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> list(data.ConcatDataset([[1, 2], [3]]))
+        >>> list(lucid.utils.data.ConcatDataset([[1, 2], [3]]))
         [1, 2, 3]
     """
 
@@ -163,9 +153,7 @@ class StackDataset(Dataset):
         OptionError: both or none are given, or their lengths differ.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> data.StackDataset([1, 2], [3, 4])[1]
+        >>> lucid.utils.data.StackDataset([1, 2], [3, 4])[1]
         (2, 4)
     """
 
@@ -194,12 +182,10 @@ class ChainDataset(IterableDataset):
         datasets: that are iterated over.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> class Count(data.IterableDataset):
+        >>> class Count(lucid.utils.data.IterableDataset):
         ...     def __iter__(self):
         ...         return iter(range(2))
-        >>> list(data.ChainDataset([Count(), Count()]))
+        >>> list(lucid.utils.data.ChainDataset([Count(), Count()]))
         [0, 1, 0, 1]
     """
 
@@ -228,9 +214,7 @@ def random_split(
         OptionError: they don't add up to the dataset's length, or to 1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> [len(part) for part in data.random_split(range(10), [0.8, 0.2])]
+        >>> [len(part) for part in lucid.utils.data.random_split(range(10), [0.8, 0.2])]
         [8, 2]
     """
     size = len(dataset)
@@ -260,8 +244,7 @@ class WorkerInfo:
         dataset: the loader's.
 
     Example:
-        >>> from lucid.utils import data
-        >>> data.WorkerInfo(0, 1, 5, "abc").dataset
+        >>> lucid.utils.data.WorkerInfo(0, 1, 5, "abc").dataset
         'abc'
     """
 
@@ -295,7 +278,6 @@ def get_worker_info() -> WorkerInfo | None:
     Datasets that share their samples among workers ask it; the only worker gets all of them.
 
     Example:
-        >>> import lucid
         >>> from lucid.utils import data
         >>> print(data.get_worker_info())
         None
@@ -316,10 +298,8 @@ def default_convert(data: Any) -> Any:
         data: arrays, numbers, or containers of them.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
         >>> import numpy as np
-        >>> data.default_convert({"a": np.zeros(2)})
+        >>> lucid.utils.data.default_convert({"a": np.zeros(2)})
         {'a': tensor([0., 0.], dtype=lucid.float64)}
     """
     if isinstance(data, np.ndarray | np.generic):
@@ -345,9 +325,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         ArgumentError: samples of a type that can't be stacked.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> data.default_collate([(1, 2.0), (3, 4.0)])
+        >>> lucid.utils.data.default_collate([(1, 2.0), (3, 4.0)])
         [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
     """
     first = batch[0]
@@ -377,12 +355,10 @@ class Sampler:
     """Says in which order a dataset's samples come; subclasses define `__iter__`.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> class Backwards(data.Sampler):
+        >>> class Backwards(lucid.utils.data.Sampler):
         ...     def __iter__(self):
         ...         return iter([2, 1, 0])
-        >>> list(Backwards()), isinstance(Backwards(), data.Sampler)
+        >>> list(Backwards()), isinstance(Backwards(), lucid.utils.data.Sampler)
         ([2, 1, 0], True)
     """
 
@@ -399,9 +375,7 @@ class SequentialSampler(Sampler):
         data_source: whose length counts.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> list(data.SequentialSampler("abc"))
+        >>> list(lucid.utils.data.SequentialSampler("abc"))
         [0, 1, 2]
     """
 
@@ -425,9 +399,7 @@ class RandomSampler(Sampler):
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> sorted(data.RandomSampler("abc"))
+        >>> sorted(lucid.utils.data.RandomSampler("abc"))
         [0, 1, 2]
     """
 
@@ -468,9 +440,7 @@ class SubsetRandomSampler(Sampler):
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> sorted(data.SubsetRandomSampler([5, 7]))
+        >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 7]))
         [5, 7]
     """
 
@@ -496,9 +466,7 @@ class WeightedRandomSampler(Sampler):
         generator: where random numbers come from. None is lucid's own.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> list(data.WeightedRandomSampler([0.0, 1.0], 3))
+        >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
         [1, 1, 1]
     """
 
@@ -545,9 +513,7 @@ class BatchSampler(Sampler):
         OptionError: a `batch_size` below 1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> list(data.BatchSampler(range(5), 2, drop_last=False))
+        >>> list(lucid.utils.data.BatchSampler(range(5), 2, drop_last=False))
         [[0, 1], [2, 3], [4]]
     """
 
@@ -651,10 +617,8 @@ class DataLoader:
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
-        >>> from lucid.utils import data
-        >>> dataset = data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
-        >>> loader = data.DataLoader(dataset, batch_size=2)
+        >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+        >>> loader = lucid.utils.data.DataLoader(dataset, batch_size=2)
         >>> [x.tolist() for x, _ in loader]
         [[0, 1], [2, 3]]
     """

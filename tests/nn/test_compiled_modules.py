@@ -149,4 +149,4 @@ def test_nodes_know_their_module() -> None:
     text = step.dump_ir()
     assert '"model.0.weight"' in text
     assert '"model.0"' in text
-    assert "ReLU" in text
+    assert "Relu" in text

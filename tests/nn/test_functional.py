@@ -272,3 +272,16 @@ def test_power_means_of_volumes_are_pytorchs(run: Any) -> None:
     found = run(lambda x: lucid.nn.LPPool3d(2, 2, ceil_mode=True)(x), x)
     expected = [1.868289, 1.81953, 1.892815, 1.970988, 1.806254, 1.827685, 2.041016, 2.111555]
     np.testing.assert_allclose(found.flatten().numpy(), expected, rtol=1e-5)
+
+
+def test_the_nearest_of_a_grid_moves_with_nothing(run: Any) -> None:
+    def gradients(image: lucid.Tensor, grid: lucid.Tensor) -> tuple[Any, ...]:
+        y = F.grid_sample(image, grid, mode="nearest", align_corners=False)
+        return y, *lucid.autograd.grad(y.sum(), (image, grid))
+
+    image = lucid.arange(6.0).reshape(1, 1, 2, 3).requires_grad_()
+    places = [[[[0.9, 0.6], [math.inf, -3.0], [-0.7, -0.4], [0.0, -0.4]]]]
+    y, of_image, of_grid = run(gradients, image, lucid.tensor(places, requires_grad=True))
+    assert_array_equal(y.detach().numpy(), [[[[5.0, 0.0, 0.0, 1.0]]]])
+    assert_array_equal(of_image.numpy(), [[[[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]])
+    assert_array_equal(of_grid.numpy(), np.zeros((1, 1, 4, 2)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import lucid
@@ -26,3 +28,11 @@ def test_what_requires_grad_is_not_resized() -> None:
 def test_a_packed_sequence_lies_in_its_padded_tensor(length: int) -> None:
     with pytest.raises(lucid.OptionError, match=f"lengths are 1 to 3, .*; got {length}$"):
         rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, length])
+
+
+def test_a_size_is_made_of_ints() -> None:
+    for wrong in ([2, 1.5], "ab"):
+        with pytest.raises(TypeError, match=r"Size: takes ints, and number \d of them is (fl|str)"):
+            lucid.Size(wrong)
+    assert lucid.Size([lucid.tensor(2), True]) == (2, 1)
+    assert pickle.loads(pickle.dumps(lucid.Size([2, 3]))) == (2, 3)

@@ -46,7 +46,6 @@ def jvp(
         ShapeError: a tangent hasn't its primal's shape.
 
     Example:
-        >>> import lucid
         >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
         (tensor(0.), tensor(2.))
     """
@@ -89,7 +88,6 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         *primals: its arguments: where it is linearized.
 
     Example:
-        >>> import lucid
         >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))
         >>> push_forward(lucid.tensor(2.0))
         tensor(2.)

@@ -43,7 +43,6 @@ def jacrev(
         OptionError: a `chunk_size` below 1.
 
     Example:
-        >>> import lucid
         >>> lucid.func.jacrev(lucid.square)(lucid.tensor([1.0, 2.0]))
         tensor([[2., 0.],
                 [0., 4.]])
@@ -103,7 +102,6 @@ def jacfwd(
         chunk_size: how many columns are computed at once. Default: None, all.
 
     Example:
-        >>> import lucid
         >>> lucid.func.jacfwd(lambda x: lucid.cat([x, x * x]))(lucid.tensor([1.0, 2.0]))
         tensor([[1., 0.],
                 [0., 1.],
@@ -155,7 +153,6 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
             gives blocks for all pairs. Default: 0.
 
     Example:
-        >>> import lucid
         >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
         tensor([[ 6.,  0.],
                 [ 0., 12.]])

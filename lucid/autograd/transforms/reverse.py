@@ -220,7 +220,6 @@ def grad(
         OptionError: at the call, where `argnums` is empty or names an argument twice.
 
     Example:
-        >>> import lucid
         >>> lucid.func.grad(lucid.func.grad(lucid.sin))(lucid.tensor(0.5))
         tensor(-0.4794)
     """
@@ -251,7 +250,6 @@ def grad_and_value(
         LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
 
     Example:
-        >>> import lucid
         >>> lucid.func.grad_and_value(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
         (tensor([2., 4.]), tensor(5.))
     """
@@ -273,7 +271,6 @@ def value_and_grad(
     As `grad`; the result is (value, gradient), or ((value, aux), gradient) with `has_aux`.
 
     Example:
-        >>> import lucid
         >>> lucid.func.value_and_grad(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
         (tensor(5.), tensor([2., 4.]))
     """
@@ -307,7 +304,6 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
             the cotangents' structure isn't the output's.
 
     Example:
-        >>> import lucid
         >>> y, pull_back = lucid.func.vjp(lucid.sin, lucid.tensor([0.0, 1.0]))
         >>> pull_back(lucid.ones(2))
         (tensor([1.0000, 0.5403]),)

@@ -43,7 +43,6 @@ def vmap(
         IndexOutOfRangeError: at the call, where a result has no axis `out_dims`.
 
     Example:
-        >>> import lucid
         >>> lucid.vmap(lucid.dot)(lucid.ones(2, 3), lucid.ones(2, 3))
         tensor([3., 3.])
     """

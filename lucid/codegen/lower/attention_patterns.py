@@ -413,8 +413,7 @@ class _Transposed:
     def emit(self) -> Value:
         turned = _untransposed(self.value)
         value = ops.swap_axes(self.value, -1, -2) if turned is None else turned
-        result: Value = value if self.batch is None else _WithBatch(value, self.batch).emit()
-        return result
+        return value if self.batch is None else _WithBatch(value, self.batch).emit()
 
 
 def _with_batch(batch: tuple[int, ...], value: Value) -> _WithBatch:
@@ -422,8 +421,7 @@ def _with_batch(batch: tuple[int, ...], value: Value) -> _WithBatch:
 
 
 def _emitted(x: Any) -> Value:
-    result: Value = x if isinstance(x, Value) else x.emit()
-    return result
+    return x if isinstance(x, Value) else x.emit()
 
 
 def _fits(known: Any, found: Any) -> bool:

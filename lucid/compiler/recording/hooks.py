@@ -37,7 +37,6 @@ def is_tracing() -> bool:
     To users it is `lucid.compiler.is_compiling`.
 
     Example:
-        >>> import lucid
         >>> step = lucid.compile(lambda x: x * 2 if lucid.compiler.is_compiling() else x)
         >>> step(lucid.ones(2)), lucid.compiler.is_compiling()
         (tensor([2., 2.]), False)

@@ -159,7 +159,6 @@ class Stats:
         served: a function that returns what each program serves.
 
     Example:
-        >>> import lucid
         >>> step = lucid.compile(lambda x: 2 * x)
         >>> for size in (2, 3, 3):
         ...     _ = step(lucid.ones(size))

@@ -19,7 +19,6 @@ def zero(like: Operand) -> Any:
         like: decides the dtype, and by its class what is made: a value of its graph, or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.zero(lucid.tensor([2, 3]))
         tensor(0)
@@ -34,7 +33,6 @@ def one(like: Operand) -> Any:
         like: decides the dtype, and by its class what is made: a value of its graph, or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.one(lucid.tensor([2, 3]))
         tensor(1)
@@ -52,7 +50,6 @@ def full(like: Operand, value: float, shape: Shape, dtype: DType) -> Any:
         dtype: its element type.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.full(lucid.tensor(0.0), 7, (2, 2), lucid.int64)
         tensor([[7, 7],
@@ -69,7 +66,6 @@ def zeros_like(x: Operand) -> Any:
         x: a value or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.zeros_like(lucid.tensor([2, 3]))
         tensor([0, 0])
@@ -84,7 +80,6 @@ def ones_like(x: Operand) -> Any:
         x: a value or a tensor.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.ones_like(lucid.tensor([2, 3]))
         tensor([1, 1])
@@ -102,7 +97,6 @@ def indices(like: Operand, shape: Shape, axis: int, dtype: DType = i64) -> Any:
         dtype: the result's element type. Default: i64.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.indices(lucid.tensor(0.0), (2, 3), 1)
         tensor([[0, 1, 2],
@@ -135,7 +129,6 @@ def keep_axes(y: Operand, shape: Shape, axes: tuple[int, ...]) -> Any:
         axes: over which of its axes, from 0 on.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.keep_axes(lucid.tensor([1.0, 2.0]), (2, 3), (1,)).shape
         lucid.Size([2, 1])
@@ -154,7 +147,6 @@ def expand_reduced(g: Operand, shape: Shape, axes: tuple[int, ...]) -> Any:
         axes: over which of its axes, from 0 on.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.expand_reduced(lucid.tensor([1.0, 2.0]), (2, 3), (1,))
         tensor([[1., 1., 1.],
@@ -171,7 +163,6 @@ def reshape_to(x: Operand, shape: Shape) -> Any:
         shape: sizes with the same product; none is -1.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.reshape_to(lucid.tensor([1.0, 2.0]), (2, 1))
         tensor([[1.],
@@ -188,7 +179,6 @@ def broadcast_to(x: Operand, shape: Shape) -> Any:
         shape: what its shape broadcasts to, aligned at the last axis.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.broadcast_to(lucid.tensor([1.0, 2.0]), (2, 2))
         tensor([[1., 2.],
@@ -205,7 +195,6 @@ def sum_to_shape(g: Operand, shape: Shape) -> Any:
         shape: the result's.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.sum_to_shape(lucid.ones(2, 3), (3,))
         tensor([2., 2., 2.])
@@ -226,7 +215,6 @@ def flip(x: Operand, axis: int) -> Any:
         axis: which one, from 0 on.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.flip(lucid.tensor([1.0, 2.0, 3.0]), 0)
         tensor([3., 2., 1.])
@@ -246,7 +234,6 @@ def slice_axis(x: Operand, axis: int, start: int, stop: int, step: int = 1) -> A
         step: the distance between indices, not 0. Default: 1.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.slice_axis(lucid.tensor([1.0, 2.0, 3.0]), 0, 2, -1, -1)
         tensor([3., 2., 1.])
@@ -264,7 +251,6 @@ def swap_axes(x: Operand, a: int, b: int) -> Any:
         a, b: the two axes.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.swap_axes(lucid.ones(2, 3, 4), 0, -1).shape
         lucid.Size([4, 3, 2])
@@ -284,7 +270,6 @@ def with_diagonal(x: Operand, new: Operand) -> Any:
         new: what the diagonals become.
 
     Example:
-        >>> import lucid
         >>> from lucid.ir import ops
         >>> ops.with_diagonal(lucid.zeros(2, 2), lucid.tensor([3.0, 5.0]))
         tensor([[3., 0.],

@@ -49,8 +49,7 @@ def erf(x: np.ndarray) -> np.ndarray:
         inside = (size >= low) & (size < high)
         if inside.any():
             result[inside] = np.copysign(approximation(size[inside]), exact[inside])
-    rounded: np.ndarray = result.reshape(x.shape).astype(x.dtype)
-    return rounded
+    return result.reshape(x.shape).astype(x.dtype)
 
 
 def _ratio(x: np.ndarray, terms: tuple[tuple[float, ...], tuple[float, ...]]) -> np.ndarray:

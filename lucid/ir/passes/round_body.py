@@ -225,8 +225,7 @@ class Body:
             bare = (*step.base.shape[: step.axis], *step.base.shape[step.axis + 1 :])
         self.rows.append((column, []))
         row = self._input(column.key, 1, column.first.type.with_shape(bare), column.first.name)
-        reshaped: Value = row if bare == shape else ops.reshape(row, shape=shape)
-        return reshaped
+        return row if bare == shape else ops.reshape(row, shape=shape)
 
     # -------------------------------------------------------------- what is computed again
 

@@ -1,4 +1,4 @@
-"""Elementwise activations; those whose gradient is better written by hand are Functions."""
+"""Elementwise activations; those whose gradient is better written by hand have it above."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 from typing import Any
 
 import lucid
-from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
 from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
-from lucid.functions.elementwise import sigmoid, tanh
+from lucid.functions.curves import with_gradient
+from lucid.functions.elementwise import sigmoid, tanh, where
 from lucid.functions.inplace import in_place
 from lucid.functions.rectifiers import softplus
 from lucid.functions.softmax import softmax
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -36,124 +36,72 @@ _CUBIC = 0.044715
 
 
 @runs_natively
-class HardTanh(Function):
+@with_gradient(lambda g, x, low, high: where((x <= low) | (x >= high), 0.0, g))
+def _hardtanh(x: Tensor, low: float, high: float) -> Tensor:
     """x, brought into [low, high]; the derivative is 0 at the bounds, where `clamp` has 1."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.bounds = low, high
-        return x.clamp(low, high)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        low, high = ctx.bounds
-        return where((x <= low) | (x >= high), 0.0, g), None, None
+    return x.clamp(low, high)
 
 
 @runs_natively
-class LeakyReLU(Function):
+@with_gradient(lambda g, x, slope: where(x > 0, g, g * slope))
+def _leaky_relu(x: Tensor, slope: float) -> Tensor:
     """x where x > 0, else `slope * x`; the derivative at 0 is the slope."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.slope = slope
-        return where(x > 0, x, x * slope)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return where(x > 0, g, g * ctx.slope), None
+    return where(x > 0, x, x * slope)
 
 
 @runs_natively
-class ELU(Function):
+@with_gradient(lambda g, x, alpha: where(x <= 0, g * (x.clamp(max=0).exp() * alpha), g))
+def _elu(x: Tensor, alpha: float) -> Tensor:
     """x where x > 0, else `alpha * (exp(x) - 1)`."""
+    return where(x > 0, x, x.clamp(max=0).expm1() * alpha)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, alpha: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.alpha = alpha
-        return where(x > 0, x, x.clamp(max=0).expm1() * alpha)
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return where(x <= 0, g * (x.clamp(max=0).exp() * ctx.alpha), g), None
+def _gelu_vjp(g: Tensor, x: Tensor) -> Tensor:
+    cdf = 0.5 * (1.0 + (x * _SQRT_HALF).erf())
+    density = (x * x * -0.5).exp() * _DENSITY_AT_0
+    return g * (cdf + x * density)
 
 
 @runs_natively
-class GELU(Function):
+@with_gradient(_gelu_vjp)
+def _gelu(x: Tensor) -> Tensor:
     """x times the normal distribution's CDF at x.
 
     Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
     """
+    return x * 0.5 * (1.0 + (x * _SQRT_HALF).erf())
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * 0.5 * (1.0 + (x * _SQRT_HALF).erf())
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        cdf = 0.5 * (1.0 + (x * _SQRT_HALF).erf())
-        density = (x * x * -0.5).exp() * _DENSITY_AT_0
-        slope: Tensor = cdf + x * density
-        return g * slope
+def _gelu_tanh_vjp(g: Tensor, x: Tensor) -> Tensor:
+    t = (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh()
+    slope = (1.0 - t * t) * (_SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * (x * x)))
+    return g * (0.5 * (1.0 + t) + x * 0.5 * slope)
 
 
 @runs_natively
-class GELUTanh(Function):
+@with_gradient(_gelu_tanh_vjp)
+def _gelu_tanh(x: Tensor) -> Tensor:
     """GELU with the CDF approximated by `(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`."""
+    return x * 0.5 * (1.0 + (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh())
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * 0.5 * (1.0 + (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh())
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        t = (_SQRT_2_OVER_PI * (x + _CUBIC * (x * x * x))).tanh()
-        slope = (1.0 - t * t) * (_SQRT_2_OVER_PI * (1.0 + 3.0 * _CUBIC * (x * x)))
-        total: Tensor = 0.5 * (1.0 + t) + x * 0.5 * slope
-        return g * total
+def _silu_vjp(g: Tensor, x: Tensor) -> Tensor:
+    s = x.sigmoid()
+    return g * (s * (1.0 + x * (1.0 - s)))
 
 
 @runs_natively
-class SiLU(Function):
+@with_gradient(_silu_vjp)
+def _silu(x: Tensor) -> Tensor:
     """x times sigmoid(x)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x.sigmoid()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        s = x.sigmoid()
-        slope: Tensor = s * (1.0 + x * (1.0 - s))
-        return g * slope
+    return x * x.sigmoid()
 
 
 @runs_natively
-class LogSigmoid(Function):
+@with_gradient(lambda g, x: g * (-x).sigmoid())
+def _log_sigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)) without overflow: min(x, 0) - log1p(exp(-|x|))."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.clamp(max=0) - (-x.abs()).exp().log1p()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        slope: Tensor = (-x).sigmoid()
-        return g * slope
+    return x.clamp(max=0) - (-x.abs()).exp().log1p()
 
 
 def result_of(x: Tensor, y: Tensor, inplace: bool) -> Tensor:
@@ -176,8 +124,6 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
         inplace: write the result into `input` and return that. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.0000, 0.5000, 3.0000])
     """
@@ -189,14 +135,7 @@ relu_ = in_place(relu)
 
 @like(relu)
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(input, 0), 6), elementwise; the derivative at 0 and 6 is 0.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.relu6(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.0000, 0.5000, 3.0000])
-    """
+    """min(max(input, 0), 6), elementwise; the derivative at 0 and 6 is 0."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
@@ -208,12 +147,10 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
         negative_slope: the slope below 0. Default: 0.01.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.0200,  0.5000,  3.0000])
     """
-    return result_of(input, apply(LeakyReLU, source_of(input, inplace), negative_slope), inplace)
+    return result_of(input, apply(_leaky_relu, source_of(input, inplace), negative_slope), inplace)
 
 
 leaky_relu_ = in_place(leaky_relu)
@@ -227,12 +164,10 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         alpha: what it falls to, negated. Default: 1.0.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.8647,  0.5000,  3.0000])
     """
-    return result_of(input, apply(ELU, source_of(input, inplace), alpha), inplace)
+    return result_of(input, apply(_elu, source_of(input, inplace), alpha), inplace)
 
 
 elu_ = in_place(elu)
@@ -253,15 +188,13 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         OptionError: another `approximate`.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.gelu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.0455,  0.3457,  2.9960])
     """
     if approximate == "none":
-        return apply(GELU, input)
+        return apply(_gelu, input)
     if approximate == "tanh":
-        return apply(GELUTanh, input)
+        return apply(_gelu_tanh, input)
     raise OptionError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
 
@@ -270,12 +203,10 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), elementwise.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.silu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.2384,  0.3112,  2.8577])
     """
-    return result_of(input, apply(SiLU, source_of(input, inplace)), inplace)
+    return result_of(input, apply(_silu, source_of(input, inplace)), inplace)
 
 
 @like(relu)
@@ -283,12 +214,10 @@ def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), accurate for inputs of any size.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.logsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-2.1269, -0.4741, -0.0486])
     """
-    return apply(LogSigmoid, input)
+    return apply(_log_sigmoid, input)
 
 
 @like(relu)
@@ -296,8 +225,6 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input)), elementwise.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.mish(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.2525,  0.3752,  2.9865])
     """
@@ -319,8 +246,6 @@ def hardtanh(
         OptionError: `min_val` is above `max_val`.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hardtanh(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.0000,  0.5000,  1.0000])
     """
@@ -330,7 +255,7 @@ def hardtanh(
         )
     if not input.dtype.is_floating_point:
         return result_of(input, input.clamp(min_val, max_val), inplace)
-    y = apply(HardTanh, source_of(input, inplace), min_val, max_val)
+    y = apply(_hardtanh, source_of(input, inplace), min_val, max_val)
     return result_of(input, y, inplace)
 
 
@@ -342,8 +267,6 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """input / 6 + 1 / 2, brought into [0, 1]; the derivative at -3 and 3 is 0.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hardsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.1667, 0.5833, 1.0000])
     """
@@ -355,8 +278,6 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * hardsigmoid(input).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hardswish(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.3333,  0.2917,  3.0000])
     """
@@ -374,8 +295,6 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
         value: what stands for the rest.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.threshold(lucid.tensor([-2.0, 0.5, 3.0]), 1.0, 0.0)
         tensor([0., 0., 3.])
     """
@@ -391,8 +310,6 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the two constants that keep mean 0 and variance 1.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.selu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.5202,  0.5254,  3.1521])
     """
@@ -402,18 +319,12 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 selu_ = in_place(selu)
 
 
-@like(relu)
+@like(elu)
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input / alpha) - 1)`.
 
     Args:
         alpha: how fast it falls, and to what. Default: 1.0.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.celu(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.8647,  0.5000,  3.0000])
     """
     x = source_of(input, inplace)
     low = (x.clamp(max=0.0) / alpha).expm1() * alpha
@@ -428,8 +339,6 @@ def softsign(input: Tensor) -> Tensor:
     """input / (1 + |input|).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.softsign(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.6667,  0.3333,  0.7500])
     """
@@ -441,8 +350,6 @@ def tanhshrink(input: Tensor) -> Tensor:
     """input - tanh(input).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.tanhshrink(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.0360,  0.0379,  2.0049])
     """
@@ -459,8 +366,6 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
         lambd: where the threshold is. Default: 0.5.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.softshrink(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-1.5000,  0.0000,  2.5000])
     """
@@ -472,8 +377,6 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input, and 0 where it is within [-lambd, lambd].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hardshrink(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-2.,  0.,  3.])
     """
@@ -493,8 +396,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         ShapeError: another number of weights.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.prelu(lucid.tensor([-2.0, 3.0]), lucid.tensor([0.25]))
         tensor([-0.5000,  3.0000])
     """
@@ -526,8 +427,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         ShapeError: the size along `dim` is odd.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.glu(lucid.tensor([1.0, 2.0, 0.0, 0.0]))
         tensor([0.5000, 1.0000])
     """
@@ -551,8 +450,6 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
         dim: the axis. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()
         tensor(1.)
     """
@@ -581,8 +478,6 @@ def rrelu(
         training: draw slopes; else take their mean. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.rrelu(lucid.tensor([-2.0, 0.5, 3.0]), 0.2, 0.4)
         tensor([-0.6000,  0.5000,  3.0000])
     """

@@ -83,8 +83,6 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] |
         output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.adaptive_avg_pool1d(lucid.arange(6.0)[None], 3)
         tensor([[0.5000, 2.5000, 4.5000]])
     """
@@ -96,8 +94,6 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] |
     """The means of `output_size` bins over the last two axes; a None leaves an axis as it is.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.adaptive_avg_pool2d(lucid.arange(16.0).reshape(1, 4, 4), 2)
         tensor([[[ 2.5000,  4.5000],
                  [10.5000, 12.5000]]])
@@ -110,8 +106,6 @@ def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] |
     """The means of `output_size` bins over the last three axes; None leaves an axis as it is.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.adaptive_avg_pool3d(lucid.arange(8.0).reshape(1, 2, 2, 2), 1)
         tensor([[[[3.5000]]]])
     """
@@ -127,8 +121,6 @@ def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool 
             Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.adaptive_max_pool1d(lucid.arange(6.0)[None], 3)
         tensor([[1., 3., 5.]])
     """
@@ -140,8 +132,6 @@ def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool 
     """The greatest element of each of `output_size` bins over the last two axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.adaptive_max_pool2d(lucid.arange(16.0).reshape(1, 4, 4), 2)
         tensor([[[ 5.,  7.],
                  [13., 15.]]])
@@ -154,8 +144,6 @@ def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool 
     """The greatest element of each of `output_size` bins over the last three axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.adaptive_max_pool3d(lucid.arange(8.0).reshape(1, 2, 2, 2), 1)
         tensor([[[[7.]]]])
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid.autograd.native import composite
 from lucid.functions.elementwise import where
-from lucid.functions.softmax import MaskedSoftmax, softmax
+from lucid.functions.softmax import masked_softmax, softmax
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.ops.attention import AttentionSizes, split
@@ -59,8 +59,6 @@ def scaled_dot_product_attention(
         OptionError: a mask beside `is_causal`, or a `dropout_p` outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> q = lucid.eye(2)[None]
         >>> F.scaled_dot_product_attention(q, q, q)
         tensor([[[0.6698, 0.3302],
@@ -146,7 +144,7 @@ def _spelled(
         scores = where(allowed, scores, -math.inf)
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.dtype is bool_ else scores + mask
-        weights = apply(MaskedSoftmax, scores, scores.ndim - 1)
+        weights = apply(masked_softmax, scores, scores.ndim - 1)
     else:
         weights = softmax(scores, -1)
     return dropout(weights, dropout_p) @ v

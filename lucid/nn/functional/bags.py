@@ -58,8 +58,6 @@ def embedding_bag(
         OptionError: a mode that there isn't, or one that doesn't go with the other options.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.embedding_bag(lucid.tensor([0, 2, 1]), lucid.eye(3), lucid.tensor([0, 2]))
         tensor([[0.5000, 0.0000, 0.5000],
                 [0.0000, 1.0000, 0.0000]])
@@ -146,8 +144,6 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         ShapeError: the sizes don't go together.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.bilinear(lucid.ones(3, 2), lucid.ones(3, 4), lucid.ones(5, 2, 4)).shape
         lucid.Size([3, 5])
     """

@@ -10,11 +10,12 @@ from lucid.autograd import Function
 from lucid.autograd.native import composite, runs_natively
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.functions.elementwise import where
 from lucid.functions.softmax import log_softmax
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import i64, u8
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.nn.functional.reduction import check_reduction
 from lucid.tensor.tensor import Tensor
 
@@ -179,8 +180,6 @@ def nll_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
         tensor(1.)
     """
@@ -239,8 +238,6 @@ def cross_entropy(
         OptionError: `label_smoothing` is outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
         tensor(0.2395)
         >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")

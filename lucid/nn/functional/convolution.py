@@ -401,15 +401,13 @@ def conv1d(
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
         lucid.Size([1, 4, 3])
     """
     return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@like(conv1d)
+@like(conv1d, axes=2)
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -422,19 +420,12 @@ def conv2d(
     """Cross-correlate over the last two axes.
 
     Args:
-        input: (n, c, h, w) or (c, h, w).
         weight: (o, c / groups, kh, kw).
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.conv2d(lucid.ones(1, 2, 8, 8), lucid.ones(4, 2, 3, 3), stride=2).shape
-        lucid.Size([1, 4, 3, 3])
     """
     return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@like(conv1d)
+@like(conv1d, axes=3)
 def conv3d(
     input: Tensor,
     weight: Tensor,
@@ -447,14 +438,7 @@ def conv3d(
     """Cross-correlate over the last three axes, as `conv2d` does over two.
 
     Args:
-        input: (n, c, d, h, w) or (c, d, h, w).
         weight: (o, c / groups, kd, kh, kw).
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.conv3d(lucid.ones(1, 2, 8, 8, 8), lucid.ones(4, 2, 3, 3, 3), stride=2).shape
-        lucid.Size([1, 4, 3, 3, 3])
     """
     return _convolve(3, input, weight, bias, stride, padding, dilation, groups)
 
@@ -487,8 +471,6 @@ def conv_transpose1d(
         dilation: the distance between the elements of a window. Default: 1.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
         lucid.Size([1, 4, 9])
     """
@@ -496,7 +478,7 @@ def conv_transpose1d(
     return _convolve_transposed(1, input, weight, bias, options, groups)
 
 
-@like(conv_transpose1d, conv1d="conv2d", conv_transpose1d="conv_transpose2d")
+@like(conv_transpose1d, axes=2)
 def conv_transpose2d(
     input: Tensor,
     weight: Tensor,
@@ -510,20 +492,13 @@ def conv_transpose2d(
     """Apply the transpose of `conv2d` with the same weight.
 
     Args:
-        input: (n, o, h, w) or (o, h, w).
         weight: (o, c / groups, kh, kw).
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.conv_transpose2d(lucid.ones(1, 2, 4, 4), lucid.ones(2, 4, 3, 3), stride=2).shape
-        lucid.Size([1, 4, 9, 9])
     """
     options = stride, padding, output_padding, dilation
     return _convolve_transposed(2, input, weight, bias, options, groups)
 
 
-@like(conv_transpose1d, conv1d="conv3d", conv_transpose1d="conv_transpose3d")
+@like(conv_transpose1d, axes=3)
 def conv_transpose3d(
     input: Tensor,
     weight: Tensor,
@@ -537,14 +512,7 @@ def conv_transpose3d(
     """Apply the transpose of `conv3d` with the same weight, as `conv_transpose2d` does.
 
     Args:
-        input: (n, o, d, h, w) or (o, d, h, w).
         weight: (o, c / groups, kd, kh, kw).
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.conv_transpose3d(lucid.ones(1, 2, 4, 4, 4), lucid.ones(2, 4, 3, 3, 3), stride=2).shape
-        lucid.Size([1, 4, 9, 9, 9])
     """
     options = stride, padding, output_padding, dilation
     return _convolve_transposed(3, input, weight, bias, options, groups)

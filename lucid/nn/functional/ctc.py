@@ -48,8 +48,6 @@ def ctc_loss(
         OptionError: a length or the blank is out of range.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> log_probs = F.log_softmax(lucid.zeros(4, 1, 3), dim=-1)
         >>> F.ctc_loss(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
         tensor(0.8432)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from lucid.functions.elementwise import where
 from lucid.functions.joining import broadcast_tensors
-from lucid.nn.functional.calls import where
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
@@ -29,8 +29,7 @@ def _norm(x: Tensor, p: float, dim: int) -> Tensor:
         return count
     if p == 1.0:
         return size.sum(dim, keepdim=True)
-    result: Tensor = (size**p).sum(dim, keepdim=True) ** (1.0 / p)
-    return result
+    return (size**p).sum(dim, keepdim=True) ** (1.0 / p)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
@@ -43,8 +42,6 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
         eps: norms count as this much at least. Default: 1e-12.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.normalize(lucid.tensor([[3.0, 4.0]]))
         tensor([[0.6000, 0.8000]])
     """
@@ -61,8 +58,6 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         eps: keeps the division finite. Default: 1e-08.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.cosine_similarity(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))
         tensor([0.7071])
     """
@@ -87,8 +82,6 @@ def pairwise_distance(
         keepdim: keep the last axis, with size 1. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.pairwise_distance(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
         tensor([5.0000])
     """

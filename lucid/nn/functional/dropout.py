@@ -8,10 +8,11 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
+from lucid.functions.elementwise import where
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import f32
 from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, source_of
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -54,8 +55,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         inplace: write the result into `input` and return that. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.dropout(lucid.ones(3), training=False)
         tensor([1., 1., 1.])
         >>> F.dropout(lucid.ones(1000), 0.5).mean() < 1.2
@@ -84,44 +83,29 @@ def dropout1d(
     Raises `OptionError` for p outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
         lucid.Size([1, 2, 2])
     """
     return _channel_dropout("dropout1d", input, p, training, inplace, (2, 3))
 
 
-@like(dropout1d)
+@like(dropout1d, axes=2)
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Zero whole channels of (n, c, h, w) or (c, h, w) with probability p, and scale the others.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.dropout2d(lucid.ones(1, 2, 2, 2), training=False).shape
-        lucid.Size([1, 2, 2, 2])
-    """
+    """Zero whole channels of (n, c, h, w) or (c, h, w) with probability p, and scale the others."""
     return _channel_dropout("dropout2d", input, p, training, inplace, (3, 4))
 
 
-@like(dropout1d)
+@like(dropout1d, axes=3)
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.dropout3d(lucid.ones(1, 2, 2, 2, 2), training=False).shape
-        lucid.Size([1, 2, 2, 2, 2])
-    """
+    """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others."""
     return _channel_dropout("dropout3d", input, p, training, inplace, (4, 5))
 
 
+@like(dropout1d)
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -129,18 +113,10 @@ def alpha_dropout(
 
     Reference: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
 
-    Args:
-        input: the tensor, of a float dtype.
-        p: the probability of an element to be dropped. Default: 0.5.
-        training: draw; else the input comes back. Default: False.
-        inplace: write the result into `input` and return that. Default: False.
-
     Raises:
         OptionError: p is outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.alpha_dropout(lucid.ones(4), 0.5, training=False)
         tensor([1., 1., 1., 1.])
     """
@@ -162,8 +138,6 @@ def feature_alpha_dropout(
         ShapeError: the input has less than two axes, where it is drawn.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.feature_alpha_dropout(lucid.ones(1, 4), 0.5, training=False)
         tensor([[1., 1., 1., 1.]])
     """

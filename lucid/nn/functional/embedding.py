@@ -11,11 +11,12 @@ from lucid.autograd.native import runs_natively
 from lucid.choices import refuse
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.functions.elementwise import where
 from lucid.functions.finding import extent, found
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import i32, i64
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["embedding", "one_hot"]
@@ -88,8 +89,6 @@ def embedding(
         OptionError: `padding_idx` is outside of the table; `sparse`.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
         tensor([[0., 1.],
                 [4., 5.]])
@@ -153,8 +152,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         OptionError: `num_classes` is 0, or there is nothing to count it from.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.one_hot(lucid.tensor([0, 2]))
         tensor([[1, 0, 0],
                 [0, 0, 1]])

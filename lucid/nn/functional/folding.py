@@ -40,8 +40,6 @@ def unfold(
         ShapeError: a window is larger than the padded input, or the input hasn't such axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.unfold(lucid.arange(9.0).reshape(1, 1, 3, 3), 2)
         tensor([[[0., 1., 3., 4.],
                  [1., 2., 4., 5.],
@@ -80,8 +78,6 @@ def fold(
         ShapeError: the windows of `output_size` aren't that many.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.fold(lucid.ones(1, 4, 4), (3, 3), 2).squeeze()
         tensor([[1., 2., 1.],
                 [2., 4., 2.],

@@ -39,8 +39,6 @@ def group_norm(
         OptionError: the channels can't be cut into that many groups.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
         tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
     """
@@ -91,8 +89,6 @@ def instance_norm(
         ShapeError: there is one element for each channel.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
         tensor([[[-1.0000,  1.0000]]])
     """
@@ -133,8 +129,6 @@ def local_response_norm(
         ShapeError: the input has less than three axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.local_response_norm(lucid.ones(1, 3, 1), 2).flatten()
         tensor([1.0000, 0.9999, 0.9999])
     """

@@ -27,8 +27,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         DTypeError: input and weight are of two dtypes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.linear(lucid.ones(2, 3), lucid.ones(4, 3), lucid.zeros(4))
         tensor([[3., 3., 3., 3.],
                 [3., 3., 3., 3.]])

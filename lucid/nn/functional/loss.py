@@ -10,9 +10,10 @@ from lucid.autograd.native import composite, runs_natively
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
+from lucid.functions.elementwise import where
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
 from lucid.tensor.tensor import Tensor
 
@@ -45,8 +46,6 @@ def mse_loss(
         ShapeError: `weight` has another shape.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.mse_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
         tensor(5.)
     """
@@ -67,8 +66,6 @@ def l1_loss(
     """|input - target|, reduced.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.l1_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
         tensor(2.)
     """
@@ -111,8 +108,6 @@ def smooth_l1_loss(
         OptionError: `beta` is negative.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
         tensor([0.1250, 2.5000])
     """
@@ -147,12 +142,6 @@ def huber_loss(
 
     Raises:
         OptionError: `delta` isn't positive.
-
-    Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
-        >>> F.huber_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
-        tensor([0.1250, 2.5000])
     """
     warn_if_broadcast("huber_loss", input, target)
     if delta <= 0.0:
@@ -213,8 +202,6 @@ def binary_cross_entropy(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
         tensor(0.3993)
     """
@@ -251,8 +238,6 @@ def binary_cross_entropy_with_logits(
         pos_weight: what a positive target counts; broadcast against the target.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.binary_cross_entropy_with_logits(lucid.zeros(3), lucid.ones(3))
         tensor(0.6931)
     """
@@ -308,8 +293,6 @@ def kl_div(
         log_target: the target holds log probabilities too. Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
         tensor(0.1308)
     """
@@ -344,8 +327,6 @@ def gaussian_nll_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
         tensor(0.5000)
     """
@@ -381,8 +362,6 @@ def poisson_nll_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
         tensor(1.)
     """

@@ -8,10 +8,10 @@ import lucid
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.functions.elementwise import where
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
-from lucid.nn.functional.calls import where
 from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 from lucid.nn.functional.reduction import reduce_loss
 from lucid.tensor.tensor import Tensor
@@ -65,8 +65,6 @@ def triplet_margin_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
         tensor(0.5000)
     """
@@ -102,8 +100,6 @@ def triplet_margin_with_distance_loss(
         distance_function: gives the distances of two batches. None is the Euclidean distance.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> x, y = lucid.zeros(1, 2), lucid.ones(1, 2)
         >>> taxi = lambda a, b: (a - b).abs().sum(-1)
         >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
@@ -129,8 +125,6 @@ def cosine_embedding_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
         tensor(0.5000)
     """
@@ -155,8 +149,6 @@ def margin_ranking_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
         tensor(2.)
     """
@@ -175,8 +167,6 @@ def hinge_embedding_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
         tensor(0.4500)
     """
@@ -195,8 +185,6 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
         tensor(0.6931)
     """
@@ -215,8 +203,6 @@ def multilabel_soft_margin_loss(
         reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.ones(1, 2))
         tensor(0.6931)
     """
@@ -251,8 +237,6 @@ def multi_margin_loss(
         ShapeError: input and target don't go together.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.multi_margin_loss(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
         tensor(0.9000)
     """
@@ -286,8 +270,6 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
         ShapeError: the shapes differ, or have more than two axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.multilabel_margin_loss(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
         tensor(0.2333)
     """

@@ -85,8 +85,6 @@ def multi_head_attention_forward(
         OptionError: e can't be cut into that many heads, or is_causal comes without attn_mask.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> x, eye = lucid.ones(5, 1, 4), lucid.eye(4)
         >>> result, weights = F.multi_head_attention_forward(
         ...     x, x, x, 4, 2, lucid.cat([eye] * 3), None, None, None, False, 0.0, eye, None

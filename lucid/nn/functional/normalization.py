@@ -156,8 +156,6 @@ def layer_norm(
         eps: keeps the division finite. Default: 1e-05.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
         tensor([[-1.2247,  0.0000,  1.2247]])
     """
@@ -182,8 +180,6 @@ def rms_norm(
         eps: None is the machine epsilon of the input's dtype.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.rms_norm(lucid.tensor([[3.0, 4.0]]), (2,))
         tensor([[0.8485, 1.1314]])
     """
@@ -228,8 +224,6 @@ def batch_norm(
         OptionError: running statistics are missing where they are needed.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> x = lucid.tensor([[1.0], [3.0]])
         >>> F.batch_norm(x, None, None, training=True)
         tensor([[-1.0000],

@@ -38,8 +38,6 @@ def pad(
         OptionError: an odd number of counts, a mode that there isn't, or more than it can add.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.pad(lucid.tensor([[1.0, 2.0]]), (1, 2))
         tensor([[0., 1., 2., 0., 0.]])
         >>> F.pad(lucid.tensor([[1.0, 2.0, 3.0]]), (2, 0), mode="reflect")

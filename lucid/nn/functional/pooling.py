@@ -15,10 +15,11 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
+from lucid.functions.elementwise import where
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
-from lucid.nn.functional.calls import apply, where
+from lucid.nn.functional.calls import apply
 from lucid.nn.functional.sliding import (
     Ints,
     Size,
@@ -90,8 +91,7 @@ class AvgPool(Function):
         ctx.windows, ctx.divisor, ctx.lengths = windows, divisor, tuple(x.shape[-windows.rank :])
         view = windows_of(x, windows)
         total: Tensor = ops.sum(view, axes=last_axes(view, windows.rank))
-        y: Tensor = total / divisor
-        return y
+        return total / divisor
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -249,8 +249,6 @@ def max_pool1d(
             Default: False.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.max_pool1d(lucid.arange(4.0).reshape(1, 1, 4), 2).flatten()
         tensor([1., 3.])
     """
@@ -258,7 +256,7 @@ def max_pool1d(
     return _max_pool(1, input, kernel_size, options, ceil_mode, return_indices)
 
 
-@like(max_pool1d)
+@like(max_pool1d, axes=2)
 def max_pool2d(
     input: Tensor,
     kernel_size: Size,
@@ -270,13 +268,7 @@ def max_pool2d(
 ) -> Any:
     """The greatest element of each window over the last two axes, of (n, c, h, w) or (c, h, w).
 
-    Args:
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.max_pool2d(lucid.arange(16.0).reshape(1, 1, 4, 4), 2).flatten()
         tensor([ 5.,  7., 13., 15.])
     """
@@ -297,8 +289,6 @@ def max_pool3d(
     """The greatest element of each window over the last three axes, of (n, c, d, h, w).
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.max_pool3d(lucid.arange(64.0).reshape(1, 1, 4, 4, 4), 2).flatten()
         tensor([21., 23., 29., 31., 53., 55., 61., 63.])
     """
@@ -330,8 +320,6 @@ def avg_pool1d(
         count_include_pad: let the zeros of the padding count in the mean. Default: True.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.avg_pool1d(lucid.ones(1, 6), 2).shape
         lucid.Size([1, 3])
         >>> F.avg_pool1d(lucid.ones(1, 6), 2).sum()
@@ -357,8 +345,6 @@ def avg_pool2d(
         divisor_override: divide by this instead of by the number of elements.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.avg_pool2d(lucid.ones(1, 2, 4), 2).shape
         lucid.Size([1, 1, 2])
         >>> F.avg_pool2d(lucid.ones(1, 2, 4), 2).sum()
@@ -368,7 +354,7 @@ def avg_pool2d(
     return _avg_pool(2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
 
 
-@like(avg_pool1d)
+@like(avg_pool2d)
 def avg_pool3d(
     input: Tensor,
     kernel_size: Size,
@@ -380,12 +366,7 @@ def avg_pool3d(
 ) -> Tensor:
     """The mean of each window over the last three axes, of (n, c, d, h, w).
 
-    Args:
-        divisor_override: divide by this instead of by the number of elements.
-
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).shape
         lucid.Size([1, 1, 1, 1])
         >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).sum()
@@ -411,8 +392,6 @@ def lp_pool1d(
         norm_type: the order of the norm.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.lp_pool1d(lucid.ones(1, 1, 2), 2, 2).flatten()
         tensor([1.4142])
     """
@@ -431,8 +410,6 @@ def lp_pool2d(
     """The norm of order `norm_type` of each window over the last two axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.lp_pool2d(lucid.ones(1, 1, 2, 2), 2, 2).flatten()
         tensor([2.])
     """
@@ -452,8 +429,6 @@ def lp_pool3d(
     """The norm of order `norm_type` of each window over the last three axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.lp_pool3d(lucid.ones(1, 1, 2, 2, 2), 2, 2).flatten()
         tensor([2.8284])
     """
@@ -463,5 +438,4 @@ def lp_pool3d(
 
 
 def _root(total: Tensor, norm_type: float) -> Tensor:
-    result: Tensor = (total.sign() * total.abs()) ** (1.0 / norm_type)
-    return result
+    return (total.sign() * total.abs()) ** (1.0 / norm_type)

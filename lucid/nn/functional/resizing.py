@@ -59,8 +59,6 @@ def interpolate(
             factors that don't fit the axes.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.interpolate(lucid.tensor([[[0.0, 2.0]]]), size=4, mode="linear", align_corners=True)
         tensor([[[0.0000, 0.6667, 1.3333, 2.0000]]])
     """
@@ -92,8 +90,7 @@ def interpolate(
 def _along(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     """Multiply one axis by a matrix (in, out)."""
     weights = from_array(matrix.astype(x.dtype.numpy))
-    result: Tensor = (x.movedim(axis, -1) @ weights).movedim(-1, axis)
-    return result
+    return (x.movedim(axis, -1) @ weights).movedim(-1, axis)
 
 
 def _target(
@@ -204,8 +201,6 @@ def upsample(
         align_corners: the centres of the corners stay where they are, not the corners.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.upsample(lucid.tensor([[[1.0, 2.0]]]), size=4)
         tensor([[[1., 1., 2., 2.]]])
     """
@@ -221,8 +216,6 @@ def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) 
         scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
         tensor([[[1., 1., 2., 2.]]])
     """
@@ -240,8 +233,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
         scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
         tensor([[[[1.0000, 1.5000, 2.0000]]]])
     """
@@ -266,8 +257,6 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         ShapeError: `theta` isn't (n, 2, 3), or `size` hasn't four numbers.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> theta = lucid.tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]])
         >>> F.affine_grid(theta, (1, 1, 2, 2), align_corners=True)
         tensor([[[[-0.5000, -1.0000],
@@ -284,8 +273,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         [*np.broadcast_arrays(xs[None, :], ys[:, None]), np.ones((height, width))], -1
     )
     base = from_array(points.reshape(-1, 3).astype(theta.dtype.numpy))
-    grid: Tensor = (base @ theta.mT).reshape(theta.shape[0], height, width, 2)
-    return grid
+    return (base @ theta.mT).reshape(theta.shape[0], height, width, 2)
 
 
 def _centres(count: int, align: bool) -> np.ndarray:
@@ -321,8 +309,6 @@ def grid_sample(
         OptionError: a mode that there isn't.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> grid = F.affine_grid(lucid.eye(2, 3)[None], (1, 1, 2, 2), align_corners=False)
         >>> F.grid_sample(lucid.arange(4.0).reshape(1, 1, 2, 2), grid, align_corners=False)
         tensor([[[[0., 1.],
@@ -347,7 +333,9 @@ def grid_sample(
         return place if padding_mode == "zeros" else place.clamp(0, length - 1)
 
     if mode == "nearest":
-        return _at(input, [inside(axis, place).round() for axis, place in enumerate(places)])
+        found = _at(input, [inside(axis, place).round() for axis, place in enumerate(places)])
+        always = lucid.ones_like(found, dtype=lucid.bool)
+        return lucid.where(always, found, places[0].unsqueeze(1))  # the grid's gradient is zeros
     taps = [
         _cubic_taps(place, partial(inside, axis))
         if mode == "bicubic"
@@ -358,8 +346,8 @@ def grid_sample(
     for corner in product(*taps):
         weight = math.prod(weight for _, weight in corner)
         total = total + _at(input, [place for place, _ in corner]) * weight.unsqueeze(1)
-    found: Tensor = total
-    return found
+    result: Tensor = total
+    return result
 
 
 Taps = list[tuple[Tensor, Any]]
@@ -388,8 +376,7 @@ def _reflected(place: Tensor, length: int, align: bool) -> Tensor:
     distance = (place - low).abs()
     part = lucid.fmod(distance, span)
     is_odd = (distance.detach() / span).floor() % 2 == 1
-    found: Tensor = lucid.where(is_odd, span - part, part) + low
-    return found
+    return lucid.where(is_odd, span - part, part) + low
 
 
 def _at(input: Tensor, places: Sequence[Tensor]) -> Tensor:
@@ -406,8 +393,7 @@ def _at(input: Tensor, places: Sequence[Tensor]) -> Tensor:
     index = index.reshape(count, 1, -1)
     flat = input.reshape(count, channels, step)
     found = ops.gather(flat, index.expand(count, channels, index.shape[-1]), axis=2)
-    result: Tensor = lucid.where(inside.unsqueeze(1), found.reshape(count, channels, *out), 0.0)
-    return result
+    return lucid.where(inside.unsqueeze(1), found.reshape(count, channels, *out), 0.0)
 
 
 # ---------------------------------------------------------------------- channels and space
@@ -428,8 +414,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         ShapeError: the channels aren't a multiple of r squared.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.pixel_shuffle(lucid.arange(4.0).reshape(1, 4, 1, 1), 2).squeeze()
         tensor([[0., 1.],
                 [2., 3.]])
@@ -460,8 +444,6 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         ShapeError: an axis isn't a multiple of r.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.pixel_unshuffle(lucid.arange(4.0).reshape(1, 1, 2, 2), 2).flatten()
         tensor([0., 1., 2., 3.])
     """
@@ -488,8 +470,6 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         ShapeError: the channels can't be cut into that many groups.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> F.channel_shuffle(lucid.arange(4.0).reshape(1, 4, 1), 2).flatten()
         tensor([0., 2., 1., 3.])
     """

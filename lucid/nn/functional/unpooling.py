@@ -58,8 +58,6 @@ def max_unpool1d(
             takes the smallest that fits.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> x = lucid.arange(2.0).reshape(1, 1, 2)
         >>> y, places = F.max_pool1d(x, 2, return_indices=True)
         >>> F.max_unpool1d(y, places, 2).flatten()
@@ -88,8 +86,6 @@ def max_unpool2d(
             takes the smallest that fits.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> x = lucid.arange(4.0).reshape(1, 1, 2, 2)
         >>> y, places = F.max_pool2d(x, 2, return_indices=True)
         >>> F.max_unpool2d(y, places, 2).flatten()
@@ -110,8 +106,6 @@ def max_unpool3d(
     """Undo `max_pool3d(…, return_indices=True)`, as `max_unpool1d` does along one axis.
 
     Example:
-        >>> import lucid
-        >>> import lucid.nn.functional as F
         >>> x = lucid.arange(8.0).reshape(1, 1, 2, 2, 2)
         >>> y, places = F.max_pool3d(x, 2, return_indices=True)
         >>> F.max_unpool3d(y, places, 2).flatten()

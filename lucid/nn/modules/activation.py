@@ -107,8 +107,6 @@ class Softmax2d(Module):
     At each place the channels are positive and add up to 1.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Softmax2d()(lucid.zeros(1, 2, 1, 1)).flatten()
         tensor([0.5000, 0.5000])
     """
@@ -223,8 +221,6 @@ class PReLU(Module):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))
         tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)
     """

@@ -51,8 +51,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         OptionError: the cutoffs don't increase, or lie outside of the classes.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
         >>> layer(lucid.ones(2, 8), lucid.tensor([1, 15])).output.shape
         lucid.Size([2])
@@ -132,12 +130,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i, cluster in enumerate(self.tail):
             own = head[:, self.shortlist_size + i].unsqueeze(1)
             parts.append(F.log_softmax(cluster(input), -1) + own)
-        found: Tensor = lucid.cat(parts, 1)
-        return found
+        return lucid.cat(parts, 1)
 
     def predict(self, input: Tensor) -> Tensor:
         """The likeliest class in each row, the frequent ones before what a cluster holds."""
         head = self.head(input)
         best, every = head.argmax(1), self.log_prob(input).argmax(1)
-        found: Tensor = lucid.where(best < self.shortlist_size, best, every)
-        return found
+        return lucid.where(best < self.shortlist_size, best, every)

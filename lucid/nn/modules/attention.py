@@ -42,8 +42,6 @@ class MultiheadAttention(Module):
         OptionError: `embed_dim` can't be cut into that many heads.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> attention = nn.MultiheadAttention(4, 2)
         >>> x = lucid.ones(5, 1, 4)
         >>> result, weights = attention(x, x, x)

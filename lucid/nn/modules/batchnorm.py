@@ -113,8 +113,7 @@ class _BatchNorm(_NormBase):
             momentum: float = live_attribute(self, "momentum")
             return momentum
         assert self.running_mean is not None
-        average: Tensor = 1.0 / count.to(self.running_mean.dtype)
-        return average
+        return 1.0 / count.to(self.running_mean.dtype)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -138,8 +137,6 @@ class BatchNorm1d(_BatchNorm):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
         lucid.Size([4, 3, 2])
     """
@@ -147,29 +144,15 @@ class BatchNorm1d(_BatchNorm):
     ranks = (2, 3)
 
 
-@like(BatchNorm1d)
+@like(BatchNorm1d, axes=2)
 class BatchNorm2d(_BatchNorm):
-    """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.BatchNorm2d(3)(lucid.randn(4, 3, 2, 2)).shape
-        lucid.Size([4, 3, 2, 2])
-    """
+    """Standardize each channel of (n, c, h, w) over the batch, as `BatchNorm1d` does."""
 
     ranks = (4,)
 
 
-@like(BatchNorm1d)
+@like(BatchNorm1d, axes=3)
 class BatchNorm3d(_BatchNorm):
-    """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.BatchNorm3d(3)(lucid.randn(4, 3, 2, 2, 2)).shape
-        lucid.Size([4, 3, 2, 2, 2])
-    """
+    """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does."""
 
     ranks = (5,)

@@ -118,8 +118,6 @@ class Sequential(_Listed):
         ArgumentError: something that isn't a module.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))(lucid.ones(5, 3)).shape
         lucid.Size([5, 2])
     """
@@ -170,8 +168,6 @@ class ModuleList(_Listed):
         modules: what it holds at first. None for nothing.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> len(nn.ModuleList([nn.Linear(3, 3) for _ in range(4)]))
         4
     """
@@ -221,8 +217,6 @@ class ModuleDict(_Keyed):
         modules: what it holds at first. None for nothing.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.ReLU()})["b"]
         ReLU()
     """
@@ -275,8 +269,6 @@ class ParameterList(_Shown, _Sliced):
         values: what it holds at first. None for nothing.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> len(nn.ParameterList([lucid.ones(2), lucid.zeros(3)]))
         2
     """
@@ -311,8 +303,6 @@ class ParameterDict(_Shown, _Keyed):
         parameters: what it holds at first. None for nothing.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> list(nn.ParameterDict({"a": lucid.ones(2)}))
         ['a']
     """
@@ -350,8 +340,6 @@ class DataParallel(Module):
         ArgumentError: an argument of another type.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.DataParallel(nn.Linear(3, 2))(lucid.ones(1, 3)).shape
         lucid.Size([1, 2])
     """

@@ -183,8 +183,6 @@ class Conv1d(_Direct):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
         lucid.Size([1, 8, 4])
     """
@@ -192,29 +190,14 @@ class Conv1d(_Direct):
     rank = 1
 
 
-@like(Conv1d)
+@like(Conv1d, axes=2)
 class Conv2d(_Direct):
-    """Convolve over the last two axes: weight (out_channels, in_channels / groups, kh, kw).
-
-    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
-    dilation - padding]`. An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1)
-    / stride + 1, rounded down.
-
-    Shapes: input (n, in_channels, h, w) or (in_channels, h, w); weight (out_channels, in_channels /
-    groups, *kernel_size), bias (out_channels,). Both start uniform in ±1/sqrt(in_channels / groups
-    * the elements of a window).
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.Conv2d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8, 8)).shape
-        lucid.Size([1, 8, 4, 4])
-    """
+    """Convolve over the last two axes: weight (out_channels, in_channels / groups, kh, kw)."""
 
     rank = 2
 
 
-@like(Conv1d)
+@like(Conv1d, axes=3)
 class Conv3d(_Direct):
     """Convolve over the last three axes.
 
@@ -225,12 +208,6 @@ class Conv3d(_Direct):
     Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (out_channels,
     in_channels / groups, *kernel_size), bias (out_channels,). Both start uniform in
     ±1/sqrt(in_channels / groups * the elements of a window).
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.Conv3d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8, 8, 8)).shape
-        lucid.Size([1, 8, 4, 4, 4])
     """
 
     rank = 3
@@ -327,8 +304,6 @@ class ConvTranspose1d(_ConvTransposeNd):
         padding_mode: "zeros". Default: 'zeros'.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
         lucid.Size([1, 8, 8])
     """
@@ -336,27 +311,14 @@ class ConvTranspose1d(_ConvTransposeNd):
     rank = 1
 
 
-@like(ConvTranspose1d, Conv1d="Conv2d", ConvTranspose1d="ConvTranspose2d")
+@like(ConvTranspose1d, axes=2)
 class ConvTranspose2d(_ConvTransposeNd):
-    """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw).
-
-    Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
-    stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
-
-    Shapes: input (n, in_channels, h, w) or (in_channels, h, w); weight (in_channels, out_channels /
-    groups, *kernel_size), bias (out_channels,).
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ConvTranspose2d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4, 4)).shape
-        lucid.Size([1, 8, 8, 8])
-    """
+    """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw)."""
 
     rank = 2
 
 
-@like(ConvTranspose1d, Conv1d="Conv3d", ConvTranspose1d="ConvTranspose3d")
+@like(ConvTranspose1d, axes=3)
 class ConvTranspose3d(_ConvTransposeNd):
     """The transpose of `Conv3d`.
 
@@ -365,12 +327,6 @@ class ConvTranspose3d(_ConvTransposeNd):
 
     Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (in_channels,
     out_channels / groups, *kernel_size), bias (out_channels,).
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ConvTranspose3d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4, 4, 4)).shape
-        lucid.Size([1, 8, 8, 8, 8])
     """
 
     rank = 3

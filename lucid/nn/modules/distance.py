@@ -37,8 +37,6 @@ class PairwiseDistance(Module):
         keepdim: keep the last axis, with size 1. Default: False.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.PairwiseDistance()(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
         tensor([5.0000])
     """

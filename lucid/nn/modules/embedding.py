@@ -39,8 +39,6 @@ class Embedding(Module):
         OptionError: `padding_idx` is outside of the table.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Embedding(10, 3)(lucid.tensor([[1, 2, 4]])).shape
         lucid.Size([1, 3, 3])
     """
@@ -137,8 +135,6 @@ class EmbeddingBag(Module):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
         lucid.Size([2, 3])
     """

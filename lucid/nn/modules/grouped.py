@@ -30,8 +30,6 @@ class GroupNorm(Module):
         OptionError: the channels can't be cut into that many groups.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.GroupNorm(2, 4)(lucid.randn(1, 4, 3)).shape
         lucid.Size([1, 4, 3])
     """
@@ -82,8 +80,6 @@ class LocalResponseNorm(Module):
         k: what is added to it. Default: 1.0.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LocalResponseNorm(2)(lucid.ones(1, 3, 1)).flatten()
         tensor([1.0000, 0.9999, 0.9999])
     """

@@ -79,8 +79,6 @@ class Hooked:
                 Default: False.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer = nn.Linear(3, 2)
             >>> def hook(module, args, result):
             ...     return result * 0
@@ -103,8 +101,6 @@ class Hooked:
                 Default: False.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer = nn.Linear(3, 2)
             >>> def hook(module, args):
             ...     print(args[0].shape)
@@ -128,8 +124,6 @@ class Hooked:
             prepend: call it before the other hooks. Default: False.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer = nn.Linear(3, 2)
             >>> def hook(module, grad_input, grad_output):
             ...     print(grad_output)
@@ -146,8 +140,6 @@ class Hooked:
         It may return other gradients of the outputs. Else as `register_full_backward_hook`.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer = nn.Linear(3, 2)
             >>> def hook(module, grad_output):
             ...     print(grad_output)

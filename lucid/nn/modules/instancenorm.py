@@ -78,8 +78,6 @@ class InstanceNorm1d(_InstanceNorm):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
         lucid.Size([4, 3, 2])
     """
@@ -87,29 +85,15 @@ class InstanceNorm1d(_InstanceNorm):
     with_batch = 3
 
 
-@like(InstanceNorm1d)
+@like(InstanceNorm1d, axes=2)
 class InstanceNorm2d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, h, w) or (c, h, w).
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.InstanceNorm2d(3)(lucid.randn(4, 3, 2, 2)).shape
-        lucid.Size([4, 3, 2, 2])
-    """
+    """Standardize each channel of each example, (n, c, h, w) or (c, h, w)."""
 
     with_batch = 4
 
 
-@like(InstanceNorm1d)
+@like(InstanceNorm1d, axes=3)
 class InstanceNorm3d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, d, h, w) or (c, d, h, w).
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.InstanceNorm3d(3)(lucid.randn(4, 3, 2, 2, 2)).shape
-        lucid.Size([4, 3, 2, 2, 2])
-    """
+    """Standardize each channel of each example, (n, c, d, h, w) or (c, d, h, w)."""
 
     with_batch = 5

@@ -81,8 +81,6 @@ class LazyLinear(LazyModuleMixin, Linear):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
         lucid.Size([5, 2])
     """
@@ -190,8 +188,6 @@ class LazyConv1d(_LazyDirect, Conv1d):
         **kwargs: the same, by name.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LazyConv1d(8, 3)(lucid.ones(1, 3, 4)).shape
         lucid.Size([1, 8, 2])
     """
@@ -199,30 +195,16 @@ class LazyConv1d(_LazyDirect, Conv1d):
     cls_to_become = Conv1d
 
 
-@like(LazyConv1d)
+@like(LazyConv1d, axes=2)
 class LazyConv2d(_LazyDirect, Conv2d):
-    """A `Conv2d` that takes `in_channels` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyConv2d(8, 3)(lucid.ones(1, 3, 4, 4)).shape
-        lucid.Size([1, 8, 2, 2])
-    """
+    """A `Conv2d` that takes `in_channels` from its first input."""
 
     cls_to_become = Conv2d
 
 
-@like(LazyConv1d)
+@like(LazyConv1d, axes=3)
 class LazyConv3d(_LazyDirect, Conv3d):
-    """A `Conv3d` that takes `in_channels` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyConv3d(8, 3)(lucid.ones(1, 3, 4, 4, 4)).shape
-        lucid.Size([1, 8, 2, 2, 2])
-    """
+    """A `Conv3d` that takes `in_channels` from its first input."""
 
     cls_to_become = Conv3d
 
@@ -232,8 +214,6 @@ class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
     """A `ConvTranspose1d` that takes `in_channels` from its first input.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LazyConvTranspose1d(8, 2)(lucid.ones(1, 3, 4)).shape
         lucid.Size([1, 8, 5])
     """
@@ -241,30 +221,16 @@ class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
     cls_to_become = ConvTranspose1d
 
 
-@like(LazyConv1d)
+@like(LazyConvTranspose1d, axes=2)
 class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
-    """A `ConvTranspose2d` that takes `in_channels` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyConvTranspose2d(8, 2)(lucid.ones(1, 3, 4, 4)).shape
-        lucid.Size([1, 8, 5, 5])
-    """
+    """A `ConvTranspose2d` that takes `in_channels` from its first input."""
 
     cls_to_become = ConvTranspose2d
 
 
-@like(LazyConv1d)
+@like(LazyConvTranspose1d, axes=3)
 class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
-    """A `ConvTranspose3d` that takes `in_channels` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyConvTranspose3d(8, 2)(lucid.ones(1, 3, 4, 4, 4)).shape
-        lucid.Size([1, 8, 5, 5, 5])
-    """
+    """A `ConvTranspose3d` that takes `in_channels` from its first input."""
 
     cls_to_become = ConvTranspose3d
 
@@ -303,8 +269,6 @@ class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     """A `BatchNorm1d` that takes `num_features` from its first input.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LazyBatchNorm1d()(lucid.ones(2, 3, 4)).shape
         lucid.Size([2, 3, 4])
     """
@@ -312,71 +276,36 @@ class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     cls_to_become = BatchNorm1d
 
 
-@like(LazyConv1d)
+@like(LazyBatchNorm1d, axes=2)
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """A `BatchNorm2d` that takes `num_features` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyBatchNorm2d()(lucid.ones(2, 3, 4, 4)).shape
-        lucid.Size([2, 3, 4, 4])
-    """
+    """A `BatchNorm2d` that takes `num_features` from its first input."""
 
     cls_to_become = BatchNorm2d
 
 
-@like(LazyConv1d)
+@like(LazyBatchNorm1d, axes=3)
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """A `BatchNorm3d` that takes `num_features` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyBatchNorm3d()(lucid.ones(2, 3, 4, 4, 4)).shape
-        lucid.Size([2, 3, 4, 4, 4])
-    """
+    """A `BatchNorm3d` that takes `num_features` from its first input."""
 
     cls_to_become = BatchNorm3d
 
 
-@like(LazyConv1d)
+@like(LazyBatchNorm1d)
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """An `InstanceNorm1d` that takes `num_features` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyInstanceNorm1d()(lucid.ones(2, 3, 4)).shape
-        lucid.Size([2, 3, 4])
-    """
+    """An `InstanceNorm1d` that takes `num_features` from its first input."""
 
     cls_to_become = InstanceNorm1d
 
 
-@like(LazyConv1d)
+@like(LazyInstanceNorm1d, axes=2)
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """An `InstanceNorm2d` that takes `num_features` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyInstanceNorm2d()(lucid.ones(2, 3, 4, 4)).shape
-        lucid.Size([2, 3, 4, 4])
-    """
+    """An `InstanceNorm2d` that takes `num_features` from its first input."""
 
     cls_to_become = InstanceNorm2d
 
 
-@like(LazyConv1d)
+@like(LazyInstanceNorm1d, axes=3)
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """An `InstanceNorm3d` that takes `num_features` from its first input.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LazyInstanceNorm3d()(lucid.ones(2, 3, 4, 4, 4)).shape
-        lucid.Size([2, 3, 4, 4, 4])
-    """
+    """An `InstanceNorm3d` that takes `num_features` from its first input."""
 
     cls_to_become = InstanceNorm3d

@@ -28,8 +28,6 @@ class Identity(Module):
         **kwargs: not looked at.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Identity()(lucid.ones(2))
         tensor([1., 1.])
     """
@@ -55,8 +53,6 @@ class Linear(Module):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Linear(3, 2)(lucid.ones(5, 3)).shape
         lucid.Size([5, 2])
     """
@@ -107,8 +103,6 @@ class Flatten(Module):
         end_dim: the last of the axes. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Flatten()(lucid.ones(2, 3, 4)).shape
         lucid.Size([2, 12])
     """
@@ -139,8 +133,6 @@ class Bilinear(Module):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Bilinear(2, 4, 3)(lucid.ones(5, 2), lucid.ones(5, 4)).shape
         lucid.Size([5, 3])
     """
@@ -191,8 +183,6 @@ class Unflatten(Module):
         unflattened_size: the sizes of the new axes; -1 for what is left.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Unflatten(1, (2, 3))(lucid.ones(4, 6)).shape
         lucid.Size([4, 2, 3])
     """

@@ -58,8 +58,6 @@ class Module(Hooked, StateHooked):
         training: what `train()` and `eval()` set; dropout and batch norm read it.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> class Scaled(nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
@@ -99,8 +97,6 @@ class Module(Hooked, StateHooked):
             **kwargs: what the subclass takes, by name.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> class Double(nn.Module):
             ...     def forward(self, x):
             ...         return 2 * x
@@ -135,7 +131,6 @@ class Module(Hooked, StateHooked):
             **options: as of `lucid.compile`, which raises for others.
 
         Example:
-            >>> import lucid
             >>> layer = lucid.nn.Linear(2, 1, bias=False)
             >>> layer.compile()
             >>> layer(lucid.ones(3, 2)).shape
@@ -238,8 +233,6 @@ class Module(Hooked, StateHooked):
             ArgumentError: it isn't a tensor.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Module()
             >>> net.register_buffer("calls", lucid.zeros(()))
             >>> net.calls
@@ -267,8 +260,6 @@ class Module(Hooked, StateHooked):
             OptionError: it has a history.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Module()
             >>> net.register_parameter("scale", nn.Parameter(lucid.ones(1)))
             >>> net.scale.shape
@@ -298,8 +289,6 @@ class Module(Hooked, StateHooked):
             module: the module, or None.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Module()
             >>> net.register_module("act", nn.ReLU())
             >>> net.act
@@ -318,8 +307,6 @@ class Module(Hooked, StateHooked):
             ArgumentError: it isn't a Module.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Module()
             >>> net.add_module("first", nn.Linear(3, 2))
             >>> net.first
@@ -347,8 +334,6 @@ class Module(Hooked, StateHooked):
             remove_duplicate: name what is shared once only. Default: True.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> [name for name, _ in net.named_modules()]
             ['', '0', '1']
@@ -379,8 +364,6 @@ class Module(Hooked, StateHooked):
         """Yield this module and all below it, parents first; each once.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> [type(module).__name__ for module in net.modules()]
             ['Sequential', 'Linear', 'ReLU']
@@ -392,8 +375,6 @@ class Module(Hooked, StateHooked):
         """Yield the direct submodules with their names; each once.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> [name for name, _ in net.named_children()]
             ['0', '1']
@@ -410,8 +391,6 @@ class Module(Hooked, StateHooked):
         Those below them are not among them; see `modules`.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> list(net.children())
             [Linear(in_features=3, out_features=2, bias=True), ReLU()]
@@ -445,8 +424,6 @@ class Module(Hooked, StateHooked):
             remove_duplicate: name what is shared once only. Default: True.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> [name for name, _ in net.named_parameters()]
             ['0.weight', '0.bias']
@@ -462,8 +439,6 @@ class Module(Hooked, StateHooked):
             recurse: those of submodules, too. Default: True.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> sum(p.numel() for p in nn.Linear(3, 2).parameters())
             8
         """
@@ -477,8 +452,6 @@ class Module(Hooked, StateHooked):
         """Yield the buffers with their paths; a shared one once, by its first path.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> [name for name, _ in nn.BatchNorm1d(3).named_buffers()]
             ['running_mean', 'running_var', 'num_batches_tracked']
         """
@@ -493,8 +466,6 @@ class Module(Hooked, StateHooked):
             recurse: those of submodules, too. Default: True.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> [b.shape for b in nn.BatchNorm1d(3).buffers()]
             [lucid.Size([3]), lucid.Size([3]), lucid.Size([])]
         """
@@ -511,8 +482,6 @@ class Module(Hooked, StateHooked):
             NoSuchAttributeError: there is nothing of that name.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> net.get_submodule("1")
             ReLU()
@@ -541,8 +510,6 @@ class Module(Hooked, StateHooked):
             OptionError: an empty path, or what is no Module.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> net.set_submodule("1", nn.Tanh())
             >>> net[1]
@@ -567,8 +534,6 @@ class Module(Hooked, StateHooked):
         Raises `NoSuchAttributeError`.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> net.get_parameter("0.bias").shape
             lucid.Size([2])
@@ -588,8 +553,6 @@ class Module(Hooked, StateHooked):
         Raises `NoSuchAttributeError`.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.BatchNorm1d(2).get_buffer("running_mean")
             tensor([0., 0.])
         """
@@ -611,8 +574,6 @@ class Module(Hooked, StateHooked):
             fn: gets each module; what it returns doesn't matter.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
             >>> _ = net.apply(lambda module: print(type(module).__name__))
             Linear
@@ -636,8 +597,6 @@ class Module(Hooked, StateHooked):
             OptionError: it is no bool.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Dropout(0.5).train(False).training
             False
         """
@@ -653,8 +612,6 @@ class Module(Hooked, StateHooked):
         Dropout and batch norm behave otherwise then. Returns the module.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Dropout(0.5).eval()(lucid.ones(2))
             tensor([1., 1.])
         """
@@ -669,8 +626,6 @@ class Module(Hooked, StateHooked):
             requires_grad: what they are set to. Default: True.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Linear(3, 2).requires_grad_(False).weight.requires_grad
             False
         """
@@ -685,8 +640,6 @@ class Module(Hooked, StateHooked):
             set_to_none: forget them; else fill them with zeros. Default: True.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer = nn.Linear(3, 2)
             >>> layer(lucid.ones(3)).sum().backward()
             >>> layer.zero_grad()
@@ -738,8 +691,6 @@ class Module(Hooked, StateHooked):
             OptionError: another device than the CPU.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Linear(3, 2).to(lucid.float64).weight.dtype
             lucid.float64
         """
@@ -766,8 +717,6 @@ class Module(Hooked, StateHooked):
         In place; integers stay as they are. Returns the module.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Linear(3, 2).double().float().weight.dtype
             lucid.float32
         """
@@ -779,8 +728,6 @@ class Module(Hooked, StateHooked):
         In place; integers stay as they are. Returns the module.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Linear(3, 2).double().weight.dtype
             lucid.float64
         """
@@ -795,8 +742,6 @@ class Module(Hooked, StateHooked):
             dst_type: a dtype, or the name of a tensor class.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Linear(3, 2).type(lucid.float64).weight.dtype
             lucid.float64
         """
@@ -809,8 +754,6 @@ class Module(Hooked, StateHooked):
         For programs of several processes; returns the module.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Linear(3, 2).share_memory()
             Linear(in_features=3, out_features=2, bias=True)
         """
@@ -822,8 +765,6 @@ class Module(Hooked, StateHooked):
         For programs that name devices; returns the module.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Linear(3, 2).cpu()
             Linear(in_features=3, out_features=2, bias=True)
         """
@@ -844,8 +785,6 @@ class Module(Hooked, StateHooked):
             keep_vars: give the parameters themselves, not detached. Default: False.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> list(nn.Linear(3, 2).state_dict())
             ['weight', 'bias']
         """
@@ -864,8 +803,6 @@ class Module(Hooked, StateHooked):
             assign: hold the given tensors instead of copying. Default: False.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
             >>> layer.load_state_dict(other.state_dict())
             <All keys matched successfully>
@@ -879,8 +816,6 @@ class Module(Hooked, StateHooked):
             MissingRuleError: the subclass defines none.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> class Counted(nn.Module):
             ...     calls = 3
             ...     def get_extra_state(self):
@@ -902,8 +837,6 @@ class Module(Hooked, StateHooked):
             MissingRuleError: the subclass defines none.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> class Counted(nn.Module):
             ...     calls = 0
             ...     def get_extra_state(self):
@@ -925,8 +858,6 @@ class Module(Hooked, StateHooked):
         Subclasses override it to say what they were made with.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> nn.Linear(3, 2).extra_repr()
             'in_features=3, out_features=2, bias=True'
         """

@@ -52,8 +52,6 @@ class LayerNorm(_LastAxesNorm):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LayerNorm(3)(lucid.tensor([[1.0, 2.0, 3.0]]))
         tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
     """
@@ -94,8 +92,6 @@ class RMSNorm(_LastAxesNorm):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.RMSNorm(2)(lucid.tensor([[3.0, 4.0]]))
         tensor([[0.8485, 1.1314]], grad_fn=<MulBackward>)
     """

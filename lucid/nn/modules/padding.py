@@ -70,8 +70,6 @@ class ConstantPad1d(_ConstantPad):
         value: what is put there.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ConstantPad1d(1, 7.0)(lucid.ones(1, 1, 3)).shape
         lucid.Size([1, 1, 5])
     """
@@ -84,8 +82,6 @@ class ConstantPad2d(_ConstantPad):
     """Put a number around the last two axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ConstantPad2d(1, 7.0)(lucid.ones(1, 1, 3, 3)).shape
         lucid.Size([1, 1, 5, 5])
     """
@@ -98,8 +94,6 @@ class ConstantPad3d(_ConstantPad):
     """Put a number around the last three axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ConstantPad3d(1, 7.0)(lucid.ones(1, 1, 3, 3, 3)).shape
         lucid.Size([1, 1, 5, 5, 5])
     """
@@ -120,8 +114,6 @@ class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """Put zeros around the last axis.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ZeroPad1d(1)(lucid.ones(1, 1, 3)).shape
         lucid.Size([1, 1, 5])
     """
@@ -132,8 +124,6 @@ class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """Put zeros around the last two axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ZeroPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
         lucid.Size([1, 1, 5, 5])
     """
@@ -144,134 +134,69 @@ class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """Put zeros around the last three axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.ZeroPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
         lucid.Size([1, 1, 5, 5, 5])
     """
 
 
-@like(ConstantPad1d)
+@like(ZeroPad1d)
 class ReflectionPad1d(_ReflectionPad):
-    """Lengthen the last axis by what is inside, reflected at the border.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ReflectionPad1d(1)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
-    """
+    """Lengthen the last axis by what is inside, reflected at the border."""
 
     rank = 1
 
 
-@like(ConstantPad1d)
+@like(ZeroPad2d)
 class ReflectionPad2d(_ReflectionPad):
-    """Lengthen the last two axes by what is inside, reflected at the border.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ReflectionPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5])
-    """
+    """Lengthen the last two axes by what is inside, reflected at the border."""
 
     rank = 2
 
 
-@like(ConstantPad1d)
+@like(ZeroPad3d)
 class ReflectionPad3d(_ReflectionPad):
-    """Lengthen the last three axes by what is inside, reflected at the border.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ReflectionPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5, 5])
-    """
+    """Lengthen the last three axes by what is inside, reflected at the border."""
 
     rank = 3
 
 
-@like(ConstantPad1d)
+@like(ReflectionPad1d)
 class ReplicationPad1d(_ReplicationPad):
-    """Lengthen the last axis by copies of the border.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ReplicationPad1d(1)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
-    """
+    """Lengthen the last axis by copies of the border."""
 
     rank = 1
 
 
-@like(ConstantPad1d)
+@like(ReflectionPad2d)
 class ReplicationPad2d(_ReplicationPad):
-    """Lengthen the last two axes by copies of the border.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ReplicationPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5])
-    """
+    """Lengthen the last two axes by copies of the border."""
 
     rank = 2
 
 
-@like(ConstantPad1d)
+@like(ReflectionPad3d)
 class ReplicationPad3d(_ReplicationPad):
-    """Lengthen the last three axes by copies of the border.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.ReplicationPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5, 5])
-    """
+    """Lengthen the last three axes by copies of the border."""
 
     rank = 3
 
 
-@like(ConstantPad1d)
+@like(ReplicationPad1d)
 class CircularPad1d(_CircularPad):
-    """Lengthen the last axis by what is at the other end.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.CircularPad1d(1)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
-    """
+    """Lengthen the last axis by what is at the other end."""
 
     rank = 1
 
 
-@like(ConstantPad1d)
+@like(ReplicationPad2d)
 class CircularPad2d(_CircularPad):
-    """Lengthen the last two axes by what is at the other end.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.CircularPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5])
-    """
+    """Lengthen the last two axes by what is at the other end."""
 
     rank = 2
 
 
-@like(ConstantPad1d)
+@like(ReplicationPad3d)
 class CircularPad3d(_CircularPad):
-    """Lengthen the last three axes by what is at the other end.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.CircularPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5, 5])
-    """
+    """Lengthen the last three axes by what is at the other end."""
 
     rank = 3

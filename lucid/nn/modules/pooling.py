@@ -250,8 +250,6 @@ class LPPool1d(_LPPoolNd):
         ceil_mode: let a window that begins inside reach over the end. Default: False.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.LPPool1d(2, 2)(lucid.ones(1, 1, 4)).shape
         lucid.Size([1, 1, 2])
     """
@@ -262,31 +260,17 @@ class LPPool1d(_LPPoolNd):
         return lp_pool1d(input, self.norm_type, size, step, self.ceil_mode)
 
 
-@like(LPPool1d)
+@like(LPPool1d, axes=2)
 class LPPool2d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last two axes.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LPPool2d(2, 2)(lucid.ones(1, 1, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2])
-    """
+    """The norm of order `norm_type` of each window over the last two axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         return lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
-@like(LPPool1d)
+@like(LPPool1d, axes=3)
 class LPPool3d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last three axes.
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.LPPool3d(2, 2)(lucid.ones(1, 1, 4, 4, 4)).shape
-        lucid.Size([1, 1, 2, 2, 2])
-    """
+    """The norm of order `norm_type` of each window over the last three axes."""
 
     def forward(self, input: Tensor) -> Tensor:
         return lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)

@@ -131,7 +131,6 @@ class RNNCellBase(_Recurrent):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> from lucid import nn
         >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)
         True
     """
@@ -180,8 +179,6 @@ class RNNCell(RNNCellBase):
         nonlinearity: "tanh" or "relu". Default: 'tanh'.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.RNNCell(3, 4)(lucid.ones(2, 3)).shape
         lucid.Size([2, 4])
     """
@@ -210,8 +207,6 @@ class LSTMCell(RNNCellBase):
     and g is its tanh.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> h, c = nn.LSTMCell(3, 4)(lucid.ones(2, 3))
         >>> h.shape
         lucid.Size([2, 4])
@@ -226,19 +221,13 @@ class LSTMCell(RNNCellBase):
         return lstm_step
 
 
-@like(RNNCellBase)
+@like(RNNCell)
 class GRUCell(RNNCellBase):
     """One step of a GRU.
 
     `forward(input, h)`: (n, input_size) and (n, hidden_size), zeros if not given; returns the new
     state, h' = (1 - z) * n + z * h with z = sigmoid(W x + U h), r likewise, and n = tanh(W x + r *
     (U h)).
-
-    Example:
-        >>> import lucid
-        >>> from lucid import nn
-        >>> nn.GRUCell(3, 4)(lucid.ones(2, 3)).shape
-        lucid.Size([2, 4])
     """
 
     gates = 3
@@ -268,7 +257,6 @@ class RNNBase(_Recurrent):
         OptionError: `dropout` is no probability, or `proj_size` that there can't be.
 
     Example:
-        >>> from lucid import nn
         >>> isinstance(nn.LSTM(3, 4), nn.RNNBase), isinstance(nn.Linear(3, 4), nn.RNNBase)
         (True, False)
     """
@@ -444,8 +432,6 @@ class RNN(RNNBase):
         **kwargs: the same, by name.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> output, h = nn.RNN(3, 4)(lucid.ones(5, 2, 3))
         >>> output.shape, h.shape
         (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
@@ -485,8 +471,6 @@ class LSTM(RNNBase):
         OptionError: `proj_size` is negative, or not below `hidden_size`.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> output, (h, c) = nn.LSTM(3, 4)(lucid.ones(5, 2, 3))
         >>> output.shape, h.shape, c.shape
         (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]), lucid.Size([1, 2, 4]))
@@ -518,8 +502,6 @@ class GRU(RNNBase):
         OptionError: a `proj_size`; a `dropout` outside of 0 to 1.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> output, h = nn.GRU(3, 4)(lucid.ones(5, 2, 3))
         >>> output.shape, h.shape
         (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))

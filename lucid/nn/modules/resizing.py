@@ -37,8 +37,6 @@ class Upsample(Module):
             False.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Upsample(scale_factor=2)(lucid.ones(1, 1, 3)).shape
         lucid.Size([1, 1, 6])
     """
@@ -80,8 +78,6 @@ class UpsamplingNearest2d(Upsample):
     Images are (n, c, h, w).
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.UpsamplingNearest2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
         lucid.Size([1, 1, 6, 6])
     """
@@ -95,8 +91,6 @@ class UpsamplingBilinear2d(Upsample):
     """Resize images by bilinear interpolation between the corners' centres.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.UpsamplingBilinear2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
         lucid.Size([1, 1, 6, 6])
     """

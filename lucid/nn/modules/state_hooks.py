@@ -35,8 +35,6 @@ class StateHooked:
             hook: what is called.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer = nn.Linear(3, 2)
             >>> handle = layer.register_state_dict_pre_hook(lambda *given: print("saving"))
             >>> state = layer.state_dict()
@@ -53,8 +51,6 @@ class StateHooked:
             hook: what is called.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer = nn.Linear(3, 2)
             >>> handle = layer.register_state_dict_post_hook(lambda m, state, *rest: state.clear())
             >>> list(layer.state_dict())
@@ -75,8 +71,6 @@ class StateHooked:
             hook: what is called.
 
         Example:
-            >>> import lucid
-            >>> from lucid import nn
             >>> layer = nn.Linear(3, 2)
             >>> handle = layer.register_load_state_dict_pre_hook(lambda *given: print("loading"))
             >>> layer.load_state_dict(layer.state_dict())
@@ -103,7 +97,6 @@ class StateHooked:
             hook: what is called.
 
         Example:
-            >>> import lucid
             >>> layer = lucid.nn.Linear(3, 2)
             >>> handle = layer.register_load_state_dict_post_hook(
             ...     lambda module, keys: print(keys.missing_keys)

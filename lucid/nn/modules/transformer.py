@@ -115,8 +115,6 @@ class TransformerEncoderLayer(_Layer):
         dtype: of the parameters. None is the default dtype.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
         lucid.Size([5, 1, 8])
     """
@@ -149,8 +147,6 @@ class TransformerDecoderLayer(_Layer):
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.TransformerDecoderLayer(8, 2, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
         lucid.Size([5, 1, 8])
     """
@@ -218,8 +214,6 @@ class TransformerEncoder(_Stack):
         ArgumentError: a flag that is no bool.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
         >>> nn.TransformerEncoder(layer, 2)(lucid.ones(5, 1, 8)).shape
         lucid.Size([5, 1, 8])
@@ -263,8 +257,6 @@ class TransformerDecoder(_Stack):
         norm: a last module, or None.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
         >>> nn.TransformerDecoder(layer, 2)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
         lucid.Size([5, 1, 8])
@@ -322,8 +314,6 @@ class Transformer(Module):
         custom_decoder: a module instead of the decoder, or None.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.Transformer(8, 2, 1, 1, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
         lucid.Size([3, 1, 8])
     """

@@ -40,8 +40,6 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
         **kwargs: what it is made with, by name.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.utils.skip_init(nn.Linear, 3, 2).weight.shape
         lucid.Size([2, 3])
     """

@@ -47,8 +47,6 @@ def get_total_norm(
         OptionError: `norm_type` isn't positive.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
         tensor(5.)
     """
@@ -82,8 +80,7 @@ def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
         total = total + power
     if norm_type == 1.0:
         return total
-    result: Tensor = total.sqrt() if norm_type == 2.0 else total ** (1.0 / norm_type)
-    return result
+    return total.sqrt() if norm_type == 2.0 else total ** (1.0 / norm_type)
 
 
 def _refuse_nonfinite(total: Tensor, norm_type: float) -> None:
@@ -119,8 +116,6 @@ def clip_grad_norm_(
         foreach: True, False or None; the result is the same. Default: None.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
         >>> (w * w / 2).sum().backward()
         >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
@@ -163,8 +158,6 @@ def clip_grads_with_norm_(
         foreach: True, False or None; the result is the same. Default: None.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
         >>> (w * w / 2).sum().backward()
         >>> nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
@@ -195,8 +188,6 @@ def clip_grad_value_(
         foreach: True, False or None; the result is the same. Default: None.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
         >>> (w * w / 2).sum().backward()
         >>> nn.utils.clip_grad_value_([w], 3.5)

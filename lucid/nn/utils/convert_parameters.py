@@ -18,8 +18,6 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
         parameters: tensors of any shape.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> nn.utils.parameters_to_vector([lucid.ones(2), lucid.zeros(1, 2)])
         tensor([1., 1., 0., 0.])
     """
@@ -36,8 +34,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         parameters: what is written.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> w = lucid.zeros(2, 2)
         >>> nn.utils.vector_to_parameters(lucid.arange(4.0), [w])
         >>> w

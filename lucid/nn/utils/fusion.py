@@ -22,8 +22,6 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
         transpose: it is a transposed convolution. Default: False.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> conv, bn = nn.Conv1d(1, 2, 2).eval(), nn.BatchNorm1d(2).eval()
         >>> x = lucid.ones(1, 1, 3)
         >>> lucid.allclose(nn.utils.fuse_conv_bn_eval(conv, bn)(x), bn(conv(x)), atol=1e-5)
@@ -45,8 +43,6 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
         ArgumentError: a module is in training mode, or the sizes differ.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> linear, bn = nn.Linear(3, 2).eval(), nn.BatchNorm1d(2).eval()
         >>> x = lucid.ones(1, 3)
         >>> lucid.allclose(nn.utils.fuse_linear_bn_eval(linear, bn)(x), bn(linear(x)), atol=1e-5)

@@ -57,8 +57,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         dim: the axis whose places have lengths of their own; None for one length. Default: 0.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> layer = nn.utils.weight_norm(nn.Linear(3, 2))
         >>> sorted(name for name, _ in layer.named_parameters())
         ['bias', 'weight_g', 'weight_v']
@@ -82,8 +80,6 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
         name: of the parameter. Default: 'weight'.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(3, 2)))
         >>> sorted(name for name, _ in layer.named_parameters())
         ['bias', 'weight']
@@ -154,8 +150,6 @@ def spectral_norm(
         dim: the axis that counts rows. None is 0, and 1 for transposed convolutions.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
         >>> sorted(name for name, _ in layer.named_parameters())
         ['bias', 'weight_orig']
@@ -176,8 +170,6 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
 
     Example:
-        >>> import lucid
-        >>> from lucid import nn
         >>> layer = nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(3, 2)))
         >>> sorted(name for name, _ in layer.named_parameters())
         ['bias', 'weight']

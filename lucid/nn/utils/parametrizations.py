@@ -26,7 +26,6 @@ def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
             axes.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrizations import norm_except_dim
         >>> norm_except_dim(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 0)
         tensor([[ 5.],
@@ -48,7 +47,6 @@ def matrix_along(weight: Tensor, dim: int) -> Tensor:
         dim: the axis that becomes the first.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrizations import matrix_along
         >>> matrix_along(lucid.ones(4, 2, 3), 1).shape
         lucid.Size([2, 12])
@@ -67,7 +65,6 @@ def default_dim(module: Module, dim: int | None) -> int:
         dim: an axis, which is returned, or None.
 
     Example:
-        >>> from lucid import nn
         >>> from lucid.nn.utils.parametrizations import default_dim
         >>> default_dim(nn.Linear(3, 2), None), default_dim(nn.ConvTranspose1d(3, 2, 1), None)
         (0, 1)
@@ -104,7 +101,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         OptionError: the module has no such parameter or buffer.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrizations import weight_norm
         >>> layer = weight_norm(lucid.nn.Linear(3, 2, bias=False))
         >>> for name, part in layer.named_parameters():
@@ -187,7 +183,6 @@ def spectral_norm(
         IndexOutOfRangeError: the weight has no axis `dim`.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrizations import spectral_norm
         >>> _ = lucid.manual_seed(0)
         >>> layer = spectral_norm(lucid.nn.Linear(3, 2))
@@ -297,8 +292,7 @@ def _completed(weight: Tensor) -> Tensor:
         return weight.clone()
     rest = lucid.randn(*weight.shape[:-1], rows - count, dtype=weight.dtype)
     q, r = lucid.linalg.qr(lucid.cat([weight, rest], -1))
-    found: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-    return found
+    return q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
 
 
 def orthogonal(
@@ -325,7 +319,6 @@ def orthogonal(
             another.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrizations import orthogonal
         >>> layer = orthogonal(lucid.nn.Linear(2, 3))
         >>> lucid.allclose(layer.weight.T @ layer.weight, lucid.eye(2), atol=1e-5)

@@ -41,7 +41,6 @@ class ParametrizationList(ModuleList):
             `unsafe`, the value has another shape or dtype.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils.parametrize import ParametrizationList
         >>> found = ParametrizationList([lucid.nn.ReLU()], lucid.tensor([-1.0, 2.0]))
         >>> found(), found.original
@@ -157,10 +156,8 @@ def register(module: Module, name: str, value: Tensor) -> None:
         value: a `Parameter` or another tensor.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils.parametrize import register
         >>> module = lucid.nn.Module()
-        >>> register(module, "mean", lucid.zeros(2))
+        >>> nn.utils.parametrize.register(module, "mean", lucid.zeros(2))
         >>> [name for name, _ in module.named_buffers()]
         ['mean']
     """
@@ -242,10 +239,8 @@ def register_parametrization(
             tensor.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils.parametrize import register_parametrization
         >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = register_parametrization(layer, "weight", lucid.nn.ReLU())
+        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
         >>> bool((layer.weight >= 0).all())
         True
     """
@@ -296,7 +291,6 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
         tensor_name: of which tensor. Default: None, any.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import parametrize
         >>> layer = parametrize.register_parametrization(
         ...     lucid.nn.Linear(2, 2), "weight", lucid.nn.ReLU()
@@ -317,11 +311,9 @@ def type_before_parametrizations(module: Module) -> type:
         module: any module, parametrized or not.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import parametrize
         >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
-        >>> type(layer).__name__, parametrize.type_before_parametrizations(layer).__name__
+        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+        >>> type(layer).__name__, nn.utils.parametrize.type_before_parametrizations(layer).__name__
         ('ParametrizedLinear', 'Linear')
     """
     return type(module).__bases__[1] if is_parametrized(module) else type(module)
@@ -345,12 +337,10 @@ def remove_parametrizations(
             originals.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import parametrize
         >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
-        >>> _ = parametrize.remove_parametrizations(layer, "weight")
-        >>> parametrize.is_parametrized(layer), bool((layer.weight >= 0).all())
+        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+        >>> _ = nn.utils.parametrize.remove_parametrizations(layer, "weight")
+        >>> nn.utils.parametrize.is_parametrized(layer), bool((layer.weight >= 0).all())
         (False, True)
     """
     if not is_parametrized(module, tensor_name):
@@ -391,11 +381,9 @@ def transfer_parametrizations_and_params(
         tensor_name: of which tensor. Default: None, of all.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import parametrize
         >>> one, other = lucid.nn.Linear(2, 2), lucid.nn.Linear(2, 2)
-        >>> _ = parametrize.register_parametrization(one, "weight", lucid.nn.ReLU())
-        >>> _ = parametrize.transfer_parametrizations_and_params(one, other)
+        >>> _ = nn.utils.parametrize.register_parametrization(one, "weight", lucid.nn.ReLU())
+        >>> _ = nn.utils.parametrize.transfer_parametrizations_and_params(one, other)
         >>> bool((one.weight == other.weight).all())
         True
     """
@@ -442,11 +430,9 @@ def cached() -> Iterator[None]:
     own; one that has the block in it, once.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import parametrize
         >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
-        >>> with parametrize.cached():
+        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+        >>> with nn.utils.parametrize.cached():
         ...     layer.weight is layer.weight
         True
     """

@@ -34,9 +34,7 @@ class BasePruningMethod:
             all of it.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> class EveryOther(prune.BasePruningMethod):
+        >>> class EveryOther(nn.utils.prune.BasePruningMethod):
         ...     PRUNING_TYPE = "unstructured"
         ...
         ...     def compute_mask(self, t, default_mask):
@@ -130,8 +128,7 @@ class BasePruningMethod:
         """Return a tensor times the mask that the method makes of it; no module is changed."""
         mask = lucid.ones_like(t) if default_mask is None else default_mask
         scores = t if importance_scores is None else importance_scores
-        pruned: Tensor = t * self.compute_mask(scores, default_mask=mask)
-        return pruned
+        return t * self.compute_mask(scores, default_mask=mask)
 
     def remove(self, module: Module) -> None:
         """Make the pruned weight the parameter; the mask goes."""
@@ -156,12 +153,10 @@ class PruningContainer(BasePruningMethod):
         OptionError: one is of another parameter.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(4, 4)
-        >>> _ = prune.l1_unstructured(layer, "weight", 4)
-        >>> both = prune.L1Unstructured.apply(layer, "weight", 4)
-        >>> isinstance(both, prune.PruningContainer), len(both), layer.weight_mask.sum()
+        >>> _ = nn.utils.prune.l1_unstructured(layer, "weight", 4)
+        >>> both = nn.utils.prune.L1Unstructured.apply(layer, "weight", 4)
+        >>> isinstance(both, nn.utils.prune.PruningContainer), len(both), layer.weight_mask.sum()
         (True, 2, tensor(8.))
     """
 
@@ -219,10 +214,8 @@ class Identity(BasePruningMethod):
     """Prunes nothing, but makes mask and original of a parameter.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(2, 1)
-        >>> _ = prune.Identity.apply(layer, "weight")
+        >>> _ = nn.utils.prune.Identity.apply(layer, "weight")
         >>> layer.weight_mask
         tensor([[1., 1.]])
     """
@@ -243,10 +236,8 @@ class CustomFromMask(BasePruningMethod):
         ShapeError: the mask has another shape.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(2, 1)
-        >>> _ = prune.CustomFromMask.apply(layer, "weight", lucid.eye(1, 2))
+        >>> _ = nn.utils.prune.CustomFromMask.apply(layer, "weight", lucid.eye(1, 2))
         >>> layer.weight_mask
         tensor([[1., 0.]])
     """
@@ -305,9 +296,7 @@ class RandomUnstructured(_Ranked):
         OptionError: it is negative, or more than there is.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> prune.RandomUnstructured(3).prune(lucid.ones(5)).sum()
+        >>> nn.utils.prune.RandomUnstructured(3).prune(lucid.ones(5)).sum()
         tensor(2.)
     """
 
@@ -321,9 +310,7 @@ class L1Unstructured(_Ranked):
     """Prunes the elements of the least absolute value.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> prune.L1Unstructured(0.5).prune(lucid.tensor([3.0, -1.0, 2.0, -4.0]))
+        >>> nn.utils.prune.L1Unstructured(0.5).prune(lucid.tensor([3.0, -1.0, 2.0, -4.0]))
         tensor([ 3., -0.,  0., -4.])
     """
 
@@ -346,9 +333,7 @@ class RandomStructured(_Ranked):
         ShapeError: the parameter has less than two axes.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> prune.RandomStructured(1, dim=0).prune(lucid.ones(3, 2)).sum()
+        >>> nn.utils.prune.RandomStructured(1, dim=0).prune(lucid.ones(3, 2)).sum()
         tensor(4.)
     """
 
@@ -375,9 +360,7 @@ class LnStructured(RandomStructured):
         n: of which order the norm is, as `lucid.norm` has it.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> prune.LnStructured(1, n=2, dim=0).prune(lucid.tensor([[3.0, 1.0], [1.0, 2.0]]))
+        >>> nn.utils.prune.LnStructured(1, n=2, dim=0).prune(lucid.tensor([[3.0, 1.0], [1.0, 2.0]]))
         tensor([[3., 1.],
                 [0., 0.]])
     """
@@ -416,10 +399,8 @@ def identity(module: Module, name: str) -> Module:
         name: of the parameter.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.identity(lucid.nn.Linear(2, 1), "bias")
-        >>> prune.is_pruned(layer), layer.bias_mask
+        >>> layer = nn.utils.prune.identity(lucid.nn.Linear(2, 1), "bias")
+        >>> nn.utils.prune.is_pruned(layer), layer.bias_mask
         (True, tensor([1.]))
     """
     Identity.apply(module, name)
@@ -437,9 +418,7 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
         amount: how many, an int, or which share of those that are left, a float from 0 to 1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.random_unstructured(lucid.nn.Linear(4, 2), "weight", 0.5)
+        >>> layer = nn.utils.prune.random_unstructured(lucid.nn.Linear(4, 2), "weight", 0.5)
         >>> layer.weight_mask.sum()
         tensor(4.)
     """
@@ -457,11 +436,9 @@ def l1_unstructured(
         importance_scores: what counts in place of the values. Default: None.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
         >>> layer = lucid.nn.Linear(3, 1)
         >>> scores = lucid.tensor([[3.0, 1.0, 2.0]])
-        >>> prune.l1_unstructured(layer, "weight", 1, scores).weight_mask
+        >>> nn.utils.prune.l1_unstructured(layer, "weight", 1, scores).weight_mask
         tensor([[1., 0., 1.]])
     """
     L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
@@ -477,9 +454,7 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
         dim: the axis whose elements are the channels.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
+        >>> layer = nn.utils.prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
         >>> layer.weight_mask.sum()
         tensor(8.)
     """
@@ -503,9 +478,7 @@ def ln_structured(
         importance_scores: of what the norm is in place of the values. Default: None.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
+        >>> layer = nn.utils.prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
         >>> layer.weight_mask.sum(1).min()
         tensor(0.)
     """
@@ -524,7 +497,6 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
         mask: zeros where it is pruned, of its shape.
 
     Example:
-        >>> import lucid
         >>> from lucid.nn.utils import prune
         >>> layer = prune.custom_from_mask(lucid.nn.Linear(2, 2), "bias", lucid.tensor([0.0, 1.0]))
         >>> layer.bias[0].item()
@@ -553,11 +525,9 @@ def global_unstructured(
         ArgumentError: the method isn't unstructured.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
         >>> net = lucid.nn.Sequential(lucid.nn.Linear(3, 4), lucid.nn.Linear(4, 2))
         >>> pairs = [(net[0], "weight"), (net[1], "weight")]
-        >>> prune.global_unstructured(pairs, prune.L1Unstructured, amount=0.4)
+        >>> nn.utils.prune.global_unstructured(pairs, nn.utils.prune.L1Unstructured, amount=0.4)
         >>> net[0].weight_mask.sum() + net[1].weight_mask.sum()
         tensor(12.)
     """
@@ -587,10 +557,8 @@ def remove(module: Module, name: str) -> Module:
         OptionError: it isn't pruned.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.l1_unstructured(lucid.nn.Linear(2, 2), "weight", 3)
-        >>> layer = prune.remove(layer, "weight")
+        >>> layer = nn.utils.prune.l1_unstructured(lucid.nn.Linear(2, 2), "weight", 3)
+        >>> layer = nn.utils.prune.remove(layer, "weight")
         >>> (layer.weight == 0).sum(), [name for name, _ in layer.named_parameters()]
         (tensor(3), ['bias', 'weight'])
     """
@@ -612,9 +580,7 @@ def is_pruned(module: Module) -> bool:
         module: the module.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import prune
-        >>> prune.is_pruned(lucid.nn.Linear(2, 2))
+        >>> nn.utils.prune.is_pruned(lucid.nn.Linear(2, 2))
         False
     """
     return any(

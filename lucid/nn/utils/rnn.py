@@ -34,9 +34,7 @@ def pad_sequence(
         OptionError: another side.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import rnn
-        >>> rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
+        >>> nn.utils.rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
         tensor([[1., 1., 0.],
                 [1., 1., 1.]])
     """
@@ -68,9 +66,7 @@ def unpad_sequence(
         batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import rnn
-        >>> rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
+        >>> nn.utils.rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
         [tensor([1., 1., 1.]), tensor([1.])]
     """
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
@@ -108,7 +104,6 @@ class PackedSequence:
         lengths: (n,), i64.
 
     Example:
-        >>> import lucid
         >>> packed = lucid.nn.utils.rnn.PackedSequence(
         ...     lucid.tensor([[1.0, 3.0], [2.0, 0.0]]), lucid.tensor([2, 1])
         ... )
@@ -162,9 +157,7 @@ def pack_padded_sequence(
             aren't sorted.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import rnn
-        >>> rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
+        >>> nn.utils.rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
         tensor([3, 2])
     """
     padded = input.transpose(0, 1) if batch_first else input
@@ -208,10 +201,8 @@ def pad_packed_sequence(
         total_length: how long the result shall be. None for the longest.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import rnn
-        >>> packed = rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
-        >>> rnn.pad_packed_sequence(packed, batch_first=True)
+        >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
+        >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
         (tensor([[1., 1., 1.],
                 [1., 1., 0.]]), tensor([3, 2]))
     """
@@ -242,9 +233,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
         OptionError: they aren't sorted.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import rnn
-        >>> rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
+        >>> nn.utils.rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
         tensor([3, 2])
     """
     lengths = [len(part) for part in sequences]
@@ -258,10 +247,8 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
         packed_sequences: what `pack_sequence` or a recurrent layer gave.
 
     Example:
-        >>> import lucid
-        >>> from lucid.nn.utils import rnn
-        >>> packed = rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
-        >>> rnn.unpack_sequence(packed)
+        >>> packed = nn.utils.rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
+        >>> nn.utils.rnn.unpack_sequence(packed)
         [tensor([1, 2, 3]), tensor([4, 5])]
     """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)

@@ -49,8 +49,8 @@ class LRScheduler:
     """Sets the learning rate of an optimizer's groups as epochs go by; subclasses define `get_lr`.
 
     Inside a compiled step, `step()` takes effect after each call of it; the learning rate is an
-    input of the step, so it is never traced again for that. To read it after `step()` in the same
-    step is an error.
+    input of the step, so it is never traced again for that. What it sets may be read later in the
+    same step where the class is one of the library's; of others that is an error.
 
     Attributes:
         last_epoch: how often `step` was called.
@@ -64,7 +64,6 @@ class LRScheduler:
         NamingError: `last_epoch` isn't -1, and the groups have no "initial_lr".
 
     Example:
-        >>> import lucid
         >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
         ...     def get_lr(self):
         ...         return [lr * 0.5**self.last_epoch for lr in self.base_lrs]

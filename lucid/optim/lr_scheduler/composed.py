@@ -63,12 +63,10 @@ class ChainedScheduler(_Composed):
         optimizer: that optimizer; None takes it from the schedulers.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> warmup = lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
-        >>> decay = lr_scheduler.ExponentialLR(opt, 0.5)
-        >>> scheduler = lr_scheduler.ChainedScheduler([warmup, decay])
+        >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
+        >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+        >>> scheduler = lucid.optim.lr_scheduler.ChainedScheduler([warmup, decay])
         >>> rates = []
         >>> for _ in range(4):
         ...     opt.step()
@@ -104,12 +102,10 @@ class SequentialLR(_Composed):
         OptionError: another number of milestones, or schedulers of other optimizers.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> warmup = lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
-        >>> decay = lr_scheduler.ExponentialLR(opt, 0.5)
-        >>> scheduler = lr_scheduler.SequentialLR(opt, [warmup, decay], milestones=[2])
+        >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
+        >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+        >>> scheduler = lucid.optim.lr_scheduler.SequentialLR(opt, [warmup, decay], milestones=[2])
         >>> rates = []
         >>> for _ in range(4):
         ...     opt.step()

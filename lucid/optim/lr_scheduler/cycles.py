@@ -6,31 +6,29 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError
 from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, set_rate
 from lucid.optim.optimizer import Optimizer
 
 
+@like(LRScheduler)
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Half a cosine wave down to `eta_min`, over and over; each period `T_mult` times as long.
 
     Reference: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017.
 
     Args:
-        optimizer: whose groups' rate is set.
         T_0: epochs of the first period.
         T_mult: how much longer each period is than the one before. Default: 1.
         eta_min: the lowest rate. Default: 0.0.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Raises:
         OptionError: a period below 1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.CosineAnnealingWarmRestarts(opt, T_0=2)
+        >>> scheduler = lucid.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, T_0=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -93,13 +91,13 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_i = self.T_0 * self.T_mult**periods
 
 
+@like(LRScheduler)
 class OneCycleLR(LRScheduler):
     """Up from `max_lr / div_factor` to `max_lr`, then down to that over `final_div_factor`.
 
     Reference: Smith and Topin, "Super-Convergence", 2017.
 
     Args:
-        optimizer: whose groups' rate is set.
         max_lr: the highest rate; a number, or one for each group.
         total_steps: how many steps there are. None is `epochs * steps_per_epoch`.
         epochs: beside `steps_per_epoch`.
@@ -113,16 +111,13 @@ class OneCycleLR(LRScheduler):
         div_factor: the first rate is max_lr over this. Default: 25.0.
         final_div_factor: the last rate is the first one over this. Default: 10000.0.
         three_phase: go down to the start symmetrically, then on to the end. Default: False.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Raises:
         OptionError: a number out of range, or momentum is to be cycled where there is none.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
-        >>> scheduler = lr_scheduler.OneCycleLR(opt, max_lr=1.0, total_steps=10)
+        >>> scheduler = lucid.optim.lr_scheduler.OneCycleLR(opt, max_lr=1.0, total_steps=10)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError
 from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, set_rate
 from lucid.optim.lr_scheduler.cycles import per_group
@@ -14,13 +15,13 @@ from lucid.optim.optimizer import Optimizer
 Scale = Callable[[float], float]
 
 
+@like(LRScheduler)
 class CyclicLR(LRScheduler):
     """Up from `base_lr` to `max_lr` in `step_size_up` steps, down in `step_size_down`, repeated.
 
     Reference: Smith, "Cyclical Learning Rates for Training Neural Networks", 2017.
 
     Args:
-        optimizer: whose groups' rate is set.
         base_lr: the lowest rate; a number, or one for each group.
         max_lr: the highest rate; a number, or one for each group.
         step_size_up: steps from the lowest to the highest. Default: 2000.
@@ -33,16 +34,13 @@ class CyclicLR(LRScheduler):
         cycle_momentum: momentum (or beta1) goes the other way. Default: True.
         base_momentum: the lowest momentum. Default: 0.8.
         max_momentum: the highest momentum. Default: 0.9.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Raises:
         OptionError: another mode, or momentum is to be cycled where there is none.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
-        >>> scheduler = lr_scheduler.CyclicLR(opt, 0.1, 0.5, step_size_up=2)
+        >>> scheduler = lucid.optim.lr_scheduler.CyclicLR(opt, 0.1, 0.5, step_size_up=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()

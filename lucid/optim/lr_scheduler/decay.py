@@ -65,10 +65,8 @@ class LambdaLR(_ByFunction):
         last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (epoch + 1))
+        >>> scheduler = lucid.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (epoch + 1))
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -87,10 +85,8 @@ class MultiplicativeLR(_ByFunction):
     """The rate before times `lr_lambda(epoch)`; one function, or one per group.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.MultiplicativeLR(opt, lambda epoch: 0.5)
+        >>> scheduler = lucid.optim.lr_scheduler.MultiplicativeLR(opt, lambda epoch: 0.5)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -104,22 +100,19 @@ class MultiplicativeLR(_ByFunction):
         return self._rates() if self._is_initial else self._times(self._rates())
 
 
+@like(LRScheduler)
 class StepLR(LRScheduler):
     """Multiply by `gamma` every `step_size` epochs.
 
     At epoch t the rate is `initial * gamma ** (t // step_size)`.
 
     Args:
-        optimizer: whose groups' rate is set.
         step_size: how many epochs a rate holds.
         gamma: the factor. Default: 0.1.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.StepLR(opt, step_size=2)
+        >>> scheduler = lucid.optim.lr_scheduler.StepLR(opt, step_size=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -145,22 +138,19 @@ class StepLR(LRScheduler):
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
+@like(LRScheduler)
 class MultiStepLR(LRScheduler):
     """Multiply by `gamma` at each of the milestones.
 
     At epoch t the rate is `initial * gamma ** (milestones up to t)`.
 
     Args:
-        optimizer: whose groups' rate is set.
         milestones: epochs, increasing.
         gamma: the factor. Default: 0.1.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.MultiStepLR(opt, milestones=[1, 3])
+        >>> scheduler = lucid.optim.lr_scheduler.MultiStepLR(opt, milestones=[1, 3])
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -191,21 +181,18 @@ class MultiStepLR(LRScheduler):
         return [base * self.gamma**passed for base in self.base_lrs]
 
 
+@like(LRScheduler)
 class ExponentialLR(LRScheduler):
     """Multiply by `gamma` at each epoch.
 
     At epoch t the rate is `initial * gamma ** t`.
 
     Args:
-        optimizer: whose groups' rate is set.
         gamma: the factor.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.ExponentialLR(opt, gamma=0.5)
+        >>> scheduler = lucid.optim.lr_scheduler.ExponentialLR(opt, gamma=0.5)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -226,23 +213,20 @@ class ExponentialLR(LRScheduler):
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
+@like(LRScheduler)
 class ConstantLR(LRScheduler):
     """The initial rate times `factor` for `total_iters` epochs, then the initial rate.
 
     Args:
-        optimizer: whose groups' rate is set.
         factor: what the rate is multiplied with. Default: 0.3333333333333333.
         total_iters: how many epochs it takes. Default: 5.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Raises:
         OptionError: `factor` is outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.ConstantLR(opt, factor=0.5, total_iters=2)
+        >>> scheduler = lucid.optim.lr_scheduler.ConstantLR(opt, factor=0.5, total_iters=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -279,24 +263,21 @@ class ConstantLR(LRScheduler):
         return [base * factor for base in self.base_lrs]
 
 
+@like(LRScheduler)
 class LinearLR(LRScheduler):
     """From `start_factor` to `end_factor` times the initial rate in `total_iters` equal steps.
 
     Args:
-        optimizer: whose groups' rate is set.
         start_factor: the factor at first. Default: 0.3333333333333333.
         end_factor: the factor at last. Default: 1.0.
         total_iters: how many epochs it takes. Default: 5.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Raises:
         OptionError: a factor outside of [0, 1].
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.LinearLR(opt, total_iters=2)
+        >>> scheduler = lucid.optim.lr_scheduler.LinearLR(opt, total_iters=2)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -343,20 +324,17 @@ class LinearLR(LRScheduler):
         return [base * factor for base in self.base_lrs]
 
 
+@like(LRScheduler)
 class PolynomialLR(LRScheduler):
     """The initial rate times (1 - epoch / total_iters)^power, then 0.
 
     Args:
-        optimizer: whose groups' rate is set.
         total_iters: how many epochs it takes. Default: 5.
         power: the power of the fall; 1 is a line. Default: 1.0.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.PolynomialLR(opt, total_iters=4)
+        >>> scheduler = lucid.optim.lr_scheduler.PolynomialLR(opt, total_iters=4)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()
@@ -389,6 +367,7 @@ class PolynomialLR(LRScheduler):
         return [base * left**self.power for base in self.base_lrs]
 
 
+@like(LRScheduler)
 class CosineAnnealingLR(LRScheduler):
     """Half a cosine wave from the initial rate to `eta_min` in `T_max` epochs, and back.
 
@@ -397,16 +376,12 @@ class CosineAnnealingLR(LRScheduler):
     Reference: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017.
 
     Args:
-        optimizer: whose groups' rate is set.
         T_max: epochs of half a wave.
         eta_min: the lowest rate. Default: 0.0.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.CosineAnnealingLR(opt, T_max=4)
+        >>> scheduler = lucid.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=4)
         >>> rates = []
         >>> for _ in range(3):
         ...     opt.step()

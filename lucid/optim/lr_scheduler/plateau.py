@@ -31,10 +31,8 @@ class ReduceLROnPlateau(LRScheduler):
         OptionError: `factor` isn't below 1, or another mode.
 
     Example:
-        >>> import lucid
-        >>> from lucid.optim import lr_scheduler
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lr_scheduler.ReduceLROnPlateau(opt, patience=1)
+        >>> scheduler = lucid.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)
         >>> for loss in (3.0, 2.0, 2.0, 2.0):
         ...     scheduler.step(loss)
         >>> opt.param_groups[0]["lr"]
