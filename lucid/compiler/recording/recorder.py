@@ -92,6 +92,7 @@ class Recorder(TracedMemory):
         self.hosts = HostRecording(self, leaving)
         self.exits = Exits(self)
         self.loops = Loops(self)
+        self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
         self.outside: DeferredCalls | None = None
         self.effects: list[ReplayedEffect] = []
@@ -295,8 +296,8 @@ class Recorder(TracedMemory):
         """
         found = self.known(tensor)
         if found is None:
-            self.loops.unroll("looks at a value")
             self.hosts.leave()
+            self.loops.unroll("looks at a value")
             if what != "float()":
                 return self.exits.of(tensor, what)
         return self.refuse_concrete(tensor, what).item()
@@ -307,14 +308,13 @@ class Recorder(TracedMemory):
         known = self.known(tensor)
         if known is not None:
             return known
-        self.loops.unroll("looks at a value")
         late = LateArray(self.exits, self.value_of(tensor, "numpy()"), tensor=tensor)
         return cast(np.ndarray, late)
 
     def list_of(self, tensor: TensorCore) -> Any:
         """What `tolist()` gives for a tensor that the step computes."""
-        self.loops.unroll("looks at a value")
         self.hosts.leave()
+        self.loops.unroll("looks at a value")
         return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
     def written(
@@ -341,8 +341,8 @@ class Recorder(TracedMemory):
 
     def text_of(self, tensor: Tensor) -> str:
         """What `str` and `repr` give for a tensor."""
-        self.loops.unroll("looks at a value")
         self.hosts.leave()
+        self.loops.unroll("looks at a value")
         value, writer = self.value_of(tensor, "str()"), _behind(sys._getframe(1), _BETWEEN)
         file = "" if writer is None else writer.f_code.co_filename
         is_own = file.startswith(LIBRARY) and file not in _ASKING  # such as a message of ours

@@ -297,13 +297,13 @@ class Schedule:
 
 def _can_repeat(node: Node) -> bool:
     """Whether a round may have a node: it has no effect, but for checks of indices."""
-    has_effect = node.op.has_effect and (node.op is not ops.check or is_exit(node))
+    has_effect = node.has_effect and (node.op is not ops.check or is_exit(node))
     return not has_effect and len(node.results) == 1 and node.op.kind not in ("region", "call")
 
 
 def _can_move(node: Node) -> bool:
     """Whether a node may come before others: it checks nothing, and has no index."""
-    is_pure = not node.op.has_effect and Trait.INDEXED not in node.op.traits
+    is_pure = not node.has_effect and Trait.INDEXED not in node.op.traits
     return is_pure and _can_repeat(node)
 
 
