@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -55,6 +56,8 @@ from lucid.ir.non_finite import first_non_finite
 from lucid.ir.passes.finite import check_finite, check_finite_exactly, drop_finite_check
 from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
+from lucid.ir.passes.roll_up import roll_up_rounds
+from lucid.ir.passes.rounds import promising
 from lucid.ir.region_ops import body_names
 from lucid.ir.stepping import step_through
 from lucid.runtime.entry.layout import SLOW_PATH
@@ -194,23 +197,33 @@ class Program:
         if trace.epilogue.history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         require_known_names()
-        found, log = None, PassLog()
+        log, optimize, recorded = PassLog(), self.optimize, None
+        graph.drop_dead_nodes()
+        if self._families is not None and promising(graph.nodes):  # for loops of any length
+            recorded = copy_graph(as_recorded(graph))
+            optimize = optimize.begin(graph, roll_up_rounds, log)
+        begun, found = len(log.changed), None
         if self._families is not None:
-            graph.drop_dead_nodes()
             family, skeleton, full = self._families.of(graph, strides)
             if family is not None:
-                found = family.executable(graph, full, skeleton, self.optimize, log)
+                passes = PassLog()
+                found = family.executable(graph, full, skeleton, optimize, passes)
+                log.seconds = {**Counter(log.seconds) + Counter(passes.seconds)}
+                log.changed += passes.changed
         flat = None if found is None else list(graph.nodes)
-        self.recorded = recorded = copy_graph(as_recorded(graph))
+        if recorded is None:
+            recorded = copy_graph(as_recorded(graph))
+        self.recorded = recorded
         if found is None:
-            self.optimize(graph, log)
+            optimize(graph, log)
         self.path, self.questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph, flat or graph.nodes)
         if found is None:
-            again, count = partial(rewritten, recorded, self.optimize), len(log.changed)
+            again, count = partial(rewritten, recorded, self.optimize), len(log.changed) - begun
             found = compile_graph(graph, strides=strides, again=again, log=log), count
         executable, count = found
+        count += begun
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
