@@ -257,13 +257,13 @@ class Graph:
         values = [value for value in operands if isinstance(value, Value)]
         assert len(values) == len(operands), "operands of a node are values"
         type = result_type(op, [value._type for value in values], attributes)
+        check_arguments(op, len(operands), attributes)
         return self.append_typed(op, values, attributes, type)
 
     def append_typed(
         self, op: Op, operands: Sequence[Value], attributes: Attributes, type: TensorType
     ) -> Node:
-        """The same where the type rule has been asked already."""
-        check_arguments(op, len(operands), attributes)
+        """The same where the type rule and the schema have been asked already."""
         node = Node(op, operands, attributes, (type,), self)
         self.nodes.append(node)
         return node

@@ -798,8 +798,7 @@ def _text(texts: Callable[[], Mapping[str, str]], name: str) -> str:
 
 
 def as_recorded(graph: Graph) -> Graph:
-    """A graph as `dump_ir` shows it: what is used of it, with custom Functions as regions."""
-    graph.drop_dead_nodes()
+    """A graph without dead nodes as `dump_ir` shows it, with custom Functions as regions."""
     outline(graph)
     name_values(graph)
     return graph

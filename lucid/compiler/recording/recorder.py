@@ -28,6 +28,7 @@ from lucid.compiler.recording.texts import LateText
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
+from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
@@ -116,9 +117,12 @@ class Recorder(TracedMemory):
         return apply(op, operands, attributes)
 
     def _apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
-        seen_by_python = {name: seen(value) for name, value in attributes.items()}
+        seen_by_python = {x: seen(value) for x, value in attributes.items()} if attributes else {}
         try:
             known = application(op, operands, seen_by_python)
+            if not known.is_checked:
+                check_arguments(op, len(operands), seen_by_python)
+                known.is_checked = True
             result = self._record(op, operands, seen_by_python, known.result_type)
         except LucidError as error:
             raise with_origins(error, operands) from None
@@ -182,7 +186,7 @@ class Recorder(TracedMemory):
 
     @property
     def scope(self) -> str:
-        return ".".join(filter(None, self.scopes))
+        return ".".join(filter(None, self.scopes)) if self.scopes else ""
 
     @contextmanager
     def annotated(self, location: Location | None = None) -> Iterator[None]:
@@ -401,6 +405,8 @@ class Recorder(TracedMemory):
 
     def refuse_paths_outside(self, run: BackwardRun) -> None:
         """Give up when gradients are asked for that may go through the history of an argument."""
+        if not self.has_histories_outside:
+            return
         found = [x for x in nodes.iterate_graph(run.roots) if isinstance(x, ExternalGradFn)]
         if found and any(self._is_out(x) for x, _ in run.wanted or () if x not in found):
             self.run_op_by_op(
