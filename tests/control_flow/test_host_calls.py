@@ -326,14 +326,17 @@ def test_callbacks_are_called_in_the_order_of_the_rounds():
     assert "python = true" in step.dump_ir()
 
 
-@pytest.mark.parametrize("place", ["before", "behind", "after"])
+@pytest.mark.parametrize("place", ["before", "behind", "after", "counted before", "counted after"])
 def test_what_calls_in_rounds_change_is_seen_as_in_eager_mode(place):
     def run(compile: Any) -> Any:
         seen: list[float] = []
 
         class Keeps(Function):
+            count = 0
+
             @staticmethod
             def forward(ctx, x):
+                Keeps.count += 1
                 seen.append(x.numpy()[0])
                 return lucid.from_numpy(x.numpy() * 2)
 
@@ -344,10 +347,12 @@ def test_what_calls_in_rounds_change_is_seen_as_in_eager_mode(place):
         def step(xs):
             def body(h, x):
                 h = h + len(seen) if place == "before" else h
+                h = h + Keeps.count if place == "counted before" else h
                 h = Keeps.apply(h * 0.5 + x)
                 return h + seen[-1] if place == "behind" else h, None
 
             h, _ = lucid.scan(body, xs[0], xs)
+            h = h + Keeps.count if place == "counted after" else h
             return h + sum(seen) if place == "after" else h
 
         step = compile(step)

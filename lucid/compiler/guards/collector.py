@@ -142,7 +142,7 @@ class Collector:
         self._given: set[int] = set()
         self._weak: set[int] = set()  # what weak references refer to
         self._of_hosts: set[Identity] = set()  # places that host calls of the step write
-        self._of_rounds: set[int] = set()  # objects that those in the rounds of loops write
+        self._of_rounds: set[object] = set()  # those in the rounds of loops; ids of objects too
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
         self._is_finished = False
@@ -712,8 +712,10 @@ class Collector:
                 continue
             key = CONTENTS if isinstance(guard, ContentsGuard) else guard.key
             identity = identity_of(guard.owner, key)
+            if identity in self._apart:  # which holds what the trace reads of each call
+                self._op_by_op(f"it reads {guard.path}, which a host call changes")
             if in_rounds:
-                self._of_rounds.add(id(guard.owner))
+                self._of_rounds.update((identity, id(guard.owner)))
             if identity not in self.guards:
                 guard.was_read = False
                 self.guards[identity] = guard
@@ -721,13 +723,10 @@ class Collector:
 
     def reads_of_rounds(self) -> bool:
         """Whether the step reads an object that host calls in the rounds of a loop change."""
-        for guard in self.guards.values() if self._of_rounds else ():
-            objects = (
-                guard.args if isinstance(guard, AnswerGuard) else (getattr(guard, "owner", 0),)
-            )
-            if getattr(guard, "was_read", True) and not self._of_rounds.isdisjoint(
-                map(id, objects)
-            ):
+        for identity, guard in self.guards.items() if self._of_rounds else ():
+            owners = guard.args if isinstance(guard, AnswerGuard) else (getattr(guard, "owner", 0),)
+            is_changed = not self._of_rounds.isdisjoint((identity, *map(id, owners)))
+            if is_changed and getattr(guard, "was_read", True):
                 return True
         return False
 
