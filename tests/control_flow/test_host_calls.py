@@ -284,6 +284,43 @@ def test_filters_are_loops_around_lapack():
     assert text.count("host linalg.solve") == 2  # of a round, and of its backward
 
 
+def solving(a: Any, zs: Any) -> Any:
+    def update(x, z):
+        x = lucid.linalg.solve(a @ a.T + lucid.eye(3, dtype=f64), x) + z
+        return x, x.sin()
+
+    x, ys = lucid.scan(update, zs[0], zs)
+    return (x * x).sum() + ys.sum()
+
+
+def test_loops_around_lapack_are_differentiated_outside_twice_and_in_vmaps():
+    lucid.manual_seed(2)
+    a = (lucid.randn(3, 3, dtype=f64) * 0.4).requires_grad_()
+    zs = lucid.randn(4, 6, 3, dtype=f64)
+
+    def outside(f: Any) -> Any:
+        (found,) = lucid.autograd.grad(f(a, zs[0]), a)
+        return found
+
+    def second(a):
+        (g,) = lucid.autograd.grad(solving(a, zs[0]), a, create_graph=True)
+        return lucid.autograd.grad((g * g).sum(), a)[0]
+
+    def mapped(a):
+        return lucid.func.vmap(lambda rows: solving(a, rows))(zs)
+
+    compiled = lucid.compile(solving)
+    for _ in range(2):
+        np.testing.assert_allclose(outside(compiled).numpy(), outside(solving).numpy(), rtol=1e-9)
+    assert "python = true" in compiled.stages["backward"]
+    for run in (second, mapped):
+        step = lucid.compile(run)
+        np.testing.assert_allclose(
+            step(a).detach().numpy(), run(a).detach().numpy(), rtol=1e-8, atol=1e-8
+        )
+        assert "python = true" in step.dump_ir()
+
+
 def test_numpy_of_a_round_and_its_random_numbers():
     def step(xs, generator):
         def body(h, x):

@@ -4,8 +4,8 @@ A side is recorded like the body of a loop (`loops.py`), of no carry and no rows
 the graph before are captures, and memory from before that it has written is one more result, of
 the other side what it was. The gradient is a `cond` of the two walks, which give the gradients of
 whatever either side reads, zeros where its own doesn't. Values of a side that its walk reads become
-further results, zeros where the other side runs. Sides that do something in Python, or that give
-different types, are no bodies: the trace starts again, and Python looks at the condition.
+further results, zeros where the other side runs. Sides that change something in Python, or that
+give different types, are no bodies: the trace starts again, and Python looks at the condition.
 """
 
 from __future__ import annotations

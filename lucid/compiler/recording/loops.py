@@ -353,7 +353,10 @@ class Loops:
                     self._check_again(frame, body, value)
                 else:
                     kept = frame.kept[body, value] = Value(value.type, self.recorder.graph, None)
-                    self.recorder.hosts.present.stand_ins[kept] = value, None
+                    found: tuple[Value, int | None] = value, None
+                    if body.is_settled:  # in another trace, whose call has kept the rows
+                        found = self.local(body.stack_of(value)), 0
+                    self.recorder.hosts.present.stand_ins[kept] = found
             elif missing := [x for x in node.operands if x not in known]:
                 pending += missing
             else:
