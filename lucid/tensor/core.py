@@ -749,8 +749,8 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
 
 
 MISSED = object()  # the answer of machine code that lacks a record
-# Ops that a program has applied before it loads machine code: this takes a few milliseconds, but
-# 0.15 s where LLVM isn't there yet.
+# Ops that a program has applied in eager mode before it loads machine code: this takes a few
+# milliseconds, but 0.15 s where LLVM isn't there yet.
 _FEW, _MANY = 64, 1 << 14
 
 
