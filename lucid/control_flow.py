@@ -51,8 +51,8 @@ def cond(
 
     Gradients are those of the branch that ran. A compiled step records both branches, as one op of
     which one runs natively; so both are called while it is traced. It has a path for each branch
-    that its calls have taken instead where the two give different types, or do something in Python
-    (see `scan`). In a vmap that gives each example a `pred` of
+    that its calls have taken instead where the two give different types, or change something in
+    Python (see `scan`). In a vmap that gives each example a `pred` of
     its own both branches run, and `where` chooses: they must give the same types. Don't write into
     what a branch passes on: in eager mode it is an operand itself, in a compiled step a copy.
 
@@ -102,9 +102,9 @@ def while_loop(
     natively until the condition fails, and its backward as one through the rounds that ran. What
     these keep for it is memory of the step: where a call makes more rounds than fit there (16, 64,
     256 …), it goes on in a program with more, traced once. A step has a path for each number of
-    rounds instead where the condition is a Python bool, and where a round does in Python what each
-    would do anew (see `scan`). In a vmap rounds go on as long as the condition holds for some
-    example; the others stay as they are.
+    rounds instead where the condition is a Python bool, and where a round changes in Python what
+    each would change anew (see `scan`). In a vmap rounds go on as long as the condition holds for
+    some example; the others stay as they are.
 
     Args:
         cond_fn: gives a bool, or a tensor of one element.
@@ -219,9 +219,10 @@ def scan(
         return carry, stack(ys)
 
     A compiled step records f once, so its compile time doesn't depend on the length, and runs the
-    rounds natively; its backward is such a loop in the other direction. Where f does in Python what
-    each round would do anew – binds what is outside of it, looks at a value, calls the host – it is
-    recorded once for each round. With no rounds f is called once nevertheless, on zeros, to see
+    rounds natively; its backward is such a loop in the other direction. What f computes by NumPy,
+    or in a custom Function that leaves lucid, is a call of Python in each round. Where f does what
+    each round would have to do anew – binds what is outside of it, prints, branches on a value – it
+    is recorded once for each round. With no rounds f is called once nevertheless, on zeros, to see
     what ys are like.
 
     Args:

@@ -257,6 +257,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     _forward_cls: type[Function]
     _own_names: frozenset[str]  # of the attributes that are lucid's
     _host_forward: Any = None  # in a trace, the host call that made the ctx for the other methods
+    _number: Any = None  # of a host call in rounds, which of the contexts that it left it is
     _native: Any = None  # what has run the call as a native program, and may run its backward
 
     def __init__(self) -> None:

@@ -117,6 +117,8 @@ class HostForward(HostMethod):
         keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
         saved_hooks: the hooks for what is kept so.
         plan: what it did while tracing.
+        is_numbered: whether it runs in the rounds of a loop: its last result is the number of its
+            ctx among those that its calls in one run have left.
     """
 
     inputs: tuple[Captured, ...]
@@ -124,6 +126,7 @@ class HostForward(HostMethod):
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     plan: Plan | None = None
+    is_numbered: bool = False
     kind = "forward"
 
     @property
@@ -139,8 +142,7 @@ class HostForward(HostMethod):
             calls = note(frame, MadeHostCall(self, again(found, ())))
             if difference is not None:
                 raise self._differs(difference, calls)
-        self.keep(frame, found)
-        return found.arrays
+        return self.keep(frame, found)
 
     def fits(self, made: MadeHostCall) -> bool:
         """Whether this call is traced for what a call of another program did."""
@@ -178,12 +180,17 @@ class HostForward(HostMethod):
         context.saved_hooks = list(self.saved_hooks)
         found.ctx._seal(numbers)
 
-    def keep(self, frame: Frame, found: Evaluated) -> None:
-        """Leave the ctx for the backward of this run, and of its results."""
+    def keep(self, frame: Frame, found: Evaluated) -> Sequence[np.ndarray]:
+        """Leave the ctx for the backward of this run, and of its results; what the call gives."""
+        if self.is_numbered:
+            kept = frame.setdefault(self, [])
+            kept.append(found.ctx)
+            return [*found.arrays, np.array(len(kept) - 1)]
         if self.keeps_ctx:
             frame[self] = found.ctx
             if context.contexts is not None:
                 context.contexts[self] = found.ctx
+        return found.arrays
 
     def read(self, found: Evaluated) -> None:
         """Find out what forward did, and collect the results."""
@@ -231,6 +238,7 @@ class HostBackward(HostMethod):
         forward: the host call whose ctx it gets; None: the forward was recorded, and `on_ctx` has
             the attributes of the ctx and the saved tensors.
         gradients: per output the operand that is its gradient; None where there is none.
+        number: the operand that says which of the contexts it is that calls in rounds have left.
         grad_enabled: the grad mode of the backward walk.
         present: per tensor argument whether backward returned a gradient, while tracing.
     """
@@ -238,6 +246,7 @@ class HostBackward(HostMethod):
     forward: HostForward | None
     on_ctx: Captured
     gradients: tuple[int | None, ...]
+    number: int | None
     grad_enabled: bool
     present: tuple[bool, ...] = ()
     kind = "backward"
@@ -277,7 +286,7 @@ class HostBackward(HostMethod):
         self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside
     ) -> tuple[Any, ...]:
         """Run the user's backward on copies, and the checks on what it returns."""
-        kept = None if self.forward is None else self._kept_ctx(frame)
+        kept = None if self.forward is None else self._kept_ctx(frame, arrays)
         return in_eager_mode(self.grad_enabled, outside, partial(self._run, kept, arrays))
 
     def _run(self, kept: BackwardCFunction | None, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
@@ -292,13 +301,14 @@ class HostBackward(HostMethod):
             ctx._is_running = before
         return checked_gradients(ctx, returned, backward_of(self.function))
 
-    def _kept_ctx(self, frame: Frame) -> BackwardCFunction:
+    def _kept_ctx(self, frame: Frame, arrays: Sequence[np.ndarray]) -> BackwardCFunction:
         """The ctx of the forward: of this step, or of the call whose backward this step is."""
         assert self.forward is not None
         kept = frame if self.forward in frame else context.contexts
         assert kept is not None
-        found: BackwardCFunction = kept[self.forward]
-        return found
+        found = kept[self.forward]
+        ctx: BackwardCFunction = found if self.number is None else found[arrays[self.number]]
+        return ctx
 
     def _recorded_ctx(self, tensors: Sequence[Any]) -> BackwardCFunction:
         ctx = self._new_ctx()

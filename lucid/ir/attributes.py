@@ -57,8 +57,9 @@ def check_arguments(op: Op, operands: int, attributes: Attributes) -> None:
         if error := wrong_attribute(op, name, value):
             raise error
     if len(attributes) < len(schema):
-        missing = [name for name in schema if name not in attributes]
-        raise ArgumentError(f"{op.name}: the attribute {missing[0]} is missing")
+        missing = [x for x in schema if x not in attributes and x not in op.optional]
+        if missing:
+            raise ArgumentError(f"{op.name}: the attribute {missing[0]} is missing")
     if operands < least or (operands > least and not has_more):
         count = "at least " if has_more else ""
         raise ArgumentError(f"{op.name}: takes {count}{least} operands, not {operands}")

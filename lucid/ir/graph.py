@@ -162,6 +162,11 @@ class Node:
         assert len(self.results) == 1
         return self.results[0]
 
+    @property
+    def has_effect(self) -> bool:
+        """Whether it must run, once and in its order: it checks a value, or calls Python."""
+        return self.op.has_effect or bool(self.attributes.get("python"))
+
     def __repr__(self) -> str:
         operands = ", ".join(map(repr, self.operands))
         return f"<{self.op.name}({operands}) {self.attributes}>"
@@ -251,13 +256,13 @@ class Graph:
         values = [value for value in operands if isinstance(value, Value)]
         assert len(values) == len(operands), "operands of a node are values"
         type = result_type(op, [value._type for value in values], attributes)
+        check_arguments(op, len(operands), attributes)
         return self.append_typed(op, values, attributes, type)
 
     def append_typed(
         self, op: Op, operands: Sequence[Value], attributes: Attributes, type: TensorType
     ) -> Node:
-        """The same where the type rule has been asked already."""
-        check_arguments(op, len(operands), attributes)
+        """The same where the type rule and the schema have been asked already."""
         node = Node(op, operands, attributes, (type,), self)
         self.nodes.append(node)
         return node
@@ -332,8 +337,7 @@ class Graph:
 
     def has_effect(self, node: Node) -> bool:
         """Whether a node must run: it checks a value, or calls Python, once and in its order."""
-        op = node.op
-        return op.has_effect or (op is ops.call and has_effect(node, self.functions))
+        return node.has_effect or (node.op is ops.call and has_effect(node, self.functions))
 
     def uses(self) -> dict[Value, list[Node]]:
         """The nodes that read each value, in order; a node is listed once per operand slot."""
@@ -367,7 +371,7 @@ def is_same_program(a: Graph, b: Graph) -> bool:
 def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
     """Whether a node checks a value or calls Python, itself or in one of the functions."""
     if node.op is not ops.call:
-        return node.op.has_effect
+        return node.has_effect
     pending, seen = [node.attributes["function"]], set[str]()
     while pending:
         name = pending.pop()
@@ -375,7 +379,7 @@ def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
             continue
         seen.add(name)
         for inner in functions[name].nodes:
-            if inner.op.has_effect:
+            if inner.has_effect:
                 return True
             if inner.op is ops.call:
                 pending.append(inner.attributes["function"])

@@ -58,10 +58,19 @@ class Application:
         result_type: of the result.
         derivatives: what a backward needs to know, by the operands whose gradients are wanted;
             autograd keeps it here.
+        is_checked: whether a graph has compared the attributes with the op's schema.
         native: what machine code needs to know, or how far that was asked for.
     """
 
-    __slots__ = ("attributes", "derivatives", "native", "op", "result_type", "types")
+    __slots__ = (
+        "attributes",
+        "derivatives",
+        "is_checked",
+        "native",
+        "op",
+        "result_type",
+        "types",
+    )
 
     def __init__(self, op: Op, attributes: Attributes, types: tuple[TensorType, ...]) -> None:
         self.op, self.attributes, self.types = op, attributes, types
@@ -69,6 +78,7 @@ class Application:
         self.result_type = shared_type(result.dtype, result.shape)
         self.derivatives: dict[tuple[bool, ...], Any] = {}
         self.native: Any = None
+        self.is_checked = False
 
 
 def application(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Application:

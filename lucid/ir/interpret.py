@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -99,7 +100,7 @@ class _Tables:
     """What nodes refer to by name, and what the host calls of this run share."""
 
     functions: dict[str, Graph]
-    hosts: dict[str, HostFunction]
+    hosts: Mapping[str, HostFunction]
     after: After | None = None
     frame: Frame = field(default_factory=dict)
 
@@ -135,10 +136,15 @@ def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Seq
 
 
 def evaluated(
-    node: Node, operands: Sequence[np.ndarray], functions: dict[str, Graph]
+    node: Node,
+    operands: Sequence[np.ndarray],
+    functions: dict[str, Graph],
+    hosts: Mapping[str, HostFunction] = MappingProxyType({}),
+    frame: Frame | None = None,
 ) -> Sequence[np.ndarray]:
-    """Evaluate one op, which may run functions, but no Python."""
-    return _results(node, operands, _Tables(functions, {}))
+    """Evaluate one op, which may run functions, and these host calls, which share the frame."""
+    tables = _Tables(functions, hosts, None, {} if frame is None else frame)
+    return _results(node, operands, tables)
 
 
 def evaluate_node(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:

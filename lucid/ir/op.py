@@ -206,6 +206,11 @@ class Op:
         return _signature(self)[2]
 
     @property
+    def optional(self) -> Set[str]:
+        """The attributes that a node may leave out."""
+        return _optional(self)
+
+    @property
     def arity(self) -> int | None:
         """How many operands it takes; None: its type rule counts them."""
         return None if _signature(self)[1] else self.least
@@ -240,6 +245,12 @@ def _signature(op: Op) -> tuple[int, bool, dict[str, Any]]:
     operands = [p for p in parameters if p.name not in schema]
     more = sum(p.kind is p.VAR_POSITIONAL for p in operands)
     return len(operands) - more, bool(more), schema
+
+
+@cache
+def _optional(op: Op) -> Set[str]:
+    parameters = inspect.signature(op.infer).parameters.values()
+    return {p.name for p in parameters if p.default is not p.empty and p.name in op.schema}
 
 
 OPS: dict[str, Op] = {}

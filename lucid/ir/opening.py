@@ -73,7 +73,7 @@ def skeleton_of(graph: Graph, strides: Sequence[Strides]) -> Skeleton:
             add(tuple(steps))
         for node in part.nodes:
             texts.extend([node.op.name, *(str(places[value]) for value in node.operands)])
-            if node.op.has_effect or Trait.INDEXED in node.op.traits:  # its error names the line
+            if node.has_effect or Trait.INDEXED in node.op.traits:  # its error names the line
                 texts.append(str(node.location))
             for name in sorted(node.attributes):
                 if not (name == "message" and is_told_later(node)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +56,12 @@ class ScanParts(NamedTuple):
         )
 
 
+def calls_python(bodies: Iterable[Graph]) -> bool:
+    """Whether bodies of a region op call Python, themselves or in bodies of their own."""
+    nodes = chain.from_iterable(body.nodes for body in bodies)
+    return any(node.has_effect and node.op is not ops.check for node in nodes)
+
+
 def is_exit(node: Node) -> bool:
     """Whether Python looks at the value that a node checks."""
     return node.op is ops.check and node.attributes["error"] == "exit"
@@ -68,8 +75,10 @@ def stacked(type: TensorType, length: int) -> TensorType:
 def region_problem(node: Node, bodies: Sequence[Graph]) -> str | None:
     """Why a region op and its bodies don't go together; None if they do."""
     for body in bodies:
-        if any(inner.op is ops.host or is_exit(inner) for inner in body.nodes):
-            return f"its body {body.name} calls Python, or looks at a value"
+        if any(map(is_exit, body.nodes)):
+            return f"its body {body.name} looks at a value"
+    if calls_python(bodies) is not node.has_effect:
+        return f"says python = {str(node.has_effect).lower()}, and its bodies don't"
     if node.op is ops.cond:
         return _branch_problem(node, bodies)
     return _control_problem(node) or _loop_problem(node, bodies[0])

@@ -330,7 +330,11 @@ class Executable:
 
     def raise_error(self, context: Context) -> NoReturn:
         """Raise what the latest run on a context found."""
-        raise context.hosts.error or self._error_of_check(context)
+        error = context.hosts.error
+        if error is not None:
+            context.record[0] = 0
+            raise error
+        raise self._error_of_check(context)
 
     def maker(self, number: int) -> tuple[Callable[..., np.ndarray], tuple[Any, ...]]:
         """What makes a new array for an output, with its arguments."""

@@ -16,8 +16,6 @@ from functools import partial
 from typing import Any
 
 from lucid.codegen import costs
-from lucid.codegen.kernels.check import CheckKernel
-from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.llvm.target import host_target
 from lucid.codegen.llvm.values import Module
 from lucid.codegen.lower.schedule import make_program
@@ -239,9 +237,9 @@ class OpenProgram:
     ) -> Program:
         """What an executable asks of its program: its checks and calls of Python with sizes."""
         calls = [
-            KernelCall(replaced(call.kernel, at), [], node=self._node_of(call, graph))
+            KernelCall(replaced(kernel, at), [], node=self._node_of(call, graph))
             for call in self.program.calls
-            if isinstance(call.kernel, (CheckKernel, HostKernel))
+            for kernel in ((call.kernel,) if call.kernel.effect == "check" else call.kernel.hosts)
         ]
         return Program(
             graph, calls, [], [], {}, arena_bytes, self.program.written, self.program.live,

@@ -146,8 +146,10 @@ class TensorCore(Placed, WithGradient):
             (3, 1)
         """
         if self._strides is None:
-            assert self._array is not None
-            self._strides = element_strides(self._array)
+            if self._array is None:
+                self._strides = contiguous_strides(self._type.shape)
+            else:
+                self._strides = element_strides(self._array)
         return self._strides
 
     # ------------------------------------------------------------------ as an operand
@@ -619,7 +621,7 @@ def _new(
     tensor._storage = storage
     tensor._type = type
     tensor._array = array
-    tensor._strides = None if array is not None else contiguous_strides(type.shape)
+    tensor._strides = None
     tensor._chain = chain
     tensor._value = None
     tensor._counter = VersionCounter()
@@ -736,8 +738,8 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
 
 
 MISSED = object()  # the answer of machine code that lacks a record
-# Ops that a program has applied before it loads machine code: this takes a few milliseconds, but
-# 0.15 s where LLVM isn't there yet.
+# Ops that a program has applied in eager mode before it loads machine code: this takes a few
+# milliseconds, but 0.15 s where LLVM isn't there yet.
 _FEW, _MANY = 64, 1 << 14
 _FEW_NUMBERS, _MANY_ELEMENTS = 1 << 10, 1 << 15
 
@@ -745,6 +747,8 @@ _FEW_NUMBERS, _MANY_ELEMENTS = 1 << 10, 1 << 15
 def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
     """Stands for machine code, which is loaded when a program has applied some ops."""
     global natively
+    if context.recorder is not None:
+        return
     count = next(_applied)
     if count >= _MANY or (count >= _FEW and "llvmlite" in sys.modules):
         from lucid.tensor.applied import applied

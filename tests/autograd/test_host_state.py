@@ -272,6 +272,21 @@ def test_what_the_traced_code_reads_as_well_is_watched(prepared, read):
     ]  # fmt: skip
 
 
+def test_a_number_that_a_host_call_counts_and_the_step_reads_runs_op_by_op(prepared):
+    class World:
+        count = 0
+
+    def forward(ctx, x):
+        World.count += 1
+        return lucid.tensor(x.numpy() * 2)
+
+    fn = define(forward)
+    step = prepared(lambda x: fn.apply(x) + World.count)
+    assert [numbers(step(lucid.ones(1))) for _ in range(4)] == [[3.0], [4.0], [5.0], [6.0]]
+    assert type(World.count) is int
+    assert World.count == 4
+
+
 def test_what_the_traced_code_changes_after_a_host_call_runs_op_by_op():
     solver = Solver()
 

@@ -247,6 +247,34 @@ def test_a_model_is_trained_with_batches_of_all_sizes() -> None:
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-3, atol=1e-4)
 
 
+def test_a_python_loop_over_sequences_of_other_lengths_costs_no_more_than_its_trace() -> None:
+    def trained(compile: Any) -> tuple[list[float], Any]:
+        lucid.manual_seed(0)
+        cell, head = nn.LSTMCell(5, 7), nn.Linear(7, 3)
+        optimizer = lucid.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            h, c = lucid.zeros(2, 7), lucid.zeros(2, 7)
+            for t in range(x.shape[0]):
+                h, c = cell(x[t], (h, c))
+            loss = nn.functional.cross_entropy(head(h), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = compile(step)
+        sequences = [lucid.randn(length, 2, 5) for length in (20, 25, 33, 18, 41, 25)]
+        return [step(x, lucid.tensor([0, 1])).item() for x in sequences], step
+
+    expected, _ = trained(lambda step: step)
+    found, step = trained(lucid.compile)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert (step.stats.traces, step.stats.reused) == (5, 4)
+    assert all(str(text) for text in step.stages.values())
+    assert "roll_up_rounds" in [*step.stages]
+
+
 def test_what_an_instance_is_can_be_seen_and_checked() -> None:
     trained = _Trained()
     step = lucid.compile(trained.step)

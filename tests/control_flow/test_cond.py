@@ -48,7 +48,7 @@ def test_one_body_runs(p):
         ('"down"', '"sideways"', "no function sideways"),
         ("return %x, %n", "return %n, %x", "its body down returns (i64[], f32[5])"),
         ("down(%x: f32[5], %w: f32[5])", "down(%x: f32[5])", "its body down takes (f32[5])"),
-        ("%y = mul %x, %s :", "%y = host F(%x) :", "its body up calls Python"),
+        ("%y = mul %x, %s :", "%y = host F(%x) :", "says python = false, and its bodies don't"),
     ],
 )
 def test_what_does_not_go_together_is_refused(old, new, text):

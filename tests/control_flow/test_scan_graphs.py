@@ -151,7 +151,7 @@ def test_the_interpreter_goes_round_as_often_as_it_says(rng):
         ("return %new, %a", "return %w, %a", "its body step returns (f32[3,3], f32[2,3])"),
         ("return %new, %a", "return %new", "its body step returns (f32[2,3])"),
         ("carries = 1", "carries = 4", "has fewer operands, or results, than it says"),
-        ("%new = tanh %s :", "%new = host F(%s) :", "calls Python, or looks at a value"),
+        ("%new = tanh %s :", "%new = host F(%s) :", "says python = false, and its bodies don't"),
     ],
 )
 def test_what_does_not_go_together_is_refused(old, new, text):

@@ -392,22 +392,6 @@ def writes_the_carry(world):
     return step
 
 
-def numpy(world):
-    class Host(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return lucid.from_numpy(np.sort(x.detach().numpy()))
-
-        @staticmethod
-        def backward(ctx, g):
-            return g
-
-    def step(h, x):
-        return Host.apply(h * world.v) + x, h
-
-    return step
-
-
 def leaking(world):
     seen = {}
 
@@ -428,7 +412,7 @@ def iterating(world):
     return step
 
 
-UNROLLED = [counting, keeping, looking, number, numpy, leaking, iterating,
+UNROLLED = [counting, keeping, looking, number, leaking, iterating,
     binds_a_name_around, python_numbers, state_of_a_module, kept_by_a_module, sometimes_wrong,
 ]  # fmt: skip
 

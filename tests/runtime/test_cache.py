@@ -129,6 +129,8 @@ lucid.manual_seed(0)
 x = lucid.randn(2048, 64)
 losses = [step(x).item() for _ in range(4)]
 assert losses == sorted(losses, reverse=True)
+for _ in range(100):
+    x = x + 1
 print(len(compiled))
 """
 

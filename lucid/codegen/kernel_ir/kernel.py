@@ -169,6 +169,7 @@ class CallSite(Protocol):
     Attributes:
         args: addresses of the arguments.
         record: address of what a check that fails leaves.
+        python: address of the slot that has the function which calls Python.
         pool: addresses of the function that has threads run a region, and of the pool's state.
     """
 
@@ -179,6 +180,9 @@ class CallSite(Protocol):
     def record(self) -> Val: ...
 
     @property
+    def python(self) -> Val: ...
+
+    @property
     def pool(self) -> Sequence[Val]: ...
 
     def call(self, args: Sequence[Val]) -> None:
@@ -187,26 +191,39 @@ class CallSite(Protocol):
     def call_python(self) -> None:
         """Call the next Python function, and leave the step if it raises."""
 
+    def next_hosts(self, count: int) -> Val:
+        """The number of the first one of so many calls of Python, which are the next ones."""
+
     def next_check(self) -> Val:
         """What the next check leaves in the record when it fails."""
 
     def leave_if_recorded(self) -> None:
-        """Leave the step if a check has failed."""
+        """Leave the step if a check, or Python in a loop, has failed."""
 
 
 class Kernel(ABC):
     """A computation over buffers, and how threads share it.
 
     Attributes:
-        effect: what else a call does than to fill its arguments: a "check" may end the step, and
-            a "host" call runs Python. They stay in their order.
         has_function: whether it is a native function, which calls with equal texts share.
         parts: how threads share it; None if they don't.
     """
 
     __slots__ = ()
-    effect: ClassVar[Effect] = ""
     has_function: ClassVar[bool] = True
+
+    @property
+    def effect(self) -> Effect:
+        """What else a call does than to fill its arguments; such calls stay in their order.
+
+        A "check" may end the step, and a "host" call runs Python.
+        """
+        return ""
+
+    @property
+    def hosts(self) -> Sequence[Kernel]:
+        """The calls of Python that it makes: itself, or some of those that it runs."""
+        return ()
 
     @property
     def parts(self) -> Partition | TileGrid | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
 
 from lucid.codegen import costs
-from lucid.codegen.kernel_ir.kernel import Access, CallSite, Kernel, Memory, World
+from lucid.codegen.kernel_ir.kernel import Access, CallSite, Effect, Kernel, Memory, World
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.work import Traffic, Work
-from lucid.codegen.llvm.builder import FunctionBuilder, Val
+from lucid.codegen.kernels.host import RAISED, HostCalls
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.tasks import Caller, define_kernel, regions_of
 from lucid.ir.extents import is_open
@@ -92,6 +94,14 @@ class BodyKernel(Kernel):
         return found
 
     @property
+    def effect(self) -> Effect:
+        return "host" if self.hosts else ""
+
+    @property
+    def hosts(self) -> Sequence[Kernel]:
+        return [*chain.from_iterable(kernel.hosts for kernel in self.kernels)]
+
+    @property
     def is_shared(self) -> bool:
         return any(kernel.is_shared for kernel in self.kernels)
 
@@ -117,10 +127,18 @@ class BodyKernel(Kernel):
     # LLVM IR ------------------------------------------------------------------------------
 
     def parameters(self) -> list[tuple[str, str]]:
-        return [("ptr", "region"), ("ptr", "pool")] if self.is_shared else []
+        shared = [("ptr", "region"), ("ptr", "pool")] if self.is_shared else []
+        python = [("ptr", "record"), ("ptr", "python"), ("i64", "first")] if self.hosts else []
+        return shared + python
 
     def emit_call(self, site: CallSite) -> None:
-        site.call([*(site.pool if self.is_shared else ()), *site.args])
+        given = [*site.pool] if self.is_shared else []
+        if not self.hosts:
+            site.call([*given, *site.args])
+            return
+        given += [site.record, site.python, site.next_hosts(len(self.hosts))]
+        site.call([*given, *site.args])
+        site.leave_if_recorded()
 
     def caller(self, b: FunctionBuilder, args: Sequence[Val]) -> BodyCaller:
         """What writes the calls of bodies, of the arguments of this kernel's function."""
@@ -149,16 +167,23 @@ class BodyCaller:
     """
 
     def __init__(self, b: FunctionBuilder, kernel: BodyKernel, args: Sequence[Val]) -> None:
-        nobody = Val("ptr", "null")
+        nobody, count = Val("ptr", "null"), len(kernel.parameters())
         self._b = b
         self._kernels = kernel.kernels
         self._pool = list(args[:2]) if kernel.is_shared else [nobody, nobody]
-        self.args = args[2:] if kernel.is_shared else args
+        self._python = list(args[count - 3 : count]) if kernel.hosts else []
+        self.args = args[count:]
         self._sizes = () if b.sizes is None else (b.sizes,)
         counts = {number: len(places) for calls in kernel.bodies for number, places in calls}
         for number, count in counts.items():
             is_open, each = b.sizes is not None, kernel.kernels[number]
-            define_kernel(b.module, self._name(number), each, count, is_open=is_open)
+            if each.has_function:
+                define_kernel(b.module, self._name(number), each, count, is_open=is_open)
+        self._hosts = HostCalls(
+            b, [x for n, x in counts.items() if not kernel.kernels[n].has_function]
+        )
+        made = accumulate((len(each.hosts) for each in kernel.kernels), initial=0)
+        self._first = [*made]  # the number of each kernel's first call of Python, among all
         shared = [count for number, count in counts.items() if kernel.kernels[number].regions()]
         most = max(shared, default=-len(self._sizes)) + len(self._sizes)
         self._caller = Caller(b, self._pool[0], self._pool[1], most)
@@ -172,11 +197,29 @@ class BodyCaller:
             cost for cost, kernel in zip(seconds, kernels, strict=True) if kernel.is_shared
         )
         for (number, places), kernel, cost in zip(calls, kernels, seconds, strict=True):
-            given = [*(self._address(place, t) for place in places), *self._sizes]
-            before = self._pool if kernel.parameters() else ()
+            args = [self._address(place, t) for place in places]
+            python = self._python_of(number) if kernel.hosts else []
+            if not kernel.has_function:
+                _, slot, first = python
+                self._hosts.emit(first, slot, args, self._leave)
+                continue
+            pool = self._pool if len(kernel.parameters()) > len(python) else []
             wake = ahead >= costs.WAKE_SECONDS
             regions = regions_of(self._name(number), kernel)
-            self._caller.call(regions, [*before, *given], cost, wake)
+            self._caller.call(regions, [*pool, *python, *args, *self._sizes], cost, wake)
+            if python:
+                with b.if_(b.ne(b.load("i64", python[0]), 0)):
+                    b.ret()
+
+    def _python_of(self, number: int) -> list[Val]:
+        """What a kernel gets that calls Python."""
+        record, slot, first = self._python
+        return [record, slot, self._b.add(first, self._first[number])]
+
+    def _leave(self) -> None:
+        """Leave all that runs, as Python has raised."""
+        self._b.store(const("i64", RAISED), self._python[0])
+        self._b.ret()
 
     def _name(self, number: int) -> str:
         return f"{self._b.name}_{number}"

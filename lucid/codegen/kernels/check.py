@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
 
 from lucid.codegen import costs
 from lucid.codegen.emit import lowering
@@ -33,7 +32,10 @@ class CheckKernel(Kernel):
     form: AffineExpr
     low: int
     high: int
-    effect: ClassVar[Effect] = "check"
+
+    @property
+    def effect(self) -> Effect:
+        return "check"
 
     @property
     def kind(self) -> str:

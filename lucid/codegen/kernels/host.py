@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +12,13 @@ from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Access, CallSite, Effect, Kernel, Memory, World
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.work import Traffic, Work
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
+from lucid.codegen.llvm.builder import FunctionBuilder, Val
 from lucid.codegen.llvm.target import Target
 from lucid.ir.hosts import host_function
 from lucid.ir.types import TensorType
 
 FAILED = 2  # what the step returns when Python raised
+RAISED = -1  # what the record of checks has where Python raised in a loop
 
 
 @dataclass(slots=True)
@@ -27,8 +28,15 @@ class HostKernel(Kernel):
     name: str
     operands: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
-    effect: ClassVar[Effect] = "host"
     has_function: ClassVar[bool] = False
+
+    @property
+    def effect(self) -> Effect:
+        return "host"
+
+    @property
+    def hosts(self) -> Sequence[Kernel]:
+        return (self,)
 
     @property
     def label(self) -> str:
@@ -81,21 +89,21 @@ class HostCalls:
         if sizes:
             self._places = b.alloca("ptr", 1 + max(sizes))
 
-    def emit(self, count: int, slot: Val, args: Sequence[Val]) -> None:
-        """Call `i32 function(ptr table)`; leave the step if it fails.
+    def emit(self, number: Val, slot: Val, args: Sequence[Val], leave: Callable[[], None]) -> None:
+        """Call `i32 function(ptr table)`; `leave` the function that is written if it fails.
 
         The table has the number of the call, then addresses.
 
         Args:
-            count: of the calls before.
+            number: of the call, among those of the step.
             slot: where the address of the function is.
             args: what the call reads, then what it fills.
         """
         b = self._b
-        b.store(const("i64", count), self._places)
+        b.store(number, self._places)
         for place, arg in enumerate(args, 1):
             b.store(arg, b.at("ptr", self._places, place))
         function = b.load("ptr", slot)
         answer = b.emit("i32", f"call i32 {function.name}({self._places})")
         with b.if_(b.ne(answer, 1)):
-            b.ret(const("i32", FAILED))
+            leave()

@@ -96,7 +96,7 @@ class ItemList:
         self._reads: dict[Item, tuple[list[Value], list[Value]]] = {}  # read, and read anew
         self._dependences: dict[Item, list[Item]] = {}
         self._awaited: dict[Item, list[Item]] = {}
-        self._effects: list[Item] = []
+        self.effects: list[Item] = []
         self._has_barriers = any(node.op is ops.barrier for node in graph.nodes)
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
             self._add_input(number, entry.value, given)
@@ -146,7 +146,7 @@ class ItemList:
 
     def let_wait(self, nodes: Collection[Node]) -> None:
         """Let what computes these nodes wait for the last check, or call of Python, of others."""
-        last = [item for item in self._effects if item.node not in nodes][-1:]
+        last = [item for item in self.effects if item.node not in nodes][-1:]
         for item in self.items if nodes else ():
             if item.node in nodes:
                 item.after = [*item.after, *last]
@@ -164,8 +164,8 @@ class ItemList:
             self._in_turn(self._add_results(node))
         elif node.op.kind == "region":
             item = self._add_results(node)
-            item.after = self._effects[-1:]  # what its bodies read at indices is checked before
-            self.append(item)
+            item.after = self.effects[-1:]  # what its bodies read at indices is checked before
+            (self._in_turn if node.has_effect else self.append)(item)
         elif node.op.kind == "check":
             self._add_range(node)
         elif name in ASSEMBLED:
@@ -328,8 +328,8 @@ class ItemList:
 
     def _in_turn(self, item: Item) -> Item:
         """Append a check or a call of Python, after the one before it: the first error counts."""
-        item.after = self._effects[-1:]
-        self._effects.append(item)
+        item.after = self.effects[-1:]
+        self.effects.append(item)
         return self.append(item)
 
     def _in_memory(self, value: Value) -> Value:

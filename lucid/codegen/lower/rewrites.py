@@ -224,7 +224,7 @@ def reduce_small_first(graph: Graph) -> bool:
         while peaks and sizes[peaks[-1]] <= size:
             peaks.pop()
         peaks.append(number)
-        at = number if node.op.has_effect else max((behind[x] for x in node.operands), default=-1)
+        at = number if node.has_effect else max((behind[x] for x in node.operands), default=-1)
         reach.update(dict.fromkeys(node.results, size))
         behind.update(dict.fromkeys(node.results, at))
         if node.op.is_reduction or not early.isdisjoint(node.operands):
@@ -250,7 +250,7 @@ def _move(node: Node, moved: dict[Node, int], behind: Mapping[Value, int]) -> No
     pending = [node]
     while pending:
         each = pending.pop()
-        if each in moved or each.op.has_effect:
+        if each in moved or each.has_effect:
             continue
         moved[each] = behind[each.results[0]]  # those of a node are at one place
         pending += [x.producer for x in each.operands if x.producer is not None]

@@ -150,7 +150,7 @@ def _behind_exits(graph: Graph) -> set[Node]:
     others: list[Node] = []
     late: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.op.has_effect or any(x in needed for x in node.results):
+        if node.has_effect or any(x in needed for x in node.results):
             needed.update(node.operands)
             others.append(node)
         else:
@@ -174,7 +174,7 @@ def _update_in_place(fusion: Fusion) -> None:
     in an input before the last check of indices, and the last call of Python: a step that fails
     leaves its inputs alone.
     """
-    checks = [group for group in fusion.groups.values() if group.items[0].op in ("check", "host")]
+    checks = [fusion.group_of[item] for item in fusion.source.effects]
     readers = _readers(fusion)
     late: list[Item] = []
     for item in _by_size(fusion.source.items):

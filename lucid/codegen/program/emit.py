@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from lucid.codegen import costs
 from lucid.codegen.emit import lowering
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.codegen.kernels.host import HostCalls
+from lucid.codegen.kernels.host import FAILED, HostCalls
 from lucid.codegen.llvm.builder import FunctionBuilder, Module, Parts, Val, const
 from lucid.codegen.llvm.clock import NOW, Clock, define_now
 from lucid.codegen.llvm.jit import Library
@@ -317,7 +317,7 @@ class _Site:
         self._step, self._slots, self._caller = step, slots, caller
         self._python, self._clock, self._number = python, clock, number
         self._call: KernelCall = step.program.calls[number]
-        self.record = slots.record
+        self.record, self.python = slots.record, slots.python
         self.pool = caller.pool
 
     @functools.cached_property
@@ -330,9 +330,15 @@ class _Site:
         self._clock.note(self._number + 1)
 
     def call_python(self) -> None:
-        self._python.emit(self._step.hosts, self._slots.python, self.args)
-        self._step.hosts += 1
+        b = self._slots.b
+        number, slot = self.next_hosts(1), self._slots.python
+        self._python.emit(number, slot, self.args, lambda: b.ret(const("i32", FAILED)))
         self._clock.note(self._number + 1)
+
+    def next_hosts(self, count: int) -> Val:
+        first = self._step.hosts
+        self._step.hosts += count
+        return const("i64", first)
 
     def next_check(self) -> Val:
         self._step.checks += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from lucid.codegen.kernel_ir.kernel import Kernel, Origins
@@ -106,8 +107,9 @@ class Program:
 
     @property
     def hosts(self) -> list[HostKernel]:
-        """The calls of Python."""
-        return [call.kernel for call in self.calls if isinstance(call.kernel, HostKernel)]
+        """The calls of Python, those in loops and branches as well."""
+        kernels = chain.from_iterable(call.kernel.hosts for call in self.calls)
+        return [kernel for kernel in kernels if isinstance(kernel, HostKernel)]
 
     @property
     def checks(self) -> list[tuple[Node, CheckKernel]]:

@@ -148,6 +148,7 @@ class Collector:
         self._given: set[int] = set()
         self._weak: set[int] = set()  # what weak references refer to
         self._of_hosts: set[Identity] = set()  # places that host calls of the step write
+        self._of_rounds: set[object] = set()  # those in the rounds of loops; ids of objects too
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
         self._is_finished = False
@@ -727,17 +728,35 @@ class Collector:
             guards += self._entries.get(id(place.owner), ())
         return any(guard is not None and guard.was_read for guard in guards)
 
-    def note_host(self, guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard]) -> None:
-        """Know what a host call has changed: who reads it later in the step depends on it."""
+    def note_host(
+        self, guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard], *, in_rounds: bool
+    ) -> None:
+        """Know what a host call has changed: who reads it later in the step depends on it.
+
+        in_rounds: the call is made in each round of a loop, and the trace has seen one of them.
+        """
         for guard in guards:
             if isinstance(guard, ArrayGuard):
                 continue
             key = CONTENTS if isinstance(guard, ContentsGuard) else guard.key
             identity = identity_of(guard.owner, key)
+            if identity in self._apart:  # which holds what the trace reads of each call
+                self._op_by_op(f"it reads {guard.path}, which a host call changes")
+            if in_rounds:
+                self._of_rounds.update((identity, id(guard.owner)))
             if identity not in self.guards:
                 guard.was_read = False
                 self.guards[identity] = guard
                 self._of_hosts.add(identity)
+
+    def reads_of_rounds(self) -> bool:
+        """Whether the step reads an object that host calls in the rounds of a loop change."""
+        for identity, guard in self.guards.items() if self._of_rounds else ():
+            owners = guard.args if isinstance(guard, AnswerGuard) else (getattr(guard, "owner", 0),)
+            is_changed = not self._of_rounds.isdisjoint((identity, *map(id, owners)))
+            if is_changed and getattr(guard, "was_read", True):
+                return True
+        return False
 
     def settle_training(self) -> list[tuple[Any, bool]]:
         """Modules whose `training` the trace changed, with what it is now; it's put back.

@@ -260,6 +260,9 @@ class _Listeners(threading.local):
 _listeners = _Listeners()
 
 
+_AT = ctypes.py_object.from_address  # whose value isn't to be had where nothing is
+
+
 class _Stack:
     """The variables and the stack of a running frame, by number."""
 
@@ -272,8 +275,10 @@ class _Stack:
 
     def __getitem__(self, number: int) -> Any:
         """What is there; None for nothing."""
-        address = ctypes.c_void_p.from_address(self._base + _WORD * number).value
-        return None if not address else ctypes.cast(address, ctypes.py_object).value
+        try:
+            return _AT(self._base + _WORD * number).value
+        except ValueError:
+            return None
 
     def __setitem__(self, number: int, value: Any) -> None:
         """Let something else be there."""

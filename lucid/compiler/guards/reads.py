@@ -23,10 +23,12 @@ from lucid.compiler.inputs.scalars import is_live, is_moving_index, seen
 from lucid.ir.whose_code import is_librarys, is_unknown
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
+from lucid.tensor.tensor import Tensor
 
 _IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be set
 _OF_FUNCTIONS = frozenset(dir(types.FunctionType)) - {"__dict__"}
 _OF_TENSORS = frozenset(dir(TensorCore))
+_QUIET = frozenset({Tensor, int, float})  # of whose values operators read nothing else
 _REGISTERS = ("_parameters", "_buffers", "_modules")
 _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
 FEW = 64  # entries of a container of which each is compared with a number that moves
@@ -375,6 +377,8 @@ class Reads(Collector):
         return None
 
     def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
+        if type(left) in _QUIET and type(right) in _QUIET:
+            return None
         if type(left) is str and methods[:1] == ("__mod__",):
             return self.substitutes.template(left, right)
         given = isinstance(left, TensorCore) or isinstance(right, TensorCore)

@@ -12,6 +12,7 @@ import pickle
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_calls import HostBackward, HostForward, again, code_of
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_reading import Entry, Evaluated
-from lucid.autograd.host_replay import replayed
+from lucid.autograd.host_replay import MadeHostCall, replayed
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.state import PythonChanges, Surroundings
@@ -30,9 +31,10 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.graph import Node, Value
 from lucid.ir.hosts import Frame, HostFunction
+from lucid.ir.interpret import evaluated
 from lucid.ir.location import Location, here
 from lucid.ir.types import TensorType, type_of_array
-from lucid.tensor.context import context
+from lucid.tensor.context import context, repeating
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refuse_overlaps
@@ -60,6 +62,8 @@ class HostRecording:
     """The host calls of one trace.
 
     Attributes:
+        rounds: how many loops are being recorded whose rounds the calls are in.
+        in_rounds: the methods that were called in such, with what they can reach.
         left: the signal that the user's code was given, and may have caught.
         undo: what the evaluations left in Python objects, in their order.
     """
@@ -69,6 +73,8 @@ class HostRecording:
         self._known = known
         self._attempts: list[tuple[str, tuple[Method, ...]]] = []
         self.present = PresentValues(recorder.cells, recorder.live_inputs)
+        self.rounds = 0
+        self.in_rounds: dict[HostFunction, Surroundings] = {}
         self._frame: Frame = {}
         self._findings: dict[Any, Node] = {}
         self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
@@ -132,13 +138,18 @@ class HostRecording:
 
     def refuse_attribute(self, ctx: BackwardCFunction, name: str) -> None:
         """Raise where the ctx of a host forward is asked for what forward left there."""
-        kept = self._frame.get(ctx._host_forward)
-        if kept is not None and name in attributes_of(kept):
+        if ctx._host_forward in self._frame and name in attributes_of(self._kept(ctx)):
             self._recorder.refuse(
                 f"ctx.{name}, which {ctx._forward_cls.__name__}.forward, a host call, computes "
                 "anew at each call, read outside of backward",
                 "return it as a tensor, or save it with ctx.save_for_backward",
             )
+
+    def _kept(self, ctx: BackwardCFunction) -> BackwardCFunction:
+        """The ctx that a host forward has left while tracing, in a loop that of the first round."""
+        found = self._frame[ctx._host_forward]
+        kept: BackwardCFunction = found[0] if type(found) is list else found
+        return kept
 
     def takes(self, method: Method) -> bool:
         """Whether a method is known to leave the trace."""
@@ -174,27 +185,49 @@ class HostRecording:
         )
         methods = (function.forward, function.setup_context)
         reached = (*inputs, *keywords.values())
-        around = Surroundings(self._recorder, host.name, methods, reached, len(operands.values))
-        host.states = around.states
+        around = self._surroundings(host, methods, reached, operands)
         if is_differentiable:
+            host.is_numbered = self.rounds > 0
             host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
             ctx._host_forward = host
         found, lent = self._evaluated(host, operands, around)
         found = again(found, lent)
         host.read(found)
         host.plan = found.plan
-        host.keep(self._frame, found)
-        results = [np.array(array, order="C") for array in found.arrays]
+        results = [np.array(array, order="C") for array in host.keep(self._frame, found)]
         values = [*operands.values, *around.values]
         node = self._record(function.__name__, host, values, results)
+        if host.is_numbered:
+            (ctx._number,) = tensors_of(self._recorder, node.results[-1:])
         return self._finish(ctx, node, found, operands, host.name)
+
+    def _surroundings(
+        self,
+        host: HostForward | HostBackward,
+        methods: Sequence[Method],
+        reached: Sequence[Any],
+        operands: Operands,
+    ) -> Surroundings:
+        """What a method can reach besides its arguments."""
+        around = Surroundings(
+            self._recorder,
+            host.name,
+            methods,
+            reached,
+            len(operands.values),
+            in_rounds=self.rounds > 0,
+        )
+        host.states = around.states
+        if self.rounds:
+            self.in_rounds[host] = around
+        return around
 
     def _evaluated(
         self, host: HostForward | HostBackward, operands: Operands, around: Surroundings
     ) -> Any:
         """Run the call once, on the values of now; unless the run that goes on here did."""
         lent = self.present.of([*operands.values, *around.values])
-        made = replayed(host.code)
+        made = self._replayed(host)
         if made is not None:
             return made.found, lent
         with around.untouched(self.undo):
@@ -241,6 +274,32 @@ class HostRecording:
         ctx.to_save = None if plan.saved is None else tuple(map(traced, plan.saved))
         return outputs if plan.is_tuple else outputs[0]
 
+    def _replayed(self, host: HostForward | HostBackward | Finding) -> MadeHostCall | None:
+        """What the run that goes on here has made; rounds take theirs when all are recorded."""
+        return None if self.rounds else replayed(host.code)
+
+    def now(self, node: Node, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """What a loop gives whose rounds call Python: all of them run, which each call repeats."""
+        graph = self._recorder.graph
+        hosts = {name: partial(self._call_again, host) for name, host in graph.hosts.items()}
+        with repeating():
+            return evaluated(node, operands, graph.functions, hosts, self._frame)
+
+    def _call_again(
+        self, host: Any, frame: Frame, arrays: Sequence[np.ndarray]
+    ) -> Sequence[np.ndarray]:
+        """Call a host call that has been recorded, and undo what it changes."""
+        found: Sequence[np.ndarray]
+        if host in self.in_rounds:
+            with self.in_rounds[host].untouched(self.undo):
+                found = host(frame, arrays)
+            return found
+        before = state_of(host.generator)
+        with EagerThread(context.grad_enabled):
+            found = host(frame, arrays)
+        self._note_draw(host.generator, before)
+        return found
+
     # ---------------------------------------------------------------- backward
 
     def backward(self, ctx: BackwardCFunction, gradients: Sequence[Any]) -> tuple[Any, ...]:
@@ -249,6 +308,7 @@ class HostRecording:
         self._refuse_transformed(name)
         operands = Operands(self._recorder)
         given = tuple(operands.number(gradient) for gradient in gradients)
+        number = operands.number(ctx._number)
         saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
         keeper = ctx._host_forward
         on_ctx: tuple[dict[str, Any], Any] = attributes_of(ctx), saved
@@ -257,6 +317,7 @@ class HostRecording:
             forward=keeper,
             on_ctx=operands.capture(on_ctx if keeper is None else None),
             gradients=given,
+            number=number,
             slots=tuple(operands.slots),
             line=ctx._line,
             needs_input_grad=ctx.needs_input_grad,
@@ -264,10 +325,9 @@ class HostRecording:
             has_edge=tuple(edge is not None for edge in ctx._edges),
             grad_enabled=context.grad_enabled,
         )
-        reached = [*attributes_of(ctx if keeper is None else self._frame[keeper]).values()]
+        reached = [*attributes_of(ctx if keeper is None else self._kept(ctx)).values()]
         methods = (backward_of(function),)
-        around = Surroundings(self._recorder, name, methods, reached, len(operands.values))
-        host.states = around.states
+        around = self._surroundings(host, methods, reached, operands)
         parts, _ = self._evaluated(host, operands, around)
         host.present = tuple(part is not None for part in parts)
         results = [np.array(array, order="C") for array in host.arrays(parts)]
@@ -295,7 +355,7 @@ class HostRecording:
         values = [self._recorder.value_of(tensor) for tensor in tensors]
         key = (find, options, *values)
         node = self._findings.get(key)
-        if node is None:
+        if node is None or any(x.graph is not self._recorder.graph for x in node.results):
             node, _ = self.call(name, find, values, options)
             self._findings[key] = node
         return tuple(tensors_of(self._recorder, node.results))
@@ -316,7 +376,7 @@ class HostRecording:
         line = None if place is None else (place.file, place.line)
         host = Finding(name, function, options, line, generator)
         lent = self.present.of(values)
-        made = replayed(host.code)
+        made = self._replayed(host)
         if made is None:
             before = state_of(generator)
             with EagerThread(context.grad_enabled):  # for what a function of the user's does

@@ -40,6 +40,7 @@ class Surroundings:
     Args:
         methods, objects: from where it reaches others.
         first: the number of the first operand that is one of `values`.
+        in_rounds: it runs in the rounds of a loop, which draw more and more random numbers.
 
     Attributes:
         states: the tensors from outside within reach.
@@ -53,19 +54,24 @@ class Surroundings:
         methods: Sequence[Callable[..., Any]],
         objects: Sequence[Any],
         first: int,
+        *,
+        in_rounds: bool = False,
     ) -> None:
         self._recorder = recorder
-        self._name = name
+        self._name, self._in_rounds = name, in_rounds
         given = [(f"argument {i}", x) for i, x in enumerate(objects)]
         others = [(path, x) for path, x in given if not isinstance(x, TensorCore)]
         self._roots: list[tuple[str, Any]] = [*(("", method) for method in methods), *others]
         self.states: list[State] = []
         self.values: list[Value] = []
         self._gradients: list[tuple[TensorCore, Any, State]] = []
+        if in_rounds:
+            recorder.value_of(default_generator.state)
         for path, tensor in self._reached():
-            self._take_up(path, tensor, first)
+            is_lent = in_rounds and tensor is default_generator.state
+            self._take_up(path, tensor, first, is_lent)
 
-    def _take_up(self, path: str, tensor: TensorCore, first: int) -> None:
+    def _take_up(self, path: str, tensor: TensorCore, first: int, is_lent: bool = False) -> None:
         """Enter a tensor from outside, and its gradient."""
         storage = tensor._storage
         array = storage.array
@@ -74,7 +80,9 @@ class Surroundings:
             return
         state = State(storage, path)
         cell = self._recorder.cells.get(storage)
-        if cell is not None and (cell.kind == "replaced" or storage.value is not cell.value):
+        if cell is not None and (
+            is_lent or cell.kind == "replaced" or storage.value is not cell.value
+        ):
             assert storage.value is not None
             state.given = first + len(self.values)
             self.values.append(storage.value)
@@ -124,7 +132,7 @@ class Surroundings:
             changes = PythonChanges(self._name, collector)
             undo.append(changes)
             if self._recorder.collector is not None:
-                self._recorder.collector.note_host(changes.guards())
+                self._recorder.collector.note_host(changes.guards(), in_rounds=self._in_rounds)
         finally:
             collector.put_back_generators()
             collector.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,11 +15,21 @@ from lucid.ir.interpret import evaluated
 from lucid.ir.types import DType
 from lucid.tensor.storage import Storage
 
+Run = Callable[[Node, Sequence[np.ndarray]], Sequence[np.ndarray]]
+"""Evaluates a region op, whose bodies may call Python."""
 
-def evaluate(values: Sequence[Value], known: MutableMapping[Value, np.ndarray]) -> bool:
+
+def evaluate(
+    values: Sequence[Value],
+    known: MutableMapping[Value, np.ndarray],
+    stand_ins: Mapping[Value, tuple[Value, int | None]] = MappingProxyType({}),
+    run: Run | None = None,
+) -> bool:
     """Enter the data of values, and whether what is known decides it; calls of Python do not.
 
     Raises what their ops raise, such as `IndexOutOfRangeError`.
+
+    stand_ins: values that are other ones, or a row of them; run: what loops give that call Python.
     """
     pending = list(values)
     with np.errstate(all="ignore"):
@@ -28,21 +39,41 @@ def evaluate(values: Sequence[Value], known: MutableMapping[Value, np.ndarray]) 
                 pending.pop()
                 continue
             node = value.producer
+            if value in stand_ins:
+                whole, row = stand_ins[value]
+                if whole in known:
+                    known[value] = known[whole] if row is None else _row(known[whole], row)
+                else:
+                    pending.append(whole)
+                continue
             if node is None or node.op.kind in ("call", "host"):
+                return False
+            if run is None and node.attributes.get("python"):
                 return False
             missing = [operand for operand in node.operands if operand not in known]
             pending += missing
             if not missing:
                 operands = [known[operand] for operand in node.operands]
-                found = evaluated(node, operands, value.graph.functions)
+                if run is not None and node.op.kind == "region":
+                    found = run(node, operands)
+                else:
+                    found = evaluated(node, operands, value.graph.functions)
                 known.update(zip(node.results, found, strict=True))
     return True
+
+
+def _row(array: np.ndarray, row: int) -> np.ndarray:
+    """A row; zeros of an array that has none."""
+    return np.asarray(array[row]) if len(array) else np.zeros(array.shape[1:], array.dtype)
 
 
 class PresentValues:
     """Evaluates nodes of the graph so far with NumPy, each once; host calls are not repeated.
 
     Attributes:
+        stand_ins: of what the body of a loop reads, what it is in the first round: another value,
+            or a row of it.
+        run: evaluates loops and branches, which may call Python.
         refuse_unknown: called where a value has no data now, as that of each round of a loop.
     """
 
@@ -51,6 +82,8 @@ class PresentValues:
         cells: Mapping[Storage, Cell],
         live_inputs: Mapping[tuple[str, DType], tuple[Value, SymSource]],
     ) -> None:
+        self.stand_ins: dict[Value, tuple[Value, int | None]] = {}
+        self.run: Run | None = None
         self._cells, self._live_inputs = cells, live_inputs
         self.refuse_unknown: Callable[[], object] = lambda: None
         self._known: dict[Value, np.ndarray] = {}
@@ -62,7 +95,7 @@ class PresentValues:
     def of(self, values: Sequence[Value]) -> list[np.ndarray]:
         """The data of values. Raises what their ops raise, such as `IndexOutOfRangeError`."""
         known = ChainMap(self._known, self._inputs())
-        if not evaluate(values, known):
+        if not evaluate(values, known, self.stand_ins, self.run):
             self.refuse_unknown()
             raise AssertionError("its inputs and host calls decide all of a trace")
         return [known[value] for value in values]

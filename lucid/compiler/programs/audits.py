@@ -149,4 +149,5 @@ def made_again(recorded: Trace) -> tuple[Graph, list[str]]:
     """The graph and the outline of a trace that is not to become a program."""
     from lucid.compiler.programs.program import as_recorded
 
+    recorded.graph.drop_dead_nodes()
     return as_recorded(recorded.graph), outline_of(recorded)

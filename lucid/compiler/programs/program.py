@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -55,6 +56,9 @@ from lucid.ir.non_finite import first_non_finite
 from lucid.ir.passes.finite import check_finite, check_finite_exactly, drop_finite_check
 from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
+from lucid.ir.passes.roll_up import roll_up_rounds
+from lucid.ir.passes.rounds import promising
+from lucid.ir.region_ops import body_names
 from lucid.ir.stepping import step_through
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.entry.words import MOST_ARGUMENTS
@@ -193,23 +197,33 @@ class Program:
         if trace.epilogue.history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         require_known_names()
-        found, log = None, PassLog()
+        log, optimize, recorded = PassLog(), self.optimize, None
+        graph.drop_dead_nodes()
+        if self._families is not None and promising(graph.nodes):  # for loops of any length
+            recorded = copy_graph(as_recorded(graph))
+            optimize = optimize.begin(graph, roll_up_rounds, log)
+        begun, found = len(log.changed), None
         if self._families is not None:
-            graph.drop_dead_nodes()
             family, skeleton, full = self._families.of(graph, strides)
             if family is not None:
-                found = family.executable(graph, full, skeleton, self.optimize, log)
+                passes = PassLog()
+                found = family.executable(graph, full, skeleton, optimize, passes)
+                log.seconds = {**Counter(log.seconds) + Counter(passes.seconds)}
+                log.changed += passes.changed
         flat = None if found is None else list(graph.nodes)
-        self.recorded = recorded = copy_graph(as_recorded(graph))
+        if recorded is None:
+            recorded = copy_graph(as_recorded(graph))
+        self.recorded = recorded
         if found is None:
-            self.optimize(graph, log)
+            optimize(graph, log)
         self.path, self.questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph, flat or graph.nodes)
         if found is None:
-            again, count = partial(rewritten, recorded, self.optimize), len(log.changed)
+            again, count = partial(rewritten, recorded, self.optimize), len(log.changed) - begun
             found = compile_graph(graph, strides=strides, again=again, log=log), count
         executable, count = found
+        count += begun
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
@@ -243,13 +257,16 @@ class Program:
         self.hosts: list[Any] = []
         self._passed: list[int] = []  # how many exits come before each of them
         passed = followed = 0
-        for node in nodes:
+        self._in_rounds = False
+        for node in _with_bodies(graph, nodes):
             if node.op is ops.host:
                 host = graph.hosts[node.attributes["function"]]
                 if isinstance(host, (HostForward, Finding)):
                     followed = len(self.hosts)
                 self.hosts.append(host)
                 self._passed.append(passed)
+            elif node.op.kind == "region":  # behind its bodies, whose calls follow themselves
+                self._in_rounds, followed = True, len(self.hosts)
             elif node.attributes.get("error") == "exit":
                 passed, followed = int(node.attributes["message"]) + 1, len(self.hosts)
         if not {check_finite, check_finite_exactly}.isdisjoint(self.optimize.passes):
@@ -260,6 +277,9 @@ class Program:
     def fits(self, departure: Departure) -> bool:
         """Whether it was traced for what another program has found so far."""
         made, path = departure.made, departure.path
+        if self._in_rounds:  # each of which makes some of them
+            is_way = self.path[: len(path)] == path
+            return is_way and all(any(host.fits(call) for host in self.hosts) for call in made)
         if len(made) > len(self.hosts) or self.path[: len(path)] != path:
             return False
         return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
@@ -267,7 +287,9 @@ class Program:
     def departure(self, error: HostCallMismatch | LeavesPath) -> Departure:
         """What a run has found that is another thing than in its trace."""
         if isinstance(error, HostCallMismatch):
-            passed = self._passed[len(error.made) - 1]
+            host = error.made[-1].host
+            number = self.hosts.index(host) if self._in_rounds else len(error.made) - 1
+            passed = self._passed[number]
             return Departure(self.path[:passed], error.made, error.reason, self)
         question, before = self.questions[error.number], self.path[error.number]
         path = (*self.path[: error.number], error.found)
@@ -761,6 +783,16 @@ def texts_of(recorded: Graph, optimize: Pipeline) -> dict[str, str]:
     return texts
 
 
+def _with_bodies(graph: Graph, nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes, and those of bodies that call Python before who runs them."""
+    for node in nodes:
+        if node.op is not ops.host and node.attributes.get("python"):
+            for name in body_names(node):
+                yield from _with_bodies(graph, graph.functions[name].nodes)
+        if node.op.kind != "region" or node.has_effect:
+            yield node
+
+
 def _text(texts: Callable[[], Mapping[str, str]], name: str) -> str:
     found = texts().get(name)
     if found is None:
@@ -769,8 +801,7 @@ def _text(texts: Callable[[], Mapping[str, str]], name: str) -> str:
 
 
 def as_recorded(graph: Graph) -> Graph:
-    """A graph as `dump_ir` shows it: what is used of it, with custom Functions as regions."""
-    graph.drop_dead_nodes()
+    """A graph without dead nodes as `dump_ir` shows it, with custom Functions as regions."""
     outline(graph)
     name_values(graph)
     return graph

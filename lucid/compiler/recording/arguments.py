@@ -200,6 +200,7 @@ class StandIns:
         handle._requires_grad = tensor.requires_grad
         if tensor._requires_grad and tensor._grad_fn is not None:
             handle._grad_fn = ExternalGradFn(handle, tensor)
+            self._recorder.has_histories_outside = True
             refusal = refusal_of_writes(tensor)
             handle._guard = None if refusal is None else ViewGuard(refusal, None, 0)
         handle._grad = tensor._grad

@@ -4,8 +4,8 @@ A side is recorded like the body of a loop (`loops.py`), of no carry and no rows
 the graph before are captures, and memory from before that it has written is one more result, of
 the other side what it was. The gradient is a `cond` of the two walks, which give the gradients of
 whatever either side reads, zeros where its own doesn't. Values of a side that its walk reads become
-further results, zeros where the other side runs. Sides that do something in Python, or that give
-different types, are no bodies: the trace starts again, and Python looks at the condition.
+further results, zeros where the other side runs. Sides that change something in Python, or that
+give different types, are no bodies: the trace starts again, and Python looks at the condition.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from lucid.ir import ops
 from lucid.ir.graph import Graph, Input, Node as GraphNode, Value
 from lucid.ir.location import here
 from lucid.ir.passes.loops import Loop
+from lucid.ir.region_ops import calls_python
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
 from lucid.tensor.storage import Storage, VersionCounter
@@ -63,6 +64,7 @@ class _Recorded:
 
     def __init__(self, loops: Loops, side: Side, body: Body, name: str) -> None:
         recorder, self.body = loops.recorder, body
+        self._stand_ins = recorder.hosts.present.stand_ins
         self.frame = frame = Frame(recorder, body)
         loops.given(body, [], 0)
         with loops.recording(frame):
@@ -82,6 +84,7 @@ class _Recorded:
         outputs = [*self.values, *(now for _, now in self.states.values())]
         self.graph, self.captures = cut(recorder.graph, frame.start, name, [], {}, outputs)
         body.graph = self.graph
+        self._note(0)
 
     def give_states(self, states: dict[Storage, Value]) -> None:
         """Let what it gives end with what these hold: what it has written, or what they held."""
@@ -98,7 +101,13 @@ class _Recorded:
         self.captures.append(value)
         inner = Value(value.type, self.graph, None, len(self.graph.inputs), value.name)
         self.graph.inputs.append(Input(inner, "arg"))
+        self._note(len(self.captures) - 1)
         return inner
+
+    def _note(self, first: int) -> None:
+        """Let inputs from a number on be known by what they are outside."""
+        pairs = zip(self.graph.inputs[first:], self.captures[first:], strict=True)
+        self._stand_ins.update((x.value, (y, None)) for x, y in pairs)
 
     def read(self, captures: Sequence[Value]) -> None:
         """Take these, in their order, which hold what it reads."""
@@ -145,6 +154,7 @@ def branch(
     for each, body in zip(found, bodies, strict=True):
         body.branches, body.nodes = (bodies[0], bodies[1]), [node]
         _check_before(loops, each, decides, body is bodies[0])
+    loops.take_replayed(node)
     results = [of_value(x) for x in node.results]
     recorder.made += map(weakref.ref, results)
     count = len(then.values)
@@ -166,7 +176,9 @@ def _append(loops: Loops, operands: Sequence[Value], bodies: Sequence[Graph]) ->
     for body in bodies:
         loops.enter(body)
     then, otherwise = bodies
-    attributes = {"function": then.name, "otherwise": otherwise.name}
+    attributes: dict[str, Any] = {"function": then.name, "otherwise": otherwise.name}
+    if calls_python(bodies):
+        attributes["python"] = True
     types = [value.type for value in then.outputs]
     with loops.recorder.annotated():
         return loops.recorder.graph.append_region(ops.cond, operands, attributes, types)

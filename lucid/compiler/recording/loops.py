@@ -3,9 +3,14 @@
 A body is recorded like all else, on stand-ins for the carry and for a row; then its nodes are cut
 off the end of the graph and become a function. What they read of the graph before are its captures;
 memory from before that they have written, such as running statistics or the state of a generator,
-is one more carry. What a round does in Python each round would have to do anew: such a loop is
-unrolled, and so is one whose tensors turn up outside, by a restart of the trace. The body of a
+is one more carry. What a round changes in Python each round would have to change anew: such a loop
+is unrolled, and so is one whose tensors turn up outside, by a restart of the trace. The body of a
 `while_loop` computes its condition as well, for the round after it, and counts the rounds.
+
+A host call is a node of the body like others, evaluated once, on what the stand-ins are in the
+first round. The contexts that its calls leave are numbered, and the number is one more result: so
+the backward of a round gets the one of its own as it gets all that the round has computed. Who asks
+while tracing what a loop gives that calls Python has all rounds run, and what they change undone.
 
 The gradient of a loop is a loop in the other direction, whose body is the backward walk through one
 round: the autograd nodes behind the body's results stay, and the walk runs as another body is
@@ -33,6 +38,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from lucid.autograd.engine import BackwardRun, zeros_of
 from lucid.autograd.node import Edge, Gradients, Node, edge_of, origin_line, sequence_numbers
 from lucid.autograd.saved import FREED, SavedTensor
@@ -50,13 +57,14 @@ from lucid.ir.op import Op, Trait
 from lucid.ir.passes.dce import drop_unused_functions
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.ranges import Ranges
-from lucid.ir.region_ops import CONTROL, is_exit, stacked
+from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
 from lucid.tensor.levels import Level
 
 if TYPE_CHECKING:
+    from lucid.autograd.host_world import State
     from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.storage import Storage, VersionCounter
 
@@ -107,7 +115,7 @@ class Body:
 
     def repeats(self, node: GraphNode) -> bool:
         """Whether a backward computes a node again rather than being given what it computed."""
-        return self.is_repeated or node.op.kind in _REPEATED
+        return (self.is_repeated and not node.has_effect) or node.op.kind in _REPEATED
 
     @property
     def chain(self) -> Iterator[Body]:
@@ -239,22 +247,35 @@ class Frame:
             return f"changes a {type(self.changed[0][0]).__name__} from outside in each round"
         if self._told != self._what_was_told():
             return "does something in Python in each round"
-        ranges = Ranges()
-        for node in self._recorder.graph.nodes[self.start :]:
-            if node.op is ops.host or is_exit(node):
+        ranges, nodes = Ranges(), self._recorder.graph.nodes[self.start :]
+        calls = [node for node in nodes if node.has_effect and node.op is not ops.check]
+        for node in nodes:
+            if is_exit(node):
                 return "looks at values in each round"
+            if calls and node.op is ops.check and node not in self.checked:
+                return "calls Python, and checks a value, in each round"
             if Trait.INDEXED in node.op.traits:
                 size = node.operands[0].shape[node.attributes["axis"]]
                 known = ranges.of(node.operands[1])
                 if known is None or not known.is_within(-size, size - 1):
                     return "has an index of its own in each round"
             ranges.note(node)
+        if any(self._sees_what_is_written(node) for node in calls):
+            return "calls Python, and writes a tensor that this can see, in each round"
         if any(x in self.stand_ins for x, *_ in self.written.values()):
             return "writes its carry, or a row, in place"
         inputs = chain.from_iterable(layer.inputs for layer in self.body.layers)
         if any(x is not None and (x._tensor_hooks or x._retained) for x in inputs):
             return "has a hook on its carry, or a row"
         return None
+
+    def _sees_what_is_written(self, node: GraphNode) -> bool:
+        """Whether a call of Python can see a tensor that the body writes, and isn't lent it."""
+        if node.op is not ops.host:
+            return False
+        host = self._recorder.graph.hosts[node.attributes["function"]]
+        states: Iterable[State] = getattr(host, "states", ())
+        return any(x.storage in self.written and x.given is None for x in states)
 
 
 # ---------------------------------------------------------------------- recording
@@ -293,7 +314,11 @@ class Loops:
         read = chain(graph.results(), *(node.operands for node in graph.nodes))
         if self.places and any(value.graph is not graph for value in read):
             self.unroll_all("computes what is used outside of it")
+        collector = self.recorder.collector
+        if self.places and collector is not None and collector.reads_of_rounds():
+            self.unroll_all("calls Python, which changes what the step reads")
         self.bodies.clear()
+        self.recorder.hosts.in_rounds.clear()  # which hold arguments
         drop_unused_functions(graph)
 
     def local(self, value: Value) -> Value:
@@ -327,7 +352,11 @@ class Loops:
                     known[value] = self.local(body.stack_of(value))
                     self._check_again(frame, body, value)
                 else:
-                    frame.kept[body, value] = Value(value.type, self.recorder.graph, None)
+                    kept = frame.kept[body, value] = Value(value.type, self.recorder.graph, None)
+                    found: tuple[Value, int | None] = value, None
+                    if body.is_settled:  # in another trace, whose call has kept the rows
+                        found = self.local(body.stack_of(value)), 0
+                    self.recorder.hosts.present.stand_ins[kept] = found
             elif missing := [x for x in node.operands if x not in known]:
                 pending += missing
             else:
@@ -393,9 +422,9 @@ class Loops:
         carries = body.carries = given.carries
         body.rows = len(operands) - carries
         frame = Frame(recorder, body)
-        stand_ins = [self._stand_in(frame, x) for x in given.plain]
+        plain = [self._stand_in(frame, x) for x in given.plain]
         tensors = given.lift(
-            stand_ins, lambda n, seen: body.layers[n].enter_inputs(seen), stacked=False
+            plain, lambda n, seen: body.layers[n].enter_inputs(seen), stacked=False
         )
         with self.recording(frame):
             new, ys = frame.run(lambda: step(tensors[: len(carry)], tensors[len(carry) :]))
@@ -407,6 +436,8 @@ class Loops:
         states, kept = self.written(frame, writes), [*frame.kept]
         before = [value for _, value, _ in states]
         inner = [Value(value.type, recorder.graph, None) for value in before]
+        stand_ins = recorder.hosts.present.stand_ins
+        stand_ins.update((x, (value, None)) for x, value in zip(inner, before, strict=True))
         known = dict(zip(before, inner, strict=True))
         inner += [check.before for check in checks]
         inputs, outputs = [*frame.stand_ins, *frame.kept.values()], values
@@ -418,6 +449,8 @@ class Loops:
             values[carries:carries] = new
         body.carries, body.rows = carries + len(inner), body.rows + len(kept)
         body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
+        taken = body.graph.inputs[len(inputs) :]
+        stand_ins.update((x.value, (y, None)) for x, y in zip(taken, captures, strict=True))
         neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
         operands[carries + len(states) : carries + len(states)] = neutral
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
@@ -426,7 +459,7 @@ class Loops:
         self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
         body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
         for inner_node in body.graph.nodes:
-            if body.same.issuperset(inner_node.operands):
+            if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
                 body.same.update(inner_node.results)
         results = [of_value(x) for x in node.results]
         recorder.made += map(weakref.ref, results)
@@ -442,16 +475,31 @@ class Loops:
             if context.grad_enabled:
                 LoopNode.enter(body, body.layers[number], seen, read, name)
 
+        self.take_replayed(node)
         found = made.lift([*results[:carries], *results[body.carries :]], enter, stacked=True)
         for layer in body.layers:
             layer.given.clear()  # the tensors of a trace end with it, its nodes may not
         return found[: len(carry)], found[len(carry) :]
+
+    def take_replayed(self, node: GraphNode) -> None:
+        """Let rounds take what their calls of Python have done in the run that goes on here."""
+        if context.replay and node.has_effect and not self.frames:
+            self.recorder.hosts.present.of(node.results)
+
+    def run(self, node: GraphNode, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """What a loop or a branch gives now; one that raises, or finds other sizes, is unrolled."""
+        try:
+            return self.recorder.hosts.now(node, operands)
+        except Exception as error:
+            places = [body.place for body in self.bodies.get(node, ())]
+            raise unrolling(f"raises {type(error).__name__}", places) from None
 
     @contextmanager
     def recording(self, frame: Frame) -> Iterator[None]:
         """Record the body of a frame; where that is none, begin again and unroll it."""
         first = next(sequence_numbers)
         self.frames.append(frame)
+        self.recorder.hosts.rounds += 1
         try:
             self.check_captures_again(frame)
             yield
@@ -465,6 +513,7 @@ class Loops:
             raise
         finally:
             self.frames.pop()
+            self.recorder.hosts.rounds -= 1
 
     def given(self, body: Body, tensors: Sequence[TensorCore], carries: int) -> Lowering:
         """What a loop gets; what is carried has tangents if something has.
@@ -517,6 +566,9 @@ class Loops:
         type = TensorType(x.dtype, x._type.shape[1:]) if is_row else x._type
         value = Value(type, self.recorder.graph, None, number)
         frame.stand_ins.append(value)
+        last = frame.body.length - 1 if frame.body.reverse else 0
+        whole = self.recorder.value_of(x), last if is_row else None
+        self.recorder.hosts.present.stand_ins[value] = whole
         tensor = of_value(value)
         self.recorder.made.append(weakref.ref(tensor))
         return tensor
@@ -624,6 +676,8 @@ class Loops:
         }
         if op is ops.scan:
             attributes["reverse"] = body.reverse
+        if calls_python([inner]):
+            attributes["python"] = True
         with self.recorder.annotated():
             node = graph.append_region(op, operands, attributes, types)
         body.nodes.append(node)

@@ -28,6 +28,7 @@ from lucid.compiler.recording.texts import LateText
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
+from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
@@ -90,6 +91,7 @@ class Recorder(TracedMemory):
         self.hosts = HostRecording(self, leaving)
         self.exits = Exits(self)
         self.loops = Loops(self)
+        self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
         self.outside: DeferredCalls | None = None
         self.effects: list[ReplayedEffect] = []
@@ -113,9 +115,12 @@ class Recorder(TracedMemory):
         return apply(op, operands, attributes)
 
     def _apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
-        seen_by_python = {name: seen(value) for name, value in attributes.items()}
+        seen_by_python = {x: seen(value) for x, value in attributes.items()} if attributes else {}
         try:
             known = application(op, operands, seen_by_python)
+            if not known.is_checked:
+                check_arguments(op, len(operands), seen_by_python)
+                known.is_checked = True
             result = self._record(op, operands, seen_by_python, known.result_type)
         except LucidError as error:
             raise with_origins(error, operands) from None
@@ -179,7 +184,7 @@ class Recorder(TracedMemory):
 
     @property
     def scope(self) -> str:
-        return ".".join(filter(None, self.scopes))
+        return ".".join(filter(None, self.scopes)) if self.scopes else ""
 
     @contextmanager
     def annotated(self, location: Location | None = None) -> Iterator[None]:
@@ -293,8 +298,8 @@ class Recorder(TracedMemory):
         """
         found = self.known(tensor)
         if found is None:
-            self.loops.unroll("looks at a value")
             self.hosts.leave()
+            self.loops.unroll("looks at a value")
             if what != "float()":
                 return self.exits.of(tensor, what)
         return self.refuse_concrete(tensor, what).item()
@@ -305,14 +310,13 @@ class Recorder(TracedMemory):
         known = self.known(tensor)
         if known is not None:
             return known
-        self.loops.unroll("looks at a value")
         late = LateArray(self.exits, self.value_of(tensor, "numpy()"), tensor=tensor)
         return cast(np.ndarray, late)
 
     def list_of(self, tensor: TensorCore) -> Any:
         """What `tolist()` gives for a tensor that the step computes."""
-        self.loops.unroll("looks at a value")
         self.hosts.leave()
+        self.loops.unroll("looks at a value")
         return self.exits.list_of(self.value_of(tensor, "tolist()"))
 
     def written(
@@ -339,8 +343,8 @@ class Recorder(TracedMemory):
 
     def text_of(self, tensor: Tensor) -> str:
         """What `str` and `repr` give for a tensor."""
-        self.loops.unroll("looks at a value")
         self.hosts.leave()
+        self.loops.unroll("looks at a value")
         value, writer = self.value_of(tensor, "str()"), _behind(sys._getframe(1), _BETWEEN)
         file = "" if writer is None else writer.f_code.co_filename
         is_own = file.startswith(LIBRARY) and file != texts.__file__  # such as a message of ours
@@ -390,6 +394,8 @@ class Recorder(TracedMemory):
 
     def refuse_paths_outside(self, run: BackwardRun) -> None:
         """Give up when gradients are asked for that may go through the history of an argument."""
+        if not self.has_histories_outside:
+            return
         found = [x for x in nodes.iterate_graph(run.roots) if isinstance(x, ExternalGradFn)]
         if found and any(self._is_out(x) for x, _ in run.wanted or () if x not in found):
             self.run_op_by_op(

@@ -55,6 +55,7 @@ class TracedMemory(SymNumbers):
         past: in the backward of a call, the nodes of the trace that the call is one of; numbers:
             live ones that they hold; ends: where gradients leave them, and what stands for that.
         around: of values of earlier traces' graphs, what they are in this one.
+        has_histories_outside: whether an argument has been computed, outside, from others.
         outer: what it computes with that is no argument, and has a history from outside.
         undo: takes back Python state that was created for the step.
     """
@@ -78,6 +79,7 @@ class TracedMemory(SymNumbers):
         self.aliases: set[int] = set()
         self.own: set[int] = set()
         self.made: list[weakref.ref[TensorCore]] = []
+        self.has_histories_outside = False
         self.outer: list[TensorCore] = []
         self.past: set[Node] = set()
         self.around: dict[Value, Value] = {}

@@ -1,7 +1,8 @@
 """Calls of a graph's functions: `call`, between outlining and inlining, and region ops.
 
 And of Python on the host. A region op runs functions of the graph, its *bodies*, as often as it
-says; what they read of the graph are operands. It stays one node: passes go into the bodies.
+says; what they read of the graph are operands. It stays one node: passes go into the bodies. One
+whose bodies call Python says so, by `python`, and has an effect.
 """
 
 from __future__ import annotations
@@ -31,17 +32,30 @@ def _of_its_bodies(*operands: TensorType, **attributes: object) -> NoReturn:
 
 
 def _of_its_body(
-    *operands: TensorType, function: str, carries: int, rows: int, length: int, reverse: bool
+    *operands: TensorType,
+    function: str,
+    carries: int,
+    rows: int,
+    length: int,
+    reverse: bool,
+    python: bool = False,
 ) -> NoReturn:
     _of_its_bodies()
 
 
-def _of_its_branches(*operands: TensorType, function: str, otherwise: str) -> NoReturn:
+def _of_its_branches(
+    *operands: TensorType, function: str, otherwise: str, python: bool = False
+) -> NoReturn:
     _of_its_bodies()
 
 
 def _of_its_round(
-    *operands: TensorType, function: str, carries: int, rows: int, length: int
+    *operands: TensorType,
+    function: str,
+    carries: int,
+    rows: int,
+    length: int,
+    python: bool = False,
 ) -> NoReturn:
     _of_its_bodies()
 

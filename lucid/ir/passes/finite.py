@@ -70,7 +70,7 @@ def _late(graph: Graph) -> list[Node]:
     needed = set(graph.outputs)
     late: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.op.has_effect or any(x in needed for x in node.results):
+        if node.has_effect or any(x in needed for x in node.results):
             needed.update(node.operands)
         else:
             late.append(node)

@@ -255,10 +255,11 @@ def _drop_unused(loop: Loop) -> bool:
 
 
 def _read_by(body: Graph, values: Sequence[Value]) -> set[Value]:
-    """What these values are computed from, themselves included."""
+    """What these values, and calls of Python, are computed from, these values included."""
     found = set(values)
     for node in reversed(body.nodes):
-        if not found.isdisjoint(node.results):
+        is_call = node.has_effect and node.op is not ops.check
+        if is_call or not found.isdisjoint(node.results):
             found.update(node.operands)
     return found
 
@@ -283,7 +284,7 @@ def free_nodes(nodes: Sequence[Node], known: dict[Value, bool], is_while: bool) 
     found: dict[Node, bool] = {}
     for node in nodes:
         flags = [known.get(operand) for operand in node.operands]
-        is_pure = not (node.op.has_effect or Trait.INDEXED in node.op.traits)
+        is_pure = not (node.has_effect or Trait.INDEXED in node.op.traits)
         is_pure = is_pure and len(node.results) == 1
         if is_pure and None not in flags and (node.op.batch is not None or not any(flags)):
             if node.op.kind == "region" and (any(flags) or is_while):

@@ -119,6 +119,14 @@ class Pipeline:
             log.add(self.name, graph, time.perf_counter() - begin, is_stage=True)
         return changed
 
+    def begin(self, graph: Graph, last: Pass, log: PassLog) -> Pipeline:
+        """Run the passes up to one of them; what is left of the pipeline."""
+        start, count = time.perf_counter(), self.passes.index(last) + 1
+        for run in self.passes[:count]:
+            self._run(run, graph, log)
+        log.seconds[self.name] = time.perf_counter() - start
+        return Pipeline(self.name, self.passes[count:])
+
     def _run(self, run: Pass, graph: Graph, log: PassLog | None) -> bool:
         if isinstance(run, Pipeline):
             return run(graph, log)

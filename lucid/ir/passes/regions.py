@@ -318,7 +318,7 @@ def _repeated_spans(graph: Graph) -> dict[Node, Region]:
         layers = (x for x in _numbered(node.scope) if len(families[x[0]]) > 1)
         layer = next(layers, None)
         suffix = "" if parts[node] == "forward" else f".{parts[node]}"
-        if any(region.kind == "region" for region in _regions(node)) or node.op.has_effect:
+        if any(region.kind == "region" for region in _regions(node)) or node.has_effect:
             keys.append(None)
         elif layer is not None:
             keys.append((f"{layer[0].rpartition('.')[2]}{suffix}", layer))

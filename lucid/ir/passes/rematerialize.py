@@ -66,7 +66,7 @@ def rematerialize(graph: Graph) -> bool:
 
 def _can_be_repeated(node: Node) -> bool:
     """Whether computing a node again does nothing but take time."""
-    return not node.op.has_effect
+    return not node.has_effect
 
 
 def outermost_block(node: Node) -> Region | None:
@@ -176,7 +176,7 @@ class _Sweep:
         pending = [operand for ask in block.asks for operand in ask.operands]
         for value in pending:  # which grows meanwhile
             node = value.producer
-            if node is not None and not node.operands and not node.op.has_effect:
+            if node is not None and not node.operands and not node.has_effect:
                 continue  # constants are there at no cost
             is_inside = node is not None and node in block.members
             if node is None or not is_inside or self._is_there(value, block, first):

@@ -145,7 +145,7 @@ def _work(node: Node) -> float | None:
         is_function = kind == "random" or node.op.name in _FUNCTIONS
         per_element = _WORK_OF_FUNCTIONS if is_function else _WORK_PER_ELEMENT
         return per_element * sum(result.type.size for result in node.results)
-    if outermost_block(node) is None or node.op is ops.host:
+    if outermost_block(node) is None or node.has_effect:
         return None
     if kind in ("contract", "attention"):
         return _WORK_PER_PAIR * _pairs(node)

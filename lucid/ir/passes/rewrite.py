@@ -196,7 +196,7 @@ class Rewriter:
         self._replacement[old] = value
         self._made[node] = [*emitted]
         self._visit(emitted)
-        if not (node.op.has_effect or Trait.INDEXED in node.op.traits):
+        if not (node.has_effect or Trait.INDEXED in node.op.traits):
             self._erase(node)
 
     def _erase(self, node: Node) -> None:

@@ -21,6 +21,7 @@ from lucid.ir.passes.cse import value_number
 from lucid.ir.passes.periods import Repetition, repetitions
 from lucid.ir.ranges import Range, Ranges
 from lucid.ir.region_ops import is_exit
+from lucid.ir.types import TensorType
 
 LEAST_ROUNDS = 4
 """Fewer are no loop."""
@@ -209,6 +210,8 @@ class Schedule:
         """Equal numbers for nodes that compute alike; nodes that no round has are like no other."""
         tokens = np.arange(len(self.nodes), dtype=np.int64)
         known: dict[object, int] = {}
+        types: dict[int, int] = {}  # the number of a type, by its id: few are many values' own
+        numbers: dict[TensorType, int] = {}
         for start, stop in self._stretches:
             for number in range(start, stop):
                 node = self.nodes[number]
@@ -216,9 +219,14 @@ class Schedule:
                     continue
                 if Trait.INDEXED in node.op.traits and node not in self.indices:
                     continue  # it checks its index itself
-                types = (value.type for value in (*node.operands, node.result))
-                key = (node.op.name, freeze_attributes(node.attributes), *types)
-                tokens[number] = known.setdefault(key, number)
+                key: list[object] = [node.op.name, freeze_attributes(node.attributes)]
+                for value in (*node.operands, node.results[0]):
+                    of = types.get(id(value._type))
+                    if of is None:
+                        of = numbers.setdefault(value._type, len(numbers))
+                        types[id(value._type)] = of
+                    key.append(of)
+                tokens[number] = known.setdefault(tuple(key), number)
         return tokens
 
     def _alike(self, start: int, stop: int, period: int) -> Iterator[tuple[int, int]]:
@@ -295,16 +303,23 @@ class Schedule:
         return Rounds(start + offset, period, length) if length >= LEAST_ROUNDS else None
 
 
+_OF_FUNCTIONS = ("region", "call")  # kinds of ops that run functions
+
+
 def _can_repeat(node: Node) -> bool:
     """Whether a round may have a node: it has no effect, but for checks of indices."""
-    has_effect = node.op.has_effect and (node.op is not ops.check or is_exit(node))
-    return not has_effect and len(node.results) == 1 and node.op.kind not in ("region", "call")
+    op = node.op
+    if op.has_effect and (op is not ops.check or is_exit(node)):
+        return False
+    return len(node.results) == 1 and op.kind not in _OF_FUNCTIONS
 
 
 def _can_move(node: Node) -> bool:
     """Whether a node may come before others: it checks nothing, and has no index."""
-    is_pure = not node.op.has_effect and Trait.INDEXED not in node.op.traits
-    return is_pure and _can_repeat(node)
+    op = node.op
+    if op.has_effect or op.kind in _OF_FUNCTIONS or len(node.results) != 1:
+        return False
+    return Trait.INDEXED not in op.traits
 
 
 def _indices(graph: Graph) -> dict[Node, Range]:
@@ -327,7 +342,7 @@ def _repeated(graph: Graph) -> dict[Value, Value]:
     first: dict[Value, Value] = {}
     groups: dict[object, list[Node]] = {}
     for node in graph.nodes:
-        if _can_move(node) and fixed.issuperset(node.operands):
+        if fixed.issuperset(node.operands) and _can_move(node):
             operands = tuple(first.get(x, x) for x in node.operands)
             group = groups.setdefault(value_number(node, operands), [])
             group.append(node)
@@ -345,7 +360,7 @@ def _numbers(graph: Graph) -> set[Value]:
     """Single numbers that follow from constants and live inputs alone."""
     found = {entry.value for entry in graph.inputs if entry.kind == "live"}
     for node in graph.nodes:
-        if _can_move(node) and node.result.type.size == 1 and found.issuperset(node.operands):
+        if found.issuperset(node.operands) and _can_move(node) and node.result.type.size == 1:
             found.add(node.result)
     return found
 
