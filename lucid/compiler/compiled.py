@@ -808,7 +808,7 @@ class Compiled:
         for program in reversed(self._programs.get(call.key, [])):
             if differs is not None and not program.fits(differs):
                 continue
-            failure = program.failure(call)
+            failure = program.guards.failure(call)
             if failure is None:
                 return program, None
             reason = reason or failure

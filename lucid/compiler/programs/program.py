@@ -95,9 +95,6 @@ class Departure:
 
 
 Around = Callable[[Run, Reusable | None, Callable[[], None]], None]
-Lap = Callable[[str], None]
-ARGUMENTS = "arguments"  # the part that is over when the native step is entered
-NATIVE = "native entry"  # the part of a call that is binding memory, and the way to native code
 
 
 class Program:
@@ -155,7 +152,6 @@ class Program:
         self._unchecked: Executable | None = None  # and with none
         self._out_of_bounds = 0  # calls in which what is finite was no reason to end
         self._replaced: tuple[Executable, NativeCalls | None] | None = None
-        self.lap: Lap | None = None  # told, while calls are measured, which part of one is over
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
         self.undo = trace.undo
@@ -512,24 +508,15 @@ class Program:
         is_fit: whether the guards are known to hold, unless another step may be waited for.
         """
         if not self.is_claiming:
-            if is_fit or self.failure(call) is None:
+            if is_fit or self.guards.failure(call) is None:
                 return self._run(Run(call, self.output_count, Results()))
             return SLOW_PATH
         with lock:
             if held:
                 wait_for(self._claims_of(call))
-            if self.failure(call) is not None:
+            if self.guards.failure(call) is not None:
                 return SLOW_PATH
             return self._run(Run(call, self.output_count, Results()))
-
-    def failure(self, call: Call) -> str | None:
-        """The first guard that fails for a call."""
-        if self.lap is None:
-            return self.guards.failure(call)
-        self.lap("signature")
-        failure = self.guards.failure(call)
-        self.lap("guards")
-        return failure
 
     def _run(self, run: Run) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would.
@@ -539,16 +526,12 @@ class Program:
         rule, gradients = self.differentiable, self.gradients
         record = None if rule is None else CallRecord(rule, run.call.tensors, run.call.floats)
         batch = gradients.begin() if gradients.are_promised else None
-        before, lap = context.contexts, self.lap
+        before = context.contexts
         try:
             self._prepare(run)
-            if lap is not None:
-                lap(ARGUMENTS)
             if record is not None and self.hosts:
                 context.contexts = record.contexts
             self._run_native(run, None if batch is None else batch.outputs)
-            if lap is not None:
-                lap(NATIVE)
             context.contexts = before
             result = self._deliver(run, batch, record)
         except BaseException:
@@ -561,8 +544,6 @@ class Program:
         for deferred in self._deferred:
             kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}
             deferred.function(*[spec.of(run) for spec in deferred.args], **kwargs)
-        if lap is not None and self._deferred:
-            lap("effects")
         return result
 
     def foresees(self) -> bool:
@@ -684,7 +665,7 @@ class Program:
 
         All of it can be done again from the start when somebody has interrupted it.
         """
-        call, gradients, self.undo, lap = run.call, self.gradients, None, self.lap
+        call, gradients, self.undo = run.call, self.gradients, None
         for counter, version in run.versions.items():
             counter.now = version
         if batch is not None:
@@ -692,27 +673,17 @@ class Program:
         for use, spec in gradients.others:
             leaf = leaf_of(use, call.tensors)
             leaf._grad = None if spec is None else spec.of(run)
-        if lap is not None:
-            lap("gradients")
         result = self.result.of(run)
         finals = [final.of(run) for final in self._finals]
-        if lap is not None:
-            lap("results")
         if self._has_effects:
             self._repeat_effects(run)
-            if lap is not None:
-                lap("effects")
         if record is not None:
             results = [spec.of(run) for spec in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
-            if lap is not None:
-                lap("history")
         if self._side_effects is not None:
             moved = epoch.count
             self._side_effects.deliver(finals, call, run.appended)
             self.guards.follow_epoch(moved)
-            if lap is not None:
-                lap("bound places")
         return result
 
     def forget_arguments(self) -> None:

@@ -9,17 +9,18 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from lucid.compiler.programs.program import Program
-from lucid.compiler.reports.explaining import Explanation, KernelNote
+from lucid.compiler.reports.explaining import Explanation
 from lucid.compiler.reports.kernel_graph import kernel_graph
+from lucid.compiler.reports.kernels import Kernel, rate
 from lucid.compiler.reports.picture import COLORS, svg
-from lucid.compiler.reports.profiling import Profile, weights
+from lucid.compiler.reports.profiling import Profile
 from lucid.compiler.reports.roofline import Roof, roof
 from lucid.compiler.reports.tables import micro, size
 from lucid.ir.clone import copy_graph
@@ -77,10 +78,8 @@ class Report:
 class _Page:
     def __init__(self, explanation: Explanation, profile: Profile | None, program: Program) -> None:
         self._explained, self._profile, self._program = explanation, profile, program
-        kernels = explanation.kernels
-        self._seconds = (
-            [x.seconds for x in profile.rows] if profile else [x.seconds for x in kernels]
-        )
+        kernels, timed = explanation.kernels, profile.rows if profile else explanation.kernels
+        self._kernels = [replace(x, seconds=y.seconds) for x, y in zip(kernels, timed, strict=True)]
         self._calls = program.executable.calls
         self._how = "measured" if profile else "expected by shapes: pass arguments to measure"
 
@@ -89,7 +88,7 @@ class _Page:
             ("overview", "Overview", self._overview()),
             ("source", "Source", self._source()),
             ("graph", "Graph", _GRAPH),
-            ("kernels", "Kernels", self._kernels()),
+            ("kernels", "Kernels", self._kernel_table()),
             ("roofline", "Roofline", self._roofline(roof())),
             ("memory", "Memory", self._memory()),
             ("traces", "Traces and guards", self._traces()),
@@ -108,7 +107,8 @@ class _Page:
 
     def _overview(self) -> str:
         explained, stats = self._explained, self._explained.stats
-        whole = self._profile.seconds if self._profile else sum(self._seconds)
+        whole = self._profile.seconds if self._profile else sum(x.seconds for x in self._kernels)
+        different = len({kernel.name for kernel in self._kernels})
         cards = (
             ("a call", f"{micro(whole)} µs", self._how),
             ("calls", f"{stats.calls:,}", f"{len(set(explained.eager))} reasons to run op by op"),
@@ -117,7 +117,7 @@ class _Page:
                 str(stats.traces),
                 f"{stats.exits} exits, {stats.cache_hits} from the cache",
             ),
-            ("kernels", str(len(explained.kernels)), f"{self._functions()} different ones"),
+            ("kernels", str(len(self._kernels)), f"{different} different ones"),
             ("temps", size(explained.memory.arena), f"state {size(explained.memory.state)}"),
             ("compiling", f"{stats.compile_seconds * 1e3:.0f} ms", "of all traces"),
         )
@@ -137,20 +137,18 @@ class _Page:
             f"<div class=cards>{shown}</div>{_list(lines)}"
         )
 
-    def _functions(self) -> int:
-        return len({kernel.name for kernel in self._explained.kernels})
-
     # Source -------------------------------------------------------------------------------
 
     def _line_seconds(self) -> tuple[dict[Location, float], dict[Location, float]]:
         """Of each line what its own computation takes, and what its gradient does."""
         own: dict[Location, float] = {}
         gradient: dict[Location, float] = {}
-        for call, seconds in zip(self._calls, self._seconds, strict=True):
-            for node, part in weights(call.nodes):
+        for kernel in self._kernels:
+            for node, part in kernel.weights:
                 if node.location is not None:
                     times = own if node.gradient_of is None else gradient
-                    times[node.location] = times.get(node.location, 0.0) + part * seconds
+                    known = times.get(node.location, 0.0)
+                    times[node.location] = known + part * kernel.seconds
         return own, gradient
 
     def _source(self) -> str:
@@ -183,25 +181,23 @@ class _Page:
 
     # Kernels ------------------------------------------------------------------------------
 
-    def _kernels(self) -> str:
-        rows = []
-        for kernel, seconds in zip(self._explained.kernels, self._seconds, strict=True):
-            apart = _by_reason(kernel)
-            rows.append(
-                (
-                    (str(kernel.call), kernel.call),
-                    (kernel.name, kernel.name),
-                    (kernel.kind, kernel.kind),
-                    (micro(seconds), seconds),
-                    (", ".join(kernel.ops), ", ".join(kernel.ops)),
-                    (kernel.place, kernel.place),
-                    (", ".join(kernel.modules), ", ".join(kernel.modules)),
-                    (size(kernel.bytes), kernel.bytes),
-                    (_rate(kernel.bytes, seconds), _per(kernel.bytes, seconds)),
-                    (_rate(kernel.flops, seconds), _per(kernel.flops, seconds)),
-                    ("\n".join(apart), "\n".join(apart)),
-                )
+    def _kernel_table(self) -> str:
+        rows: list[tuple[Cell, ...]] = [
+            (
+                kernel.call,
+                kernel.name,
+                kernel.kind,
+                (micro(kernel.seconds), kernel.seconds),
+                ", ".join(kernel.ops),
+                kernel.place,
+                ", ".join(kernel.modules),
+                (size(kernel.bytes), kernel.bytes),
+                (rate(kernel.bytes, kernel.seconds), kernel.gigabytes_per_second),
+                (rate(kernel.flops, kernel.seconds), kernel.gigaflops_per_second),
+                "\n".join(_by_reason(kernel)),
             )
+            for kernel in self._kernels
+        ]
         titles = ("#", "name", "kind", "µs", "computes", "of", "in", "bytes", "GB/s", "GF/s")
         picture = (
             f"<div class=scroll tabindex=0 aria-label='kernels and their dependences'>"
@@ -217,12 +213,8 @@ class _Page:
         )
 
     def _roofline(self, limits: Roof) -> str:
-        points = [
-            (x.flops / x.bytes, x.flops / seconds, x, seconds)
-            for x, seconds in zip(self._explained.kernels, self._seconds, strict=True)
-            if x.flops and x.bytes and seconds > 0
-        ]
-        return _roofline_svg(points, limits, max(self._seconds, default=1.0)) + (
+        shown = [x for x in self._kernels if x.flops and x.bytes and x.seconds > 0]
+        return _roofline_svg(shown, limits) + (
             f"<p class=note>Products reach {limits.flops * 1e-9:.0f} GF/s on this machine, memory "
             f"{limits.bandwidth * 1e-9:.1f} GB/s, the nearest cache "
             f"{limits.cache_bandwidth * 1e-9:.0f} GB/s, each measured with lucid's own kernels. "
@@ -238,9 +230,8 @@ class _Page:
         for temp in memory.temps:
             for number in range(temp.first, temp.last + 1):
                 live[number] += temp.bytes
-        rows = [
-            ((x.name, x.name), (size(x.bytes), x.bytes), (str(x.first), x.first))
-            + ((str(x.last), x.last), (str(x.offset), x.offset))
+        rows: list[tuple[Cell, ...]] = [
+            (x.name, (size(x.bytes), x.bytes), x.first, x.last, x.offset)
             for x in sorted(memory.temps, key=lambda x: -x.bytes)
         ]
         text = (
@@ -257,18 +248,14 @@ class _Page:
 
     def _traces(self) -> str:
         stats = self._explained.stats
-        programs = [
-            ((str(x.calls), x.calls), ("".join(map(str, x.path)), str(x.path)))
-            + ((x.signature, x.signature),)
-            for x in stats.programs
+        programs: list[tuple[Cell, ...]] = [
+            (x.calls, "".join(map(str, x.path)), x.signature) for x in stats.programs
         ]
-        history = []
+        history: list[tuple[Cell, ...]] = []
         for number, x in enumerate(stats.history):
             place = "" if x.location is None else f"{x.location}   {x.location.text}"
-            history.append(
-                ((str(number), number), (x.kind, x.kind), (x.reason, x.reason), (place, place))
-                + ((f"{x.seconds * 1e3:.1f}", x.seconds), (x.source, x.source))
-            )
+            seconds = f"{x.seconds * 1e3:.1f}", x.seconds
+            history.append((number, x.kind, x.reason, place, seconds, x.source))
         titles = ("#", "why", "old → new", "your line", "ms", "code from")
         return (
             _table("program-table", ("calls", "path", "serves"), programs)
@@ -286,8 +273,8 @@ class _Page:
             f"<tr><td>{escape(name)}</td>{_bar(seconds, whole, 1e3)}</tr>"
             for name, seconds in stages.items()
         )
-        passes = [
-            ((name, name), (f"{seconds * 1e3:.2f}", seconds))
+        passes: list[tuple[Cell, ...]] = [
+            (name, (f"{seconds * 1e3:.2f}", seconds))
             for name, seconds in explained.stats.pass_seconds.most_common()
         ]
         residuals = ""
@@ -313,7 +300,7 @@ class _Page:
         return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _by_reason(kernel: KernelNote) -> list[str]:
+def _by_reason(kernel: Kernel) -> list[str]:
     """What kept a kernel apart from others, a line for each reason."""
     found: dict[str, dict[str, None]] = {}
     for other in kernel.apart:
@@ -367,16 +354,16 @@ def _list(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
 
 
-Cell = tuple[str, float | str]  # what is shown, and what it is sorted by
+Cell = str | int | tuple[str, float]  # what is shown; or that, and what it is sorted by
 
 
 def _table(name: str, titles: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> str:
     """A table whose titles are buttons that sort it."""
-    first = rows[0] if rows else [("", "")] * len(titles)
+    first = rows[0] if rows else [""] * len(titles)
     head = "".join(
-        f"<th{'' if isinstance(key, str) else ' class=num'}>"
+        f"<th{'' if isinstance(cell, str) else ' class=num'}>"
         f"<button type=button>{escape(title)}</button></th>"
-        for title, (_, key) in zip(titles, first, strict=True)
+        for title, cell in zip(titles, first, strict=True)
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (
@@ -386,18 +373,10 @@ def _table(name: str, titles: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -
 
 
 def _cell(cell: Cell) -> str:
-    text, key = cell
-    if isinstance(key, str):
-        return f"<td>{escape(text)}</td>"
+    if isinstance(cell, str):
+        return f"<td>{escape(cell)}</td>"
+    text, key = cell if isinstance(cell, tuple) else (str(cell), cell)
     return f'<td class=num data-key="{key:.6g}">{escape(text)}</td>'
-
-
-def _per(amount: float, seconds: float) -> float:
-    return amount / seconds * 1e-9 if seconds > 0 else 0.0
-
-
-def _rate(amount: float, seconds: float) -> str:
-    return f"{_per(amount, seconds):.1f}" if amount and seconds > 0 else ""
 
 
 # Pictures -----------------------------------------------------------------------------------
@@ -410,13 +389,14 @@ def _ticks(low: float, high: float) -> Iterator[int]:
     yield from range(math.ceil(low), math.floor(high) + 1)
 
 
-def _roofline_svg(
-    points: Sequence[tuple[float, float, KernelNote, float]], limits: Roof, longest: float
-) -> str:
+def _roofline_svg(kernels: Sequence[Kernel], limits: Roof) -> str:
     """Operations per second over operations per byte, in logarithms."""
-    ridge = limits.flops / limits.bandwidth
-    xs = [math.log10(x) for x, _, _, _ in points] + [math.log10(ridge), -1.5, 2.0]
-    ys = [math.log10(y) for _, y, _, _ in points] + [math.log10(limits.flops), 8.0]
+    points = [
+        (math.log10(x.flops / x.bytes), math.log10(x.flops / x.seconds), x)
+        for x in sorted(kernels, key=lambda x: -x.seconds)
+    ]
+    xs = [*(x for x, _, _ in points), math.log10(limits.flops / limits.bandwidth), -1.5, 2.0]
+    ys = [*(y for _, y, _ in points), math.log10(limits.flops), 8.0]
     left, right, low, high = min(xs) - 0.3, max(xs) + 0.3, min(ys) - 0.2, max(ys) + 0.3
 
     def at(x: float, y: float) -> str:
@@ -445,15 +425,15 @@ def _roofline_svg(
         line = [at(start, start + slope), at(corner, corner + slope)]
         line += [at(right, peak)] if corner < right else []
         parts.append(f'<polyline class="{style}" points="{" ".join(line)}"/>')
-    for x, y, kernel, seconds in sorted(points, key=lambda point: -point[3]):
-        radius = 3 + 11 * math.sqrt(seconds / longest)
-        title = f"{kernel.name} {', '.join(kernel.ops)}\n{kernel.place}\n{micro(seconds)} µs"
+    for x, y, kernel in points:
+        radius = 3 + 11 * math.sqrt(kernel.seconds / points[0][2].seconds)
+        title = f"{kernel.name} {', '.join(kernel.ops)}\n{kernel.place}\n{micro(kernel.seconds)} µs"
         color = COLORS.get(kernel.kind, "#888")
         parts.append(
-            f'<circle cx="{_x(math.log10(x)):.1f}" cy="{_y(math.log10(y)):.1f}" r="{radius:.1f}" '
+            f'<circle cx="{_x(x):.1f}" cy="{_y(y):.1f}" r="{radius:.1f}" '
             f'fill="{color}" fill-opacity=".65"><title>{escape(title)}</title></circle>'
         )
-    kinds = dict.fromkeys(kernel.kind for _, _, kernel, _ in points)
+    kinds = dict.fromkeys(kernel.kind for kernel in kernels)
     for number, kind in enumerate(kinds):
         y = 24 + 16 * number
         parts.append(
