@@ -18,7 +18,6 @@ import numpy as np
 
 from lucid.autograd.engine import BackwardRun
 from lucid.autograd.entry_points import find_gradients
-from lucid.autograd.hooks import HookHandle
 from lucid.autograd.node import (
     CustomNode,
     Edge,
@@ -508,11 +507,6 @@ class CompiledBackward(CustomNode):
         self._layer = layer
         self._walked: Sequence[Node] = ()
         for index, output in enumerate(layer.outputs):
-            if output.hooks:
-                register = self._tensor_hooks = self._tensor_hooks or {}
-                register[index] = {}
-                for hook in output.hooks:
-                    HookHandle.add(register[index], hook)
             for position in output.positions:
                 tensor = results[position]
                 tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True
