@@ -70,7 +70,6 @@ from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
-MOST_OUT_OF_BOUNDS = 8  # calls that are run twice for that
 
 
 @dataclass(slots=True, eq=False)
@@ -150,8 +149,6 @@ class Program:
         self.around: Around | None = None  # runs the native step, or something in its place
         self._exact: Executable | None = None  # the same with a check of all that it makes
         self._unchecked: Executable | None = None  # and with none
-        self._out_of_bounds = 0  # calls in which what is finite was no reason to end
-        self._replaced: tuple[Executable, NativeCalls | None] | None = None
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
         self.undo = trace.undo
@@ -593,26 +590,11 @@ class Program:
                 self._unchecked = self._compiled_after(drop_finite_check)
             with replaying(made):
                 self._run_on(self._unchecked, run, memory)
-        else:
-            self._out_of_bounds += 1
-            if self._out_of_bounds == MOST_OUT_OF_BOUNDS:
-                self._check_exactly(self._exact)
 
     def _compiled_after(self, *passes: Pass) -> Executable:
         """The step with some more passes at the end."""
         optimize = replace(self.optimize, passes=(*self.optimize.passes, *passes))
         return compile_graph(rewritten(self.recorded, optimize), strides=self._strides)
-
-    def _check_exactly(self, executable: Executable) -> None:
-        """Serve calls without bounds from now on, by an executable that checks results."""
-        self._replaced = self.executable, self.native  # which other threads may be in
-        self.native = self.enter = None
-        last = drop_finite_check, check_finite_exactly
-        self.optimize = replace(self.optimize, passes=(*self.optimize.passes, *last))
-        self._graph, self.executable = None, executable
-        optimized = partial(_text, cache(partial(texts_of, self.recorded, self.optimize)))
-        texts = Stages({"optimize": partial(optimized, "optimize")})
-        self.stages = self.stages.then(texts).then(executable.stages)
 
     def _refuse_non_finite(self, run: Run, made: Sequence[MadeHostCall]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
