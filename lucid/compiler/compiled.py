@@ -28,7 +28,6 @@ from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints
 from lucid.compiler.pacing import NotPaidForError, TooManyPathsError, TracePace
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
 from lucid.compiler.reports.statistics import (
-    CallCounts,
     Served,
     Stats,
     Traced,
@@ -81,7 +80,6 @@ VERIFIED = ("never", "first")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _BACKENDS = ("native", "eager", "inductor", "cudagraphs", "aot_eager")
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
-MOST_REASONS = 4096  # that `stats` keeps
 LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
 # What a run raises that has found another thing than its trace.
@@ -128,7 +126,7 @@ _OWN = frozenset(
         "_recent",
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
-        *("_took_over", "_pace", "_counts"),
+        *("_took_over", "_pace", "_noted"),
         "stats",
     }
 )
@@ -193,7 +191,7 @@ class Compiled:
         self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
         self._is_paced = is_paced  # False for what can't run op by op
         self._said: set[str] = set()  # reasons that were logged
-        self._counts = CallCounts()
+        self._noted = 0  # calls that are counted as their programs'
         own = weakref.ref(self)  # a step dies with its last user, whose statistics may stay
         self.stats = Stats(served=lambda: () if (step := own()) is None else step._served())
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
@@ -293,18 +291,16 @@ class Compiled:
         """Let native code try the programs that calls began with before; as `_follow`."""
         for reference in self._recent:
             program = reference()
-            if program is None or program is self._latest or program.enter is None:
+            if program is None or program is self._latest:
                 continue
             try:
-                result = program.enter(*args)
-                if result is SLOW_PATH and program.rearm():
-                    result = program.enter(*args)
+                result = program.call_native(args)
             except DEPARTS as found:
                 return self._follow(self._left(program, found), args)
             except NotFinite:
                 break
             if result is not SLOW_PATH:
-                self._counts.credit(self._number_of_latest, program.number, self.stats.calls)
+                self._credit(program)
                 self._begin_with(program)
                 return result, None
         return SLOW_PATH, None
@@ -317,25 +313,30 @@ class Compiled:
 
     def _prefer(self, program: Program) -> None:
         """Let the next call begin with the program that took over, if it did so twice in turn."""
-        calls = self.stats.calls
-        self._counts.credit(self._number_of_latest, program.number, calls)
-        program.used = calls
+        self._credit(program)
+        program.used = calls = self.stats.calls
         if self._took_over == (program, calls - 1):
             self._begin_with(program)
         self._took_over = program, calls
 
-    @property
-    def _number_of_latest(self) -> int | None:
-        return None if self._latest is None else self._latest.number
+    def _credit(self, program: Program | None = None) -> None:
+        """Count the latest call as a program's; those that nobody has noted are the latest one's.
+
+        Native code counts the calls of all programs in one.
+        """
+        calls, others = self.stats.calls, self.stats.calls - self._noted
+        if program is not None:
+            program.served, others = program.served + 1, others - 1
+        if self._latest is not None:
+            self._latest.served += max(others, 0)
+        self._noted = calls
 
     def _served(self) -> list[Served]:
         """What each program that there is serves, and how often it has."""
-        self._counts.settle(self._number_of_latest, self.stats.calls)
+        self._credit()
         found = [program for same in self._programs.values() for program in same]
         found.sort(key=attrgetter("number"))
-        return [
-            Served(signature_text(x.description), x.path, self._counts[x.number]) for x in found
-        ]
+        return [Served(signature_text(x.description), x.path, x.served) for x in found]
 
     def _begin_with(self, program: Program) -> None:
         """Let the next calls try this program first; native code doesn't say that it is used."""
@@ -369,12 +370,9 @@ class Compiled:
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        latest = self._latest
-        if latest is not None and latest.enter is not None:
+        if self._latest is not None:
             try:
-                result = latest.enter(*args)
-                if result is SLOW_PATH and latest.rearm():
-                    result = latest.enter(*args)
+                result = self._latest.call_native(args)
             except NotFinite:
                 result = SLOW_PATH
             if result is not SLOW_PATH:
@@ -421,7 +419,6 @@ class Compiled:
             raise
         if found is not None:
             self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
-            self._counts.settle(self._number_of_latest, calls)
             self._latest = None
             self._recent.clear()
             self._programs.clear()
@@ -517,8 +514,7 @@ class Compiled:
                 if self.stats.traces == traces:  # it serves calls again
                     program.prepare_native()
                 if differs is None or self._latest is None or not differs.path:
-                    latest = self._number_of_latest
-                    self._counts.credit(latest, program.number, self.stats.calls)
+                    self._credit(program)
                     self._begin_with(program)
                 else:
                     self._prefer(program)
@@ -586,9 +582,7 @@ class Compiled:
 
         kind: what reasons have in common of which one is enough to be said.
         """
-        reasons = self.stats.eager_reasons
-        reasons.append(reason if reasons[-1:] != [reason] else reasons[-1])  # one text, not many
-        del reasons[:-MOST_REASONS]
+        self.stats.note_eager(reason)
         if (kind or reason) not in self._said:
             if len(self._said) >= LIMIT:
                 self._said.clear()
@@ -816,19 +810,25 @@ class Compiled:
             program.around = program.interpret
         elif self._is_unverified:
             program.around = functools.partial(around, program)
-        self._note_trace(program, kind, reason, None if kind in ("path", "host") else place)
-        if earlier:
-            self.stats.retrace_reasons.append(reason)
-            del self.stats.retrace_reasons[:-MOST_REASONS]
-        self.stats.traces += 1
-        self.stats.cache_hits += not program.executable.was_compiled
-        self.stats.paths += is_path
-        self.stats.reused += program.executable.instance is not None
-        self.stats.compile_seconds += program.compile_seconds
+        executable = program.executable
+        source = "LLVM" if executable.was_compiled else "cache"
+        self.stats.cache_hits += not executable.was_compiled
+        self.stats.note(
+            Traced(
+                kind,
+                reason,
+                None if kind in ("path", "host") else place,  # whose lines are in words
+                signature_text(program.description),
+                program.compile_seconds,
+                program.stage_seconds,
+                program.pass_seconds,
+                "other sizes" if executable.instance is not None else source,
+                executable.kernel_count,
+            )
+        )
         if is_on("compile"):
             nodes, seconds = len(program.recorded.nodes), program.compile_seconds
             say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
-        self.stats.pass_seconds.update(program.pass_seconds)
         return program
 
     def _verifying(self, graph: Graph, known: Known) -> Callable[..., None]:
@@ -849,26 +849,6 @@ class Compiled:
         """The line that read what has changed since a program was made for such a call."""
         programs = reversed(self._programs.get(call.key, []))
         return next(filter(None, (x.guards.place_of_failure() for x in programs)), None)
-
-    def _note_trace(
-        self, program: Program, kind: str, reason: str, location: Location | None
-    ) -> None:
-        """Enter a trace in the history; the lines of a path or of a call of Python are in words."""
-        executable, history = program.executable, self.stats.history
-        source = "LLVM" if executable.was_compiled else "cache"
-        traced = Traced(
-            kind,
-            reason,
-            location,
-            signature_text(program.description),
-            program.compile_seconds,
-            program.stage_seconds,
-            program.pass_seconds,
-            "other sizes" if executable.instance is not None else source,
-            executable.kernel_count,
-        )
-        history.append(traced)
-        del history[:-MOST_REASONS]
 
     def _line_of(self, place: Location | None) -> str:
         """The line that read what has changed, or where the function begins, for a message."""

@@ -127,7 +127,8 @@ class Program:
         differentiable: how results get their history; None: they have none. cut: what it keeps.
         grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
         undo: takes back what the trace made for the step; None once a call has run.
-        key: of the calls that it may serve; used: how many there had been when it last served one.
+        key: of the calls that it may serve; used: how many there had been when it last served one;
+            served: how many it has served, as far as its function has noted.
         number: of its trace among its function's; stage_seconds: what took how long to compile it.
     """
 
@@ -142,7 +143,7 @@ class Program:
     ) -> None:
         self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
-        self.key, self.used, self.number = call.key, 0, 0
+        self.key, self.used, self.number, self.served = call.key, 0, 0, 0
         self.description = description
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
@@ -455,6 +456,13 @@ class Program:
             return False
         native.rearm()
         return True
+
+    def call_native(self, args: tuple[Any, ...]) -> Any:
+        """What native code gives for a call; `SLOW_PATH` where it isn't sure, or there is none."""
+        if self.enter is None:
+            return SLOW_PATH
+        result = self.enter(*args)
+        return self.enter(*args) if result is SLOW_PATH and self.rearm() else result
 
     def call_plain(self, args: tuple[Any, ...]) -> Any:
         """The result of a call with plain tensors of the types that were traced, or `SLOW_PATH`.
