@@ -1272,12 +1272,9 @@ def compile(
     check_kind(max_paths, int, "max_paths", "compile")
     mode = "native" if mode in _MODES_ELSEWHERE else mode
     mode = "eager" if backend == "eager" else mode
-    if mode not in MODES:
-        raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
-    if nan not in NANS:
-        raise OptionError(f"compile: unknown nan={nan!r}; there are {', '.join(NANS)}")
-    if verify not in VERIFIED:
-        raise OptionError(f"compile: unknown verify={verify!r}; there are {', '.join(VERIFIED)}")
+    check_choice(mode, "mode", "compile", MODES)
+    check_choice(nan, "nan", "compile", NANS)
+    check_choice(verify, "verify", "compile", VERIFIED)
     if mode == "interpret" and verify != "never":
         raise OptionError(
             f'compile: verify="{verify}" compares what native code makes, and mode="interpret" has '
