@@ -582,7 +582,7 @@ class Compiled:
 
         kind: what reasons have in common of which one is enough to be said.
         """
-        self.stats.note_eager(reason)
+        self.stats._note_eager(reason)
         if (kind or reason) not in self._said:
             if len(self._said) >= LIMIT:
                 self._said.clear()
@@ -813,7 +813,7 @@ class Compiled:
         executable = program.executable
         source = "LLVM" if executable.was_compiled else "cache"
         self.stats.cache_hits += not executable.was_compiled
-        self.stats.note(
+        self.stats._note(
             Traced(
                 kind,
                 reason,

@@ -195,7 +195,7 @@ class Stats:
     def add_call(self) -> None:
         self.counted[0] += 1
 
-    def note(self, traced: Traced) -> None:
+    def _note(self, traced: Traced) -> None:
         """One more trace."""
         self.traces += 1
         self.paths += traced.kind == "path"
@@ -206,7 +206,7 @@ class Stats:
         if traced.kind != "first":
             _keep(self.retrace_reasons, traced.reason)
 
-    def note_eager(self, reason: str) -> None:
+    def _note_eager(self, reason: str) -> None:
         """One more call that runs op by op."""
         same = self.eager_reasons[-1:]
         _keep(self.eager_reasons, same[0] if same == [reason] else reason)  # one text, not many
