@@ -8,7 +8,7 @@ import linecache
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -381,12 +381,59 @@ def _cell(cell: Cell) -> str:
 
 # Pictures -----------------------------------------------------------------------------------
 
-_W, _H, _LEFT, _BOTTOM = 760, 360, 60, 40
+_W, _H, _LEFT, _BOTTOM, _EDGE = 760, 360, 60, 40, 10
 
 
-def _ticks(low: float, high: float) -> Iterator[int]:
+class _Chart:
+    """A picture with a grid; what is drawn has the coordinates of the data."""
+
+    def __init__(self, title: str, left: float, right: float, low: float, high: float) -> None:
+        self._left, self._across = left, (_W - _LEFT - _EDGE) / (right - left)
+        self._low, self._up = low, (_H - _BOTTOM - _EDGE) / (high - low)
+        self.parts = [
+            f'<svg viewBox="0 0 {_W} {_H}" role="img" aria-label="{title}" class="chart" '
+            'xmlns="http://www.w3.org/2000/svg">'
+        ]
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """The place of a point, in pixels."""
+        return _LEFT + (x - self._left) * self._across, _H - _BOTTOM - (y - self._low) * self._up
+
+    def column(self, x: float, label: str) -> None:
+        """A line of the grid from below to above."""
+        place, _ = self.at(x, 0)
+        self._grid(place, _EDGE, place, _H - _BOTTOM)
+        self.text(place, _H - 22, label)
+
+    def row(self, y: float, label: str) -> None:
+        """A line of the grid from left to right."""
+        _, place = self.at(0, y)
+        self._grid(_LEFT, place, _W - _EDGE, place)
+        self.text(_LEFT - 26, place + 4, label)
+
+    def _grid(self, *ends: float) -> None:
+        names = ("x1", "y1", "x2", "y2")
+        places = " ".join(f'{name}="{end:.1f}"' for name, end in zip(names, ends, strict=True))
+        self.parts.append(f"<line class=grid {places}/>")
+
+    def text(self, x: float, y: float, text: str, anchor: str = "middle") -> None:
+        self.parts.append(
+            f'<text class=label x="{x:.1f}" y="{y:.1f}" style="text-anchor:{anchor}">'
+            f"{escape(text)}</text>"
+        )
+
+    def shape(self, kind: str, style: str, points: Iterable[tuple[float, float]]) -> None:
+        """A polyline or a polygon."""
+        places = " ".join(f"{x:.1f},{y:.1f}" for x, y in (self.at(*point) for point in points))
+        self.parts.append(f'<{kind} class="{style}" points="{places}"/>')
+
+    def __str__(self) -> str:
+        return "".join([*self.parts, "</svg>"])
+
+
+def _powers(low: float, high: float) -> range:
     """The powers of ten in a range."""
-    yield from range(math.ceil(low), math.floor(high) + 1)
+    return range(math.ceil(low), math.floor(high) + 1)
 
 
 def _roofline_svg(kernels: Sequence[Kernel], limits: Roof) -> str:
@@ -395,96 +442,47 @@ def _roofline_svg(kernels: Sequence[Kernel], limits: Roof) -> str:
         (math.log10(x.flops / x.bytes), math.log10(x.flops / x.seconds), x)
         for x in sorted(kernels, key=lambda x: -x.seconds)
     ]
-    xs = [*(x for x, _, _ in points), math.log10(limits.flops / limits.bandwidth), -1.5, 2.0]
-    ys = [*(y for _, y, _ in points), math.log10(limits.flops), 8.0]
-    left, right, low, high = min(xs) - 0.3, max(xs) + 0.3, min(ys) - 0.2, max(ys) + 0.3
-
-    def at(x: float, y: float) -> str:
-        return f"{_x(x):.1f},{_y(y):.1f}"
-
-    def _x(x: float) -> float:
-        return _LEFT + (x - left) / (right - left) * (_W - _LEFT - 10)
-
-    def _y(y: float) -> float:
-        return _H - _BOTTOM - (y - low) / (high - low) * (_H - _BOTTOM - 10)
-
-    parts = [_svg_head("kernels under the roofline of this machine")]
-    for power in _ticks(left, right):
-        label = f"{10.0**power:g}"
-        parts.append(_grid(_x(power), 10, _x(power), _H - _BOTTOM, label, _x(power), _H - 22))
-    for power in _ticks(low, high):
-        label = f"{10.0 ** (power - 9):g}"
-        parts.append(_grid(_LEFT, _y(power), _W - 10, _y(power), label, _LEFT - 22, _y(power) + 4))
-    parts.append(f'<text x="{_W // 2}" y="{_H - 6}" class=label>operations per byte</text>')
-    parts.append('<text x="4" y="12" class=label style="text-anchor:start">GF/s</text>')
     peak = math.log10(limits.flops)
+    xs = [*(x for x, _, _ in points), peak - math.log10(limits.bandwidth), -1.5, 2.0]
+    ys = [*(y for _, y, _ in points), peak, 8.0]
+    left, right, low, high = min(xs) - 0.3, max(xs) + 0.3, min(ys) - 0.2, max(ys) + 0.3
+    chart = _Chart("kernels under the roofline of this machine", left, right, low, high)
+    for power in _powers(left, right):
+        chart.column(power, f"{10.0**power:g}")
+    for power in _powers(low, high):
+        chart.row(power, f"{10.0 ** (power - 9):g}")
+    chart.text(_W // 2, _H - 6, "operations per byte")
+    chart.text(4, 12, "GF/s", "start")
     for bandwidth, style in ((limits.bandwidth, "roof"), (limits.cache_bandwidth, "roof cache")):
         slope = math.log10(bandwidth)
-        start = max(left, low - slope)
-        corner = min(peak - slope, right)
-        line = [at(start, start + slope), at(corner, corner + slope)]
-        line += [at(right, peak)] if corner < right else []
-        parts.append(f'<polyline class="{style}" points="{" ".join(line)}"/>')
+        start, corner = max(left, low - slope), min(peak - slope, right)
+        line = [(start, start + slope), (corner, corner + slope)]
+        chart.shape("polyline", style, line + [(right, peak)] * (corner < right))
     for x, y, kernel in points:
         radius = 3 + 11 * math.sqrt(kernel.seconds / points[0][2].seconds)
         title = f"{kernel.name} {', '.join(kernel.ops)}\n{kernel.place}\n{micro(kernel.seconds)} µs"
-        color = COLORS.get(kernel.kind, "#888")
-        parts.append(
-            f'<circle cx="{_x(x):.1f}" cy="{_y(y):.1f}" r="{radius:.1f}" '
-            f'fill="{color}" fill-opacity=".65"><title>{escape(title)}</title></circle>'
+        across, up = chart.at(x, y)
+        chart.parts.append(
+            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="{radius:.1f}" '
+            f'fill="{COLORS.get(kernel.kind, "#888")}" fill-opacity=".65">'
+            f"<title>{escape(title)}</title></circle>"
         )
-    kinds = dict.fromkeys(kernel.kind for kernel in kernels)
-    for number, kind in enumerate(kinds):
-        y = 24 + 16 * number
-        parts.append(
-            f'<circle cx="{_LEFT + 14}" cy="{y}" r="5" fill="{COLORS.get(kind, "#888")}"/>'
-        )
-        parts.append(
-            f'<text x="{_LEFT + 24}" y="{y + 4}" class=label style="text-anchor:start">'
-            f"{escape(kind)}</text>"
-        )
-    return "".join([*parts, "</svg>"])
+    for number, kind in enumerate(dict.fromkeys(kernel.kind for kernel in kernels)):
+        y, color = 24 + 16 * number, COLORS.get(kind, "#888")
+        chart.parts.append(f'<circle cx="{_LEFT + 14}" cy="{y}" r="5" fill="{color}"/>')
+        chart.text(_LEFT + 24, y + 4, kind, "start")
+    return str(chart)
 
 
 def _memory_svg(live: Sequence[int], arena: int) -> str:
     """Bytes that temps need, over the calls of a step."""
-    most = max([*live, arena, 1])
-    step = (_W - _LEFT - 10) / len(live)
-
-    def _y(nbytes: float) -> float:
-        return _H - _BOTTOM - nbytes / most * (_H - _BOTTOM - 20)
-
-    parts = [_svg_head("memory of temps over the step")]
+    most, count = max([*live, arena, 1]), len(live)
+    chart = _Chart("memory of temps over the step", 0, count, 0, 1.04 * most)
     for part in (0.0, 0.5, 1.0):
-        y = _y(most * part)
-        parts.append(_grid(_LEFT, y, _W - 10, y, size(most * part), _LEFT - 30, y + 4))
-    corners = [f"{_LEFT},{_y(0):.1f}"]
-    for number, nbytes in enumerate(live):
-        x = _LEFT + number * step
-        corners += [f"{x:.1f},{_y(nbytes):.1f}", f"{x + step:.1f},{_y(nbytes):.1f}"]
-    corners.append(f"{_LEFT + len(live) * step:.1f},{_y(0):.1f}")
-    parts.append(f'<polygon class=area points="{" ".join(corners)}"/>')
-    top = f"{_y(arena):.1f}"
-    parts.append(
-        f'<line class="roof" x1="{_LEFT}" x2="{_W - 10}" y1="{top}" y2="{top}"/>'
-        f'<text x="{_W - 12}" y="{_y(arena) - 4:.1f}" class=label style="text-anchor:end">arena'
-        f'</text><text x="{_W // 2}" y="{_H - 6}" class=label>calls of kernels, '
-        f"0 to {len(live) - 1}</text>"
-    )
-    return "".join([*parts, "</svg>"])
-
-
-def _svg_head(label: str) -> str:
-    return (
-        f'<svg viewBox="0 0 {_W} {_H}" role="img" aria-label="{label}" class="chart" '
-        'xmlns="http://www.w3.org/2000/svg">'
-    )
-
-
-def _grid(
-    x: float, y: float, to_x: float, to_y: float, label: str, at_x: float, at_y: float
-) -> str:
-    return (
-        f'<line class=grid x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
-        f'<text class=label x="{at_x:.1f}" y="{at_y:.1f}">{escape(label)}</text>'
-    )
+        chart.row(most * part, size(most * part))
+    steps = [(i + part, nbytes) for i, nbytes in enumerate(live) for part in (0, 1)]
+    chart.shape("polygon", "area", [(0, 0), *steps, (count, 0)])
+    chart.shape("polyline", "roof", [(0, arena), (count, arena)])
+    chart.text(_W - 12, chart.at(0, arena)[1] - 4, "arena", "end")
+    chart.text(_W // 2, _H - 6, f"calls of kernels, 0 to {count - 1}")
+    return str(chart)
