@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from typing import Any
 
 from lucid.codegen.program.program import Program as Lowered, lifetimes
@@ -204,12 +203,11 @@ class Explanation:
             yield f"  {temp.name}: {size(temp.bytes)}, calls {temp.first} to {temp.last}"
 
     def _gradients(self) -> list[str]:
+        groups: dict[tuple[bool, str], list[str]] = {}
+        for x in self.gradients:
+            groups.setdefault((x.is_stored, x.why), []).append(x.leaf)
         lines = []
-        for (is_stored, why), group in groupby(
-            sorted(self.gradients, key=lambda x: (x.is_stored, x.why)),
-            key=lambda x: (x.is_stored, x.why),
-        ):
-            names = [x.leaf for x in group]
+        for (is_stored, why), names in sorted(groups.items()):
             listed = ", ".join(names if self.is_full else names[:4])
             more = "" if self.is_full or len(names) <= 4 else f" and {len(names) - 4} more"
             lines.append(f"{'stored' if is_stored else 'not stored'}: {listed}{more}: {why}")
