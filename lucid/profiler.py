@@ -28,7 +28,7 @@ from lucid.autograd.node import OpNode
 from lucid.choices import check_flags, check_kind
 from lucid.compiler.compiled import Compiled
 from lucid.compiler.reports.events import event, write_events
-from lucid.compiler.reports.kernels import describe
+from lucid.compiler.reports.kernels import Kernel, kernels_of
 from lucid.compiler.reports.tables import table
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, OptionError
@@ -363,20 +363,18 @@ class profile:  # noqa: N801 - the name PyTorch gives it
     def _settle(self) -> None:
         """Make events of kernels of the ticks so far."""
         units: dict[Executable, float] = {}
-        calls: dict[Executable, list[Any]] = {}
+        kernels: dict[Executable, list[Kernel]] = {}
         for _, native, begin, seconds, ticks in self._raw:
             if native not in units:
                 units[native] = self._timed[native].seconds_per_tick()
-                known = native.calls
-                calls[native] = list(zip(known, describe(known), strict=True))
+                kernels[native] = [*kernels_of(native.calls)]
             unit = units[native]
             at = begin + max(0.0, seconds - sum(ticks) * unit) / 2
-            for (call, what), count in zip(calls[native], ticks, strict=True):
-                work = call.kernel.work(call.args)
-                name = f"{what.name}: {', '.join(what.ops)}"
+            for kernel, count in zip(kernels[native], ticks, strict=True):
+                name = f"{kernel.name}: {', '.join(kernel.ops)}"
                 took = count * unit
                 self._events.append(
-                    Event(name, "kernel", at, took, what.place, (), work.bytes, work.flops)
+                    Event(name, "kernel", at, took, kernel.place, (), kernel.bytes, kernel.flops)
                 )
                 at += took
         self._raw.clear()

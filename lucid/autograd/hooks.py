@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from lucid.autograd.node import Edge, Node, accumulator_of, edge_of
+from lucid.autograd.node import Node, accumulator_of, edge_of
 from lucid.autograd.saved import MutationGuard, copy_of
 from lucid.choices import check_flag
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
@@ -477,11 +477,3 @@ def remove_hooks(tensor: TensorCore, besides: Set[int]) -> None:
     for hooks in _hook_dicts(tensor):
         for number in hooks.keys() - besides:
             del hooks[number]
-
-
-def remove_hooks_at(edge: Edge | None) -> None:
-    """Remove the hooks on a gradient."""
-    if edge is not None:
-        hooks = edge[0]._hooks_at(edge[1])
-        if hooks:
-            hooks.clear()

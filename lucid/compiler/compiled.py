@@ -9,13 +9,11 @@ import inspect
 import itertools
 import logging
 import os
-import statistics
 import sys
 import time
 import traceback
 import types
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,9 +25,9 @@ from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
+from lucid.compiler.pacing import Looks, NotPaidForError, TooManyPathsError, TracePace
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
 from lucid.compiler.reports.statistics import (
-    CallCounts,
     Served,
     Stats,
     Traced,
@@ -82,22 +80,12 @@ NANS = ("allow", "raise", "skip")
 VERIFIED = ("never", "first")
 _MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _BACKENDS = ("native", "eager", "inductor", "cudagraphs", "aot_eager")
-MOST_FREE = 8  # traces of one function are made whatever comes of them
-FREE_SECONDS = 10.0  # that traces of paths may take, as long as calls come back to them
-CALLS_PER_RETURN = 1.2  # for each trace, its own included: one call in six found a program
-SAVED = 0.9  # of a trace for arguments of other sizes for which there was code
-CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
-EAGER_SHARE = 1.0  # of the time of a call op by op, which a trace for other sizes may take
-MOST_UNTIMED = 8  # traces for that, until a call runs op by op to be timed
 MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
-MOST_REASONS = 4096  # that `stats` keeps
 LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
 # What a run raises that has found another thing than its trace.
 DEPARTS = (HostCallMismatch, LeavesPath)
 RECENT = 3  # programs that native code tries for arguments that look alike
-VAIN = 8  # calls in turn that looked for a program and would need a trace; then looks are rarer
-VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
 
@@ -131,9 +119,6 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-Looks = tuple[object, ...]
-
-
 def looks_of(args: tuple[Any, ...]) -> Looks:
     """What can be said of arguments at a glance: sizes, constants, and else their classes."""
     return tuple(
@@ -153,53 +138,10 @@ _OWN = frozenset(
         "_recent",
         *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
-        *("_took_over", "_resized", "_shapes", "_eager_seconds", "_timed_at", "_counts", "_vain"),
+        *("_took_over", "_pace", "_noted"),
         "stats",
     }
 )
-
-
-class _NotPaidForError(EagerOnlyError):
-    """Another trace would cost more than programs have saved."""
-
-    kind = "retraces"
-
-
-class _TooManyPathsError(_NotPaidForError):
-    """The branches of a function have taken as many paths as are compiled."""
-
-    kind = "paths"
-
-
-class _Vain:
-    """Calls in turn for which there was no program, and no trace was paid for.
-
-    Attributes:
-        calls: how many had run natively before.
-        reason: of the latest one.
-        looks: how their arguments looked.
-        eager_seconds: what they took op by op, and `seconds` what it took to find out.
-    """
-
-    def __init__(self, calls: int) -> None:
-        self.calls = calls
-        self.reason: _NotPaidForError
-        self.looks: set[Looks] = set()
-        self.eager_seconds = self.seconds = 0.0
-        self._looks = 0
-
-    def note(self, reason: _NotPaidForError, looks: Looks, seconds: float) -> None:
-        """One more call."""
-        if not self.is_spent:
-            self.looks.add(looks)
-            self.reason = reason.with_traceback(None)
-            self._looks += 1
-            self.seconds += seconds
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether another look would take more than it may."""
-        return self._looks >= VAIN and self.seconds > VAIN_SHARE * self.eager_seconds
 
 
 _collecting: list[list[Compiled]] = []
@@ -260,15 +202,11 @@ class Compiled:
         self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
         self._is_paced = is_paced  # False for what can't run op by op
         self._said: set[str] = set()  # reasons that were logged
-        self._counts = CallCounts()
+        self._noted = 0  # calls that are counted as their programs'
         own = weakref.ref(self)  # a step dies with its last user, whose statistics may stay
         self.stats = Stats(served=lambda: () if (step := own()) is None else step._served())
         self._audits = Pace(self.stats.counted, options.audit and is_paced)
-        self._shapes: set[tuple[tuple[int, ...], ...]] = set()  # of the inputs of its traces
-        self._resized = 0  # traces for arguments of other sizes for which there was code
-        self._eager_seconds: deque[float] = deque(maxlen=4)  # of calls for want of a trace
-        self._timed_at = 0  # how many traces there were at the latest of those
-        self._vain: _Vain | None = None  # looks for a program since the last native call
+        self._pace = TracePace(self.stats)
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
         self._is_unverified = options.verify == "first"
@@ -296,7 +234,7 @@ class Compiled:
                     if result is not SLOW_PATH:
                         return result
             if not self._is_eager():
-                begin = time.perf_counter()
+                asked = time.perf_counter()
                 try:
                     return self._call(args, kwargs, differs)
                 except NonFiniteError as error:
@@ -307,34 +245,16 @@ class Compiled:
                     if self._options.fullgraph or self._options.nan != "allow":
                         raise self._refusal(str(reason)) from None
                     self.note_eager(str(reason), getattr(reason, "kind", ""))
-                    if isinstance(reason, _NotPaidForError):
-                        return self._call_timed(args, kwargs, reason, begin)
+                    if isinstance(reason, NotPaidForError):
+                        begin = time.perf_counter()
+                        result = self.__wrapped__(*args, **kwargs)
+                        looking, running = begin - asked, time.perf_counter() - begin
+                        self._pace.note_eager(reason, looks_of(args), looking, running)
+                        return result
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
             leave(error)
             raise
-
-    def _call_timed(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        reason: _NotPaidForError,
-        asked: float,
-    ) -> Any:
-        """Call the function op by op, and note how long that takes, as traces are paid for.
-
-        reason: why; asked: when it was asked for a program.
-        """
-        vain, begin = self._vain, time.perf_counter()
-        if vain is None or vain.calls != self.stats.calls:
-            vain = self._vain = _Vain(self.stats.calls)
-        vain.note(reason, looks_of(args), begin - asked)
-        result = self.__wrapped__(*args, **kwargs)
-        seconds = time.perf_counter() - begin
-        self._eager_seconds.append(seconds)
-        self._timed_at = self.stats.traces
-        vain.eager_seconds += seconds
-        return result
 
     def _refusal(self, reason: str) -> TraceError:
         """What a call says that would have to run op by op, and may not."""
@@ -384,18 +304,16 @@ class Compiled:
         """Let native code try the programs that such calls began with before; as `_follow`."""
         for reference in self._recent.get(looks_of(args), ()):
             program = reference()
-            if program is None or program is self._latest or program.enter is None:
+            if program is None or program is self._latest:
                 continue
             try:
-                result = program.enter(*args)
-                if result is SLOW_PATH and program.rearm():
-                    result = program.enter(*args)
+                result = program.call_native(args)
             except DEPARTS as found:
                 return self._follow(self._left(program, found), args)
             except NotFinite:
                 break
             if result is not SLOW_PATH:
-                self._counts.credit(self._number_of_latest, program.number, self.stats.calls)
+                self._credit(program)
                 self._begin_with(program, args)
                 return result, None
         return SLOW_PATH, None
@@ -408,25 +326,30 @@ class Compiled:
 
     def _prefer(self, program: Program, args: tuple[Any, ...]) -> None:
         """Let the next call begin with the program that took over, if it did so twice in turn."""
-        calls = self.stats.calls
-        self._counts.credit(self._number_of_latest, program.number, calls)
-        program.used = calls
+        self._credit(program)
+        program.used = calls = self.stats.calls
         if self._took_over == (program, calls - 1):
             self._begin_with(program, args)
         self._took_over = program, calls
 
-    @property
-    def _number_of_latest(self) -> int | None:
-        return None if self._latest is None else self._latest.number
+    def _credit(self, program: Program | None = None) -> None:
+        """Count the latest call as a program's; those that nobody has noted are the latest one's.
+
+        Native code counts the calls of all programs in one.
+        """
+        calls, others = self.stats.calls, self.stats.calls - self._noted
+        if program is not None:
+            program.served, others = program.served + 1, others - 1
+        if self._latest is not None:
+            self._latest.served += max(others, 0)
+        self._noted = calls
 
     def _served(self) -> list[Served]:
         """What each program that there is serves, and how often it has."""
-        self._counts.settle(self._number_of_latest, self.stats.calls)
+        self._credit()
         found = [program for same in self._programs.values() for program in same]
         found.sort(key=attrgetter("number"))
-        return [
-            Served(signature_text(x.description), x.path, self._counts[x.number]) for x in found
-        ]
+        return [Served(signature_text(x.description), x.path, x.served) for x in found]
 
     def _begin_with(self, program: Program, args: tuple[Any, ...]) -> None:
         """Let the next calls try this program first; native code doesn't say that it is used."""
@@ -449,11 +372,8 @@ class Compiled:
 
         differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
-        vain = self._vain
-        if vain is not None and vain.calls == self.stats.calls and vain.is_spent:
-            looks = looks_of(args)
-            if looks in vain.looks or looks not in self._recent:
-                raise type(vain.reason)(*vain.reason.args)
+        looks = looks_of(args)
+        self._pace.refuse_look(looks, looks in self._recent)
         if differs is None:
             if self._latest is not None and self._audits.is_due():
                 self._call_audit(args, kwargs)
@@ -468,12 +388,9 @@ class Compiled:
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        latest = self._latest
-        if latest is not None and latest.enter is not None:
+        if self._latest is not None:
             try:
-                result = latest.enter(*args)
-                if result is SLOW_PATH and latest.rearm():
-                    result = latest.enter(*args)
+                result = self._latest.call_native(args)
             except NotFinite:
                 result = SLOW_PATH
             if result is not SLOW_PATH:
@@ -520,7 +437,6 @@ class Compiled:
             raise
         if found is not None:
             self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
-            self._counts.settle(self._number_of_latest, calls)
             self._latest = None
             self._recent.clear()
             self._programs.clear()
@@ -579,7 +495,7 @@ class Compiled:
             except BaseException as reason:
                 if differs is not None:
                     undo_draws(differs.made)
-                if isinstance(reason, EagerOnlyError) and not isinstance(reason, _NotPaidForError):
+                if isinstance(reason, EagerOnlyError) and not isinstance(reason, NotPaidForError):
                     self._note_untraceable(self._signature(args, kwargs).key, str(reason))
                 raise
             if self._untraceable:
@@ -616,8 +532,7 @@ class Compiled:
                 if self.stats.traces == traces:  # it serves calls again
                     program.prepare_native()
                 if differs is None or self._latest is None or not differs.path:
-                    latest = self._number_of_latest
-                    self._counts.credit(latest, program.number, self.stats.calls)
+                    self._credit(program)
                     self._begin_with(program, args)
                 else:
                     self._prefer(program, args)
@@ -685,9 +600,7 @@ class Compiled:
 
         kind: what reasons have in common of which one is enough to be said.
         """
-        reasons = self.stats.eager_reasons
-        reasons.append(reason if reasons[-1:] != [reason] else reasons[-1])  # one text, not many
-        del reasons[:-MOST_REASONS]
+        self.stats._note_eager(reason)
         if (kind or reason) not in self._said:
             if len(self._said) >= LIMIT:
                 self._said.clear()
@@ -807,7 +720,7 @@ class Compiled:
         if differs is not None and differs.path:
             siblings = [x for x in self._programs.get(call.key, ()) if x.path]
             if len(siblings) >= self._options.max_paths:
-                raise _TooManyPathsError(
+                raise TooManyPathsError(
                     f"its branches have taken {len(siblings)} paths by now, and would take another "
                     f"one: {reason}\n"
                     "hint: lucid.where chooses without a branch; lucid.compile(max_paths=…) sets "
@@ -831,7 +744,7 @@ class Compiled:
         for program in reversed(self._programs.get(call.key, [])):
             if differs is not None and not program.fits(differs):
                 continue
-            failure = program.failure(call)
+            failure = program.guards.failure(call)
             if failure is None:
                 return program, None
             reason = reason or failure
@@ -890,7 +803,11 @@ class Compiled:
                 is_mode = kind_of_change(reason) in ("mode", "flag")
                 kind = kind_of_change(reason) if is_mode else "guard"
                 place = self._place_of_failure(call) or place
-            self._refuse_unpaid(reason, is_path, place)
+            if self._is_paced:
+                is_said = NotPaidForError.kind in self._said
+                self._pace.refuse_trace(
+                    kind, reason, lambda: "" if is_said else self._line_of(place)
+                )
             channel, text = ("exits", "%s: takes a new path: %s")
             if not is_path:
                 channel, text = "retrace", "retrace of %s: %s"
@@ -911,22 +828,25 @@ class Compiled:
             program.around = program.interpret
         elif self._is_unverified:
             program.around = functools.partial(around, program)
-        self._note_trace(program, kind, reason, None if kind in ("path", "host") else place)
-        if earlier:
-            self.stats.retrace_reasons.append(reason)
-            del self.stats.retrace_reasons[:-MOST_REASONS]
-        self.stats.traces += 1
-        self.stats.cache_hits += not program.executable.was_compiled
-        self.stats.paths += is_path
-        self.stats.reused += program.executable.instance is not None
-        shapes = tuple(entry.value.shape for entry in program.recorded.inputs)
-        self._resized += program.executable.instance is not None and shapes not in self._shapes
-        self._shapes.add(shapes)
-        self.stats.compile_seconds += program.compile_seconds
+        executable = program.executable
+        source = "LLVM" if executable.was_compiled else "cache"
+        self.stats.cache_hits += not executable.was_compiled
+        self.stats._note(
+            Traced(
+                kind,
+                reason,
+                None if kind in ("path", "host") else place,  # whose lines are in words
+                signature_text(program.description),
+                program.compile_seconds,
+                program.stage_seconds,
+                program.pass_seconds,
+                "other sizes" if executable.instance is not None else source,
+                executable.kernel_count,
+            )
+        )
         if is_on("compile"):
             nodes, seconds = len(program.recorded.nodes), program.compile_seconds
             say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
-        self.stats.pass_seconds.update(program.pass_seconds)
         return program
 
     def _verifying(self, graph: Graph, known: Known) -> Callable[..., None]:
@@ -947,67 +867,6 @@ class Compiled:
         """The line that read what has changed since a program was made for such a call."""
         programs = reversed(self._programs.get(call.key, []))
         return next(filter(None, (x.guards.place_of_failure() for x in programs)), None)
-
-    def _note_trace(
-        self, program: Program, kind: str, reason: str, location: Location | None
-    ) -> None:
-        """Enter a trace in the history; the lines of a path or of a call of Python are in words."""
-        executable, history = program.executable, self.stats.history
-        source = "LLVM" if executable.was_compiled else "cache"
-        traced = Traced(
-            kind,
-            reason,
-            location,
-            signature_text(program.description),
-            program.compile_seconds,
-            program.stage_seconds,
-            program.pass_seconds,
-            "other sizes" if executable.instance is not None else source,
-            executable.kernel_count,
-        )
-        history.append(traced)
-        del history[:-MOST_REASONS]
-
-    def _refuse_unpaid(self, reason: str, is_path: bool, place: Location | None) -> None:
-        """Raise where the function was traced so often that running it op by op costs less.
-
-        reason, place: of this trace.
-        is_path: whether it is one of another path.
-
-        Where calls come back to programs, `max_paths` are free if they are short, and traces for
-        other sizes cost little. Where no size comes back, traces go on if they take less time than
-        the calls that ran op by op.
-        """
-        stats = self.stats
-        traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
-        calls = stats.calls
-        come_back = calls >= CALLS_PER_RETURN * traces
-        is_costly = is_path or not come_back
-        weight = traces if is_costly else traces - SAVED * self._resized
-        is_short = is_path and come_back and stats.compile_seconds < FREE_SECONDS
-        is_free = weight < MOST_FREE or is_short or not self._is_paced
-        is_paid = calls >= CALLS_PER_TRACE * weight or (not is_path and self._is_faster_to_trace())
-        if not is_free and not is_paid:
-            line = "" if _NotPaidForError.kind in self._said else self._line_of(place)
-            raise _NotPaidForError(
-                f"it was traced {traces} times in {calls} calls that ran natively, and would be "
-                f"traced again now: {reason}{line}\n"
-                "hint: let what differs from call to call be a tensor or a float, or one of a few "
-                "values, sizes or functions that come back"
-            )
-
-    def _is_faster_to_trace(self) -> bool:
-        """Whether another trace for other sizes will take less time than the call op by op.
-
-        A call is timed again now and then: the first ones may have compiled kernels.
-        """
-        latest = self.stats.history[-MOST_UNTIMED:]
-        if latest[-1].source != "other sizes" or len(self._eager_seconds) < 4:
-            return False
-        if self.stats.traces - self._timed_at >= MOST_UNTIMED:
-            return False
-        seconds = statistics.median(traced.seconds for traced in latest)
-        return seconds <= EAGER_SHARE * min(self._eager_seconds)
 
     def _line_of(self, place: Location | None) -> str:
         """The line that read what has changed, or where the function begins, for a message."""
@@ -1423,12 +1282,9 @@ def compile(
     check_kind(max_paths, int, "max_paths", "compile")
     mode = "native" if mode in _MODES_ELSEWHERE else mode
     mode = "eager" if backend == "eager" else mode
-    if mode not in MODES:
-        raise OptionError(f"compile: unknown mode {mode!r}; there are {', '.join(MODES)}")
-    if nan not in NANS:
-        raise OptionError(f"compile: unknown nan={nan!r}; there are {', '.join(NANS)}")
-    if verify not in VERIFIED:
-        raise OptionError(f"compile: unknown verify={verify!r}; there are {', '.join(VERIFIED)}")
+    check_choice(mode, "mode", "compile", MODES)
+    check_choice(nan, "nan", "compile", NANS)
+    check_choice(verify, "verify", "compile", VERIFIED)
     if mode == "interpret" and verify != "never":
         raise OptionError(
             f'compile: verify="{verify}" compares what native code makes, and mode="interpret" has '

@@ -13,7 +13,6 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
-from lucid.ir.passes.bounds import MOST
 
 
 class Divides(lucid.autograd.Function):
@@ -220,21 +219,15 @@ def momentum(nan: str) -> tuple[Any, lucid.Tensor, Any]:
 
 
 def test_what_is_out_of_bounds_and_finite_is_no_error() -> None:
-    """Such a call is run again, with a look at all results; from the eighth one on, only so."""
+    """Such a call is run again, with a look at all results."""
     (plain, expected, _), (watched, w, opt) = momentum("allow"), momentum("raise")
     large, small = lucid.tensor([1e20, -1e30]), lucid.ones(2)
     for number in range(20):
         for step in (plain, watched):
             step(large if number % 2 else small)
         np.testing.assert_array_equal(w.detach().numpy(), expected.detach().numpy())
-        if number < 8:
-            assert watched._latest._replaced is None
-            assert str(MOST) in watched.stages["optimize"]
-    assert watched._latest._replaced is not None
-    assert str(MOST) not in watched.stages["optimize"]
     assert "copy" in dict(watched.kernel_graph().nodes(data="kind")).values()
     assert watched.stats.traces == plain.stats.traces
-    assert watched.check(large).agrees
     large.fill_(3.4e38)
     watched(large)
     before = w.tolist(), opt.state[w]["momentum_buffer"].tolist()
@@ -422,7 +415,7 @@ def test_results_are_those_of_a_step_without_it() -> None:
 
 
 def test_wrong_options_and_calls() -> None:
-    with pytest.raises(lucid.OptionError, match=r"unknown nan='no'; there are allow, raise, skip"):
+    with pytest.raises(lucid.OptionError, match="nan must be one of 'allow', 'raise'"):
         lucid.compile(lambda x: x, nan="no")
 
 

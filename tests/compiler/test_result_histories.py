@@ -719,4 +719,4 @@ def test_hooks_on_a_result_are_called_in_the_order_of_their_registration(agree):
             found += [x, y.grad]
         return [*found, order]
 
-    agree(scenario, traces=1)
+    agree(scenario)

@@ -13,6 +13,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler import compiled
+from lucid.compiler.pacing import TracePace
 from lucid.compiler.programs.guards import Guards
 
 SCALE = 2.0
@@ -244,18 +245,19 @@ def test_what_nobody_reads_causes_no_retrace():
     assert reasons_after(step, lambda: setattr(settings, "counter", 1)) == []
 
 
-@pytest.mark.parametrize("share", [0.0, 1e9])
-def test_sizes_that_never_come_back_are_traced_as_long_as_that_is_faster(monkeypatch, share):
-    monkeypatch.setattr("lucid.compiler.compiled.EAGER_SHARE", share)
+@pytest.mark.parametrize("took", [0.0, 1e9])
+def test_sizes_that_never_come_back_are_traced_as_long_as_that_is_faster(monkeypatch, took):
+    note = TracePace.note_eager
+    monkeypatch.setattr(TracePace, "note_eager", lambda pace, why, _: note(pace, why, took))
     step = lucid.compile(lambda x: x.cumsum(0) * 2)
     for size in range(2, 30):
         assert step(lucid.ones(size)).shape == (size,)
-    assert step.stats.traces == (28 - 4 - 1 if share else 8), "four calls are timed, and later one"
+    assert step.stats.traces == (28 - 4 if took else 8), "four calls are timed"
     assert len(step.stats.eager_reasons) == 28 - step.stats.traces
 
 
 def test_arguments_name_what_differs(monkeypatch):
-    monkeypatch.setattr("lucid.compiler.compiled.MOST_FREE", 16)
+    monkeypatch.setattr("lucid.compiler.pacing.MOST_FREE", 16)
 
     @lucid.compile
     def step(x, batch, mode="a", *, flag=True):
@@ -287,7 +289,7 @@ def test_arguments_name_what_differs(monkeypatch):
 
 
 def test_of_many_differences_messages_name_a_few(monkeypatch):
-    monkeypatch.setattr(compiled, "EAGER_SHARE", 0.0)
+    monkeypatch.setattr(TracePace, "is_faster", lambda pace: False)
     step = lucid.compile(lambda caches: sum(cache.sum() for cache in caches))
     for size in range(1, 20):
         step([lucid.ones(size) for _ in range(7)])

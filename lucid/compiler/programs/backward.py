@@ -18,7 +18,6 @@ import numpy as np
 
 from lucid.autograd.engine import BackwardRun
 from lucid.autograd.entry_points import find_gradients
-from lucid.autograd.hooks import HookHandle
 from lucid.autograd.node import (
     CustomNode,
     Edge,
@@ -152,7 +151,7 @@ class Walk:
         recorder, is_open, tape = hooks.running.recorder, self.kind.is_open, self._tape
         assert recorder is not None
         recorder.ctx_change = None
-        recorder.hosts.know(running.contexts)
+        recorder.hosts.know(running.record.contexts if running.record is not None else {})
         count = len(self._roots)
         gradients, kept = arguments[:count], arguments[count:]
         numbers = [_live_number(recorder, i) for i in range(len(tape.formulas))]
@@ -179,19 +178,15 @@ def _whole(gradient: TensorCore) -> TensorCore:
 
 
 class _Running(threading.local):
-    """Which call's backward is running.
+    """Which call's backward is running, of which node.
 
     Attributes:
-        record: that of the call.
-        edges: of its node: where the gradients go; and where those of its outputs do.
-        contexts: what host calls of the call have left.
-        numbers: the Python numbers that it has kept.
+        is_open: whether it is itself differentiated.
     """
 
     record: CallRecord | None = None
-    edges: Sequence[Edge | None] = ()
-    contexts: dict[Any, Any] = {}  # noqa: RUF012 - never written
-    numbers: Sequence[float] = ()
+    node: CompiledBackward | None = None
+    is_open = False
 
 
 running = _Running()
@@ -200,8 +195,9 @@ running = _Running()
 def _live_number(recorder: Recorder, number: int) -> Any:
     """A number that each call has kept."""
 
-    def read() -> float:
-        return running.numbers[number]
+    def read() -> Any:
+        assert running.record is not None
+        return running.record.numbers[number]
 
     text = recorder.unused_text(f"number {number} that a ctx holds")
     return recorder.live_scalar(text, read(), lambda call: read(), read)
@@ -263,7 +259,12 @@ class Differentiable:
 def _edge_of(leaf: Leaf, arguments: Sequence[TensorCore]) -> Edge | None:
     if isinstance(leaf, TensorCore):
         return leaf_edge(leaf)
-    return running.edges[leaf.number] if isinstance(leaf, EndOf) else leaf_edge(arguments[leaf])
+    if isinstance(leaf, EndOf):
+        node = running.node
+        assert node is not None
+        inner = leaf.number - len(node._edges)
+        return node._edges[leaf.number] if inner < 0 else (node, inner)
+    return leaf_edge(arguments[leaf])
 
 
 class CallRecord:
@@ -274,6 +275,7 @@ class CallRecord:
         spot: where the user's code called the step.
         behind: of a backward's results, that of the results which it differentiates.
         contexts: what host calls of the call have left for those of the backward.
+        numbers: the Python numbers that it has kept.
     """
 
     __slots__ = (
@@ -281,7 +283,6 @@ class CallRecord:
         "_counters",
         "_edges",
         "_kept",
-        "_numbers",
         "_passed",
         "_shown",
         "_storages",
@@ -289,6 +290,7 @@ class CallRecord:
         "behind",
         "contexts",
         "freed",
+        "numbers",
         "rule",
         "spot",
     )
@@ -299,14 +301,14 @@ class CallRecord:
         """Note what there is before the step runs, if that changes any of it."""
         self.rule = rule
         self.spot = user_spot()
-        self.behind = running.record if rule.tape.goes_on else None
+        self.behind = running.record if rule.tape.goes_on and running.is_open else None
         self.freed: set[Node] = set() if self.behind is None else self.behind.freed
         self.contexts: dict[Any, Any] = {} if self.behind is None else {**self.behind.contexts}
         self._passed: frozenset[BackwardKind] = frozenset()
         self._edges = rule.edges(arguments)
         self._counters = [*map(_counter, arguments)]
         formulas = rule.tape.formulas
-        self._numbers = [formula(floats) for formula in formulas] if formulas else ()
+        self.numbers = [formula(floats) for formula in formulas] if formulas else []
 
     def attach(
         self,
@@ -442,10 +444,8 @@ class CallRecord:
             *map(_row_major, gradients),
             *map(_tensor_on, kept, self.rule.tape.types),
         )
-        before = running.record, running.edges, running.contexts, running.numbers
-        running.numbers = self._numbers
-        running.record, running.contexts = self if kind.is_open else None, self.contexts
-        running.edges = (*node._edges, *((node, i) for i in range(len(kind.sent))))
+        before = running.record, running.node, running.is_open
+        running.record, running.node, running.is_open = self, node, kind.is_open
         contexts, context.contexts = context.contexts, self.contexts
         try:
             found = backward.run(arguments)
@@ -456,7 +456,7 @@ class CallRecord:
                 "hint: call backward() inside of the compiled function"
             ) from None
         finally:
-            running.record, running.edges, running.contexts, running.numbers = before
+            running.record, running.node, running.is_open = before
             context.contexts = contexts
         if backward.program is not None:
             backward.program.forget_arguments()
@@ -508,11 +508,6 @@ class CompiledBackward(CustomNode):
         self._layer = layer
         self._walked: Sequence[Node] = ()
         for index, output in enumerate(layer.outputs):
-            if output.hooks:
-                register = self._tensor_hooks = self._tensor_hooks or {}
-                register[index] = {}
-                for hook in output.hooks:
-                    HookHandle.add(register[index], hook)
             for position in output.positions:
                 tensor = results[position]
                 tensor._grad_fn, tensor._output_nr, tensor._requires_grad = self, index, True

@@ -74,7 +74,6 @@ from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
-MOST_OUT_OF_BOUNDS = 8  # calls that are run twice for that
 
 
 @dataclass(slots=True, eq=False)
@@ -99,9 +98,6 @@ class Departure:
 
 
 Around = Callable[[Run, Reusable | None, Callable[[], None]], None]
-Lap = Callable[[str], None]
-ARGUMENTS = "arguments"  # the part that is over when the native step is entered
-NATIVE = "native entry"  # the part of a call that is binding memory, and the way to native code
 
 
 class Program:
@@ -135,7 +131,8 @@ class Program:
         differentiable: how results get their history; None: they have none. cut: what it keeps.
         grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
         undo: takes back what the trace made for the step; None once a call has run.
-        key: of the calls that it may serve; used: how many there had been when it last served one.
+        key: of the calls that it may serve; used: how many there had been when it last served one;
+            served: how many it has served, as far as its function has noted.
         number: of its trace among its function's; stage_seconds: what took how long to compile it.
     """
 
@@ -150,16 +147,13 @@ class Program:
     ) -> None:
         self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
-        self.key, self.used, self.number = call.key, 0, 0
+        self.key, self.used, self.number, self.served = call.key, 0, 0, 0
         self.description = description
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
         self.around: Around | None = None  # runs the native step, or something in its place
         self._exact: Executable | None = None  # the same with a check of all that it makes
         self._unchecked: Executable | None = None  # and with none
-        self._out_of_bounds = 0  # calls in which what is finite was no reason to end
-        self._replaced: tuple[Executable, NativeCalls | None] | None = None
-        self.lap: Lap | None = None  # told, while calls are measured, which part of one is over
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
         self.undo = trace.undo
@@ -485,6 +479,13 @@ class Program:
         native.rearm()
         return True
 
+    def call_native(self, args: tuple[Any, ...]) -> Any:
+        """What native code gives for a call; `SLOW_PATH` where it isn't sure, or there is none."""
+        if self.enter is None:
+            return SLOW_PATH
+        result = self.enter(*args)
+        return self.enter(*args) if result is SLOW_PATH and self.rearm() else result
+
     def call_plain(self, args: tuple[Any, ...]) -> Any:
         """The result of a call with plain tensors of the types that were traced, or `SLOW_PATH`.
 
@@ -534,24 +535,15 @@ class Program:
         is_fit: whether the guards are known to hold, unless another step may be waited for.
         """
         if not self.is_claiming:
-            if is_fit or self.failure(call) is None:
+            if is_fit or self.guards.failure(call) is None:
                 return self._run(Run(call, self.output_count, Results()))
             return SLOW_PATH
         with lock:
             if held:
                 wait_for(self._claims_of(call))
-            if self.failure(call) is not None:
+            if self.guards.failure(call) is not None:
                 return SLOW_PATH
             return self._run(Run(call, self.output_count, Results()))
-
-    def failure(self, call: Call) -> str | None:
-        """The first guard that fails for a call."""
-        if self.lap is None:
-            return self.guards.failure(call)
-        self.lap("signature")
-        failure = self.guards.failure(call)
-        self.lap("guards")
-        return failure
 
     def _run(self, run: Run) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would.
@@ -561,16 +553,12 @@ class Program:
         rule, gradients = self.differentiable, self.gradients
         record = None if rule is None else CallRecord(rule, run.call.tensors, run.call.floats)
         batch = gradients.begin() if gradients.are_promised else None
-        before, lap = context.contexts, self.lap
+        before = context.contexts
         try:
             self._prepare(run)
-            if lap is not None:
-                lap(ARGUMENTS)
             if record is not None and self.hosts:
                 context.contexts = record.contexts
             self._run_native(run, None if batch is None else batch.outputs)
-            if lap is not None:
-                lap(NATIVE)
             context.contexts = before
             result = self._deliver(run, batch, record)
         except BaseException:
@@ -583,8 +571,6 @@ class Program:
         for deferred in self._deferred:
             kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}
             deferred.function(*[spec.of(run) for spec in deferred.args], **kwargs)
-        if lap is not None and self._deferred:
-            lap("effects")
         return result
 
     def foresees(self) -> bool:
@@ -634,26 +620,11 @@ class Program:
                 self._unchecked = self._compiled_after(drop_finite_check)
             with replaying(made):
                 self._run_on(self._unchecked, run, memory)
-        else:
-            self._out_of_bounds += 1
-            if self._out_of_bounds == MOST_OUT_OF_BOUNDS:
-                self._check_exactly(self._exact)
 
     def _compiled_after(self, *passes: Pass) -> Executable:
         """The step with some more passes at the end."""
         optimize = replace(self.optimize, passes=(*self.optimize.passes, *passes))
         return compile_graph(rewritten(self.recorded, optimize), strides=self._strides)
-
-    def _check_exactly(self, executable: Executable) -> None:
-        """Serve calls without bounds from now on, by an executable that checks results."""
-        self._replaced = self.executable, self.native  # which other threads may be in
-        self.native = self.enter = None
-        last = drop_finite_check, check_finite_exactly
-        self.optimize = replace(self.optimize, passes=(*self.optimize.passes, *last))
-        self._graph, self.executable = None, executable
-        optimized = partial(_text, cache(partial(texts_of, self.recorded, self.optimize)))
-        texts = Stages({"optimize": partial(optimized, "optimize")})
-        self.stages = self.stages.then(texts).then(executable.stages)
 
     def _refuse_non_finite(self, run: Run, made: Sequence[MadeHostCall]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
@@ -706,7 +677,7 @@ class Program:
 
         All of it can be done again from the start when somebody has interrupted it.
         """
-        call, gradients, self.undo, lap = run.call, self.gradients, None, self.lap
+        call, gradients, self.undo = run.call, self.gradients, None
         for counter, version in run.versions.items():
             counter.now = version
         if batch is not None:
@@ -714,21 +685,13 @@ class Program:
         for use, spec in gradients.others:
             leaf = leaf_of(use, call.tensors)
             leaf._grad = None if spec is None else spec.of(run)
-        if lap is not None:
-            lap("gradients")
         result = self.result.of(run)
         finals = [final.of(run) for final in self._finals]
-        if lap is not None:
-            lap("results")
         if self._has_effects:
             self._repeat_effects(run)
-            if lap is not None:
-                lap("effects")
         if record is not None:
             results = [spec.of(run) for spec in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
-            if lap is not None:
-                lap("history")
         if self._side_effects is not None:
             for deferred in self._deferred:  # of lists that are about to grow, what was asked
                 for spec in (*deferred.args, *deferred.kwargs.values()):
@@ -736,8 +699,6 @@ class Program:
             moved = epoch.count
             self._side_effects.deliver(finals, call, run.appended)
             self.guards.follow_epoch(moved)
-            if lap is not None:
-                lap("bound places")
         return result
 
     def forget_arguments(self) -> None:

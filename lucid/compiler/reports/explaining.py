@@ -3,62 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from typing import Any
 
-from lucid.codegen.program.program import KernelCall, Program as Lowered, lifetimes
+from lucid.codegen.program.program import Program as Lowered, lifetimes
 from lucid.compiler.programs.program import Program
-from lucid.compiler.reports.kernels import Described, describe
+from lucid.compiler.reports.kernels import (
+    Kernel,
+    Neighbour,
+    kernels_of,
+    memory_of,
+    table_of,
+    totals,
+)
 from lucid.compiler.reports.statistics import Stats
-from lucid.compiler.reports.tables import cut, micro, size, table
+from lucid.compiler.reports.tables import size
 from lucid.compiler.results.output_specs import OutputSpec
 from lucid.ir.passes.residuals import described
 
 MOST = 10  # of each kind of thing, in a short text
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A kernel that reads what another one computes, and why they aren't one.
-
-    Attributes:
-        kernel: the later one's name; call: its number in the step.
-        ops: what is computed, and what reads it.
-        is_beside: it reads the same array instead, with the second of these ops.
-    """
-
-    kernel: str
-    call: int
-    ops: tuple[str, str]
-    why: str
-    is_beside: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class KernelNote:
-    """A call of a kernel.
-
-    Attributes:
-        call: its number in the step; name, kind, ops, place: as in profiles.
-        modules: whose work it does.
-        seconds: what it is expected to take, by its shapes: `profile` measures.
-        apart: who reads what it computes in a kernel of its own.
-        parts: how many pieces threads share.
-    """
-
-    call: int
-    name: str
-    kind: str
-    ops: tuple[str, ...]
-    place: str
-    modules: tuple[str, ...]
-    seconds: float
-    bytes: int
-    flops: int
-    parts: int
-    apart: tuple[Neighbour, ...]
+_COLUMNS = ("µs", "%", "calls", "kind", "name", "parts", "computes", "of", "in", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +85,11 @@ class Explanation:
     branches: tuple[tuple[str, int], ...]
     stats: Stats
     guards: tuple[str, ...]
-    kernels: tuple[KernelNote, ...]
+    kernels: tuple[Kernel, ...]
     memory: MemoryNote
     gradients: tuple[GradientNote, ...]
     residuals: tuple[str, ...]
-    backward: tuple[KernelNote, ...] = ()
+    backward: tuple[Kernel, ...] = ()
     is_full: bool = False
 
     @property
@@ -152,11 +117,11 @@ class Explanation:
             "traces": [traced.to_dict() for traced in stats.history],
             "guards": list(self.guards),
             "branches": [{"question": text, "answer": answer} for text, answer in self.branches],
-            "kernels": [asdict(kernel) for kernel in self.kernels],
+            "kernels": [kernel.to_dict() for kernel in self.kernels],
             "memory": asdict(self.memory),
             "gradients": [asdict(gradient) for gradient in self.gradients],
             "residuals": list(self.residuals),
-            "backward": [asdict(kernel) for kernel in self.backward],
+            "backward": [kernel.to_dict() for kernel in self.backward],
             "op_by_op": self.eager,
             "stage_seconds": self.stage_seconds,
             "pass_seconds": dict(stats.pass_seconds),
@@ -205,37 +170,10 @@ class Explanation:
         for traced in shown:
             yield f"traced for {traced}"
 
-    def _kernels(self, kernels: Sequence[KernelNote]) -> list[str]:
+    def _kernels(self, kernels: Sequence[Kernel]) -> list[str]:
         """A row for each kernel with all its calls; of a full text for each call."""
-        groups: dict[object, list[KernelNote]] = {}
-        for kernel in kernels:
-            groups.setdefault(kernel.call if self.is_full else kernel.name, []).append(kernel)
-
-        def costs(calls: Sequence[KernelNote]) -> float:
-            return sum(call.seconds for call in calls)
-
-        def listed(names: Iterable[str], separator: str = ", ") -> str:
-            text = separator.join(dict.fromkeys(filter(None, names)))
-            return text if self.is_full else cut(text)
-
-        whole = costs(kernels) or 1.0
-        rows = [("µs", "%", "calls", "kind", "name", "parts", "computes", "of", "in", "bytes")]
-        rows += [
-            (
-                micro(costs(calls)),
-                f"{100 * costs(calls) / whole:.0f}",
-                str(len(calls)),
-                calls[0].kind,
-                calls[0].name,
-                str(calls[0].parts) if calls[0].parts > 1 else "",
-                listed(op for call in calls for op in call.ops),
-                listed((call.place for call in calls), "; "),
-                cut(", ".join(dict.fromkeys(name for call in calls for name in call.modules))),
-                size(sum(call.bytes for call in calls)),
-            )
-            for calls in sorted(groups.values(), key=costs, reverse=True)
-        ]
-        titles, *lines = table(rows, left=(3, 4, 6, 7, 8))
+        by, whole = "call" if self.is_full else "kernel", sum(kernel.seconds for kernel in kernels)
+        titles, *lines = table_of(totals(kernels, by, whole), _COLUMNS, is_full=self.is_full)
         return [f"{len(kernels)} calls", titles, *self._most(lines)]
 
     def _apart(self) -> list[str]:
@@ -265,12 +203,11 @@ class Explanation:
             yield f"  {temp.name}: {size(temp.bytes)}, calls {temp.first} to {temp.last}"
 
     def _gradients(self) -> list[str]:
+        groups: dict[tuple[bool, str], list[str]] = {}
+        for x in self.gradients:
+            groups.setdefault((x.is_stored, x.why), []).append(x.leaf)
         lines = []
-        for (is_stored, why), group in groupby(
-            sorted(self.gradients, key=lambda x: (x.is_stored, x.why)),
-            key=lambda x: (x.is_stored, x.why),
-        ):
-            names = [x.leaf for x in group]
+        for (is_stored, why), names in sorted(groups.items()):
             listed = ", ".join(names if self.is_full else names[:4])
             more = "" if self.is_full or len(names) <= 4 else f" and {len(names) - 4} more"
             lines.append(f"{'stored' if is_stored else 'not stored'}: {listed}{more}: {why}")
@@ -300,67 +237,45 @@ def _indented(title: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]
 
 def explain(name: str, signature: str, stats: Stats, program: Program, full: bool) -> Explanation:
     """Explain a program of a step."""
-    lowered, later = program.executable.lower(), program.backward_outside()
+    later = program.backward_outside()
     return Explanation(
         name,
         signature,
         tuple(zip(program.questions, program.path, strict=False)),
         stats,
         tuple(sorted({x.path for x in program.guards.guards if x.was_read})),
-        tuple(_kernels(lowered, program)),
-        _memory(lowered),
+        tuple(_kernels(program)),
+        _memory(program.executable.lower()),
         tuple(_gradients(program)),
         tuple(_residuals(program)),
-        () if later is None else tuple(_kernels(later.executable.lower(), later)),
+        () if later is None else tuple(_kernels(later)),
         full,
     )
 
 
-def _kernels(lowered: Lowered, program: Program) -> Iterator[KernelNote]:
-    described = list(describe(lowered.calls))
+def _kernels(program: Program) -> Iterator[Kernel]:
+    """The calls of its kernels, with the times that are to be expected by their shapes."""
+    lowered = program.executable.lower()
+    names = [kernel.name for kernel in kernels_of(lowered.calls)]
     apart: dict[int, dict[Neighbour, None]] = {}
     for earlier, later, ops, why, is_beside in lowered.apart():
-        found = Neighbour(described[later].name, later, ops, why, is_beside)
+        found = Neighbour(names[later], later, ops, why, is_beside)
         apart.setdefault(earlier, {})[found] = None
-    for number, (call, what) in enumerate(zip(lowered.calls, described, strict=True)):
-        yield _kernel(number, call, what, program, tuple(apart.get(number, ())))
-
-
-def _kernel(
-    number: int, call: KernelCall, what: Described, program: Program, apart: tuple[Neighbour, ...]
-) -> KernelNote:
-    work, parts = call.kernel.work(call.args), call.kernel.parts
-    return KernelNote(
-        number,
-        what.name,
-        what.kind,
-        what.ops,
-        what.place,
-        tuple(dict.fromkeys(node.scope for node in call.nodes if node.scope)),
-        call.kernel.seconds(program.executable.target),
-        work.bytes,
-        work.flops,
-        1 if parts is None else parts.count,
-        apart,
-    )
+    target = program.executable.target
+    return kernels_of(lowered.calls, (x.kernel.seconds(target) for x in lowered.calls), apart)
 
 
 def _memory(lowered: Lowered) -> MemoryNote:
     spans = lifetimes(lowered.calls)
-    inputs = lowered.graph.inputs
-    written = {cell for cell, _ in lowered.graph.writes}
     temps = tuple(
         Temp(str(buffer), offset, int(buffer.size) * buffer.dtype.itemsize, *spans[buffer])
         for buffer, offset in lowered.offsets.items()
     )
     return MemoryNote(
-        sum(entry.value.type.nbytes for entry in inputs if entry.kind == "arg"),
-        sum(entry.value.type.nbytes for entry in inputs if entry.kind == "state"),
-        sum(entry.value.type.nbytes for entry in inputs if entry.value in written),
-        sum(value.type.nbytes for value in dict.fromkeys(lowered.graph.outputs)),
-        lowered.arena_bytes,
-        sum(temp.bytes for temp in temps),
-        temps,
+        **memory_of(lowered),
+        written=sum(cell.type.nbytes for cell, _ in lowered.graph.writes),
+        separately=sum(temp.bytes for temp in temps),
+        temps=temps,
     )
 
 

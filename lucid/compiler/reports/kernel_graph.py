@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.program.program import KernelCall
-from lucid.compiler.reports.kernels import describe
+from lucid.compiler.reports.kernels import kernels_of
 
 if TYPE_CHECKING:
     import networkx
@@ -28,18 +28,18 @@ def kernel_graph(calls: Sequence[KernelCall]) -> networkx.DiGraph[int]:
     graph: networkx.DiGraph[int] = networkx.DiGraph()
     writers: dict[Buffer, list[int]] = {}
     readers: dict[Buffer, list[int]] = {}
-    for number, (call, described) in enumerate(zip(calls, describe(calls), strict=True)):
-        work = call.kernel.work(call.args)
+    for number, (call, kernel) in enumerate(zip(calls, kernels_of(calls), strict=True)):
+        work, listed = call.kernel.work(call.args), ", ".join(kernel.ops)
         graph.add_node(
             number,
-            label=f"{described.name} {described.kind}: {', '.join(described.ops)}",
-            name=described.name,
-            kind=described.kind,
-            ops=", ".join(described.ops),
-            lines=described.place,
+            label=f"{kernel.name} {kernel.kind}: {listed}",
+            name=kernel.name,
+            kind=kernel.kind,
+            ops=listed,
+            lines=kernel.place,
             text=call.text,
-            bytes=work.bytes,
-            flops=work.flops,
+            bytes=kernel.bytes,
+            flops=kernel.flops,
         )
         reads = dict.fromkeys(call.args[arg] for arg in work.reads)
         writes = dict.fromkeys(call.args[arg] for arg in work.writes)

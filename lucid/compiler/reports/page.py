@@ -8,18 +8,19 @@ import linecache
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from lucid.compiler.programs.program import Program
-from lucid.compiler.reports.explaining import Explanation, KernelNote
+from lucid.compiler.reports.explaining import Explanation
 from lucid.compiler.reports.kernel_graph import kernel_graph
+from lucid.compiler.reports.kernels import Kernel, rate
 from lucid.compiler.reports.picture import COLORS, svg
-from lucid.compiler.reports.profiling import Profile, weights
+from lucid.compiler.reports.profiling import Profile
 from lucid.compiler.reports.roofline import Roof, roof
 from lucid.compiler.reports.tables import micro, size
 from lucid.ir.clone import copy_graph
@@ -77,10 +78,8 @@ class Report:
 class _Page:
     def __init__(self, explanation: Explanation, profile: Profile | None, program: Program) -> None:
         self._explained, self._profile, self._program = explanation, profile, program
-        kernels = explanation.kernels
-        self._seconds = (
-            [x.seconds for x in profile.rows] if profile else [x.seconds for x in kernels]
-        )
+        kernels, timed = explanation.kernels, profile.rows if profile else explanation.kernels
+        self._kernels = [replace(x, seconds=y.seconds) for x, y in zip(kernels, timed, strict=True)]
         self._calls = program.executable.calls
         self._how = "measured" if profile else "expected by shapes: pass arguments to measure"
 
@@ -89,7 +88,7 @@ class _Page:
             ("overview", "Overview", self._overview()),
             ("source", "Source", self._source()),
             ("graph", "Graph", _GRAPH),
-            ("kernels", "Kernels", self._kernels()),
+            ("kernels", "Kernels", self._kernel_table()),
             ("roofline", "Roofline", self._roofline(roof())),
             ("memory", "Memory", self._memory()),
             ("traces", "Traces and guards", self._traces()),
@@ -108,7 +107,8 @@ class _Page:
 
     def _overview(self) -> str:
         explained, stats = self._explained, self._explained.stats
-        whole = self._profile.seconds if self._profile else sum(self._seconds)
+        whole = self._profile.seconds if self._profile else sum(x.seconds for x in self._kernels)
+        different = len({kernel.name for kernel in self._kernels})
         cards = (
             ("a call", f"{micro(whole)} µs", self._how),
             ("calls", f"{stats.calls:,}", f"{len(set(explained.eager))} reasons to run op by op"),
@@ -117,7 +117,7 @@ class _Page:
                 str(stats.traces),
                 f"{stats.exits} exits, {stats.cache_hits} from the cache",
             ),
-            ("kernels", str(len(explained.kernels)), f"{self._functions()} different ones"),
+            ("kernels", str(len(self._kernels)), f"{different} different ones"),
             ("temps", size(explained.memory.arena), f"state {size(explained.memory.state)}"),
             ("compiling", f"{stats.compile_seconds * 1e3:.0f} ms", "of all traces"),
         )
@@ -137,20 +137,18 @@ class _Page:
             f"<div class=cards>{shown}</div>{_list(lines)}"
         )
 
-    def _functions(self) -> int:
-        return len({kernel.name for kernel in self._explained.kernels})
-
     # Source -------------------------------------------------------------------------------
 
     def _line_seconds(self) -> tuple[dict[Location, float], dict[Location, float]]:
         """Of each line what its own computation takes, and what its gradient does."""
         own: dict[Location, float] = {}
         gradient: dict[Location, float] = {}
-        for call, seconds in zip(self._calls, self._seconds, strict=True):
-            for node, part in weights(call.nodes):
+        for kernel in self._kernels:
+            for node, part in kernel.weights:
                 if node.location is not None:
                     times = own if node.gradient_of is None else gradient
-                    times[node.location] = times.get(node.location, 0.0) + part * seconds
+                    known = times.get(node.location, 0.0)
+                    times[node.location] = known + part * kernel.seconds
         return own, gradient
 
     def _source(self) -> str:
@@ -183,25 +181,23 @@ class _Page:
 
     # Kernels ------------------------------------------------------------------------------
 
-    def _kernels(self) -> str:
-        rows = []
-        for kernel, seconds in zip(self._explained.kernels, self._seconds, strict=True):
-            apart = _by_reason(kernel)
-            rows.append(
-                (
-                    (str(kernel.call), kernel.call),
-                    (kernel.name, kernel.name),
-                    (kernel.kind, kernel.kind),
-                    (micro(seconds), seconds),
-                    (", ".join(kernel.ops), ", ".join(kernel.ops)),
-                    (kernel.place, kernel.place),
-                    (", ".join(kernel.modules), ", ".join(kernel.modules)),
-                    (size(kernel.bytes), kernel.bytes),
-                    (_rate(kernel.bytes, seconds), _per(kernel.bytes, seconds)),
-                    (_rate(kernel.flops, seconds), _per(kernel.flops, seconds)),
-                    ("\n".join(apart), "\n".join(apart)),
-                )
+    def _kernel_table(self) -> str:
+        rows: list[tuple[Cell, ...]] = [
+            (
+                kernel.call,
+                kernel.name,
+                kernel.kind,
+                (micro(kernel.seconds), kernel.seconds),
+                ", ".join(kernel.ops),
+                kernel.place,
+                ", ".join(kernel.modules),
+                (size(kernel.bytes), kernel.bytes),
+                (rate(kernel.bytes, kernel.seconds), kernel.gigabytes_per_second),
+                (rate(kernel.flops, kernel.seconds), kernel.gigaflops_per_second),
+                "\n".join(_by_reason(kernel)),
             )
+            for kernel in self._kernels
+        ]
         titles = ("#", "name", "kind", "µs", "computes", "of", "in", "bytes", "GB/s", "GF/s")
         picture = (
             f"<div class=scroll tabindex=0 aria-label='kernels and their dependences'>"
@@ -217,12 +213,8 @@ class _Page:
         )
 
     def _roofline(self, limits: Roof) -> str:
-        points = [
-            (x.flops / x.bytes, x.flops / seconds, x, seconds)
-            for x, seconds in zip(self._explained.kernels, self._seconds, strict=True)
-            if x.flops and x.bytes and seconds > 0
-        ]
-        return _roofline_svg(points, limits, max(self._seconds, default=1.0)) + (
+        shown = [x for x in self._kernels if x.flops and x.bytes and x.seconds > 0]
+        return _roofline_svg(shown, limits) + (
             f"<p class=note>Products reach {limits.flops * 1e-9:.0f} GF/s on this machine, memory "
             f"{limits.bandwidth * 1e-9:.1f} GB/s, the nearest cache "
             f"{limits.cache_bandwidth * 1e-9:.0f} GB/s, each measured with lucid's own kernels. "
@@ -238,9 +230,8 @@ class _Page:
         for temp in memory.temps:
             for number in range(temp.first, temp.last + 1):
                 live[number] += temp.bytes
-        rows = [
-            ((x.name, x.name), (size(x.bytes), x.bytes), (str(x.first), x.first))
-            + ((str(x.last), x.last), (str(x.offset), x.offset))
+        rows: list[tuple[Cell, ...]] = [
+            (x.name, (size(x.bytes), x.bytes), x.first, x.last, x.offset)
             for x in sorted(memory.temps, key=lambda x: -x.bytes)
         ]
         text = (
@@ -257,18 +248,14 @@ class _Page:
 
     def _traces(self) -> str:
         stats = self._explained.stats
-        programs = [
-            ((str(x.calls), x.calls), ("".join(map(str, x.path)), str(x.path)))
-            + ((x.signature, x.signature),)
-            for x in stats.programs
+        programs: list[tuple[Cell, ...]] = [
+            (x.calls, "".join(map(str, x.path)), x.signature) for x in stats.programs
         ]
-        history = []
+        history: list[tuple[Cell, ...]] = []
         for number, x in enumerate(stats.history):
             place = "" if x.location is None else f"{x.location}   {x.location.text}"
-            history.append(
-                ((str(number), number), (x.kind, x.kind), (x.reason, x.reason), (place, place))
-                + ((f"{x.seconds * 1e3:.1f}", x.seconds), (x.source, x.source))
-            )
+            seconds = f"{x.seconds * 1e3:.1f}", x.seconds
+            history.append((number, x.kind, x.reason, place, seconds, x.source))
         titles = ("#", "why", "old → new", "your line", "ms", "code from")
         return (
             _table("program-table", ("calls", "path", "serves"), programs)
@@ -286,8 +273,8 @@ class _Page:
             f"<tr><td>{escape(name)}</td>{_bar(seconds, whole, 1e3)}</tr>"
             for name, seconds in stages.items()
         )
-        passes = [
-            ((name, name), (f"{seconds * 1e3:.2f}", seconds))
+        passes: list[tuple[Cell, ...]] = [
+            (name, (f"{seconds * 1e3:.2f}", seconds))
             for name, seconds in explained.stats.pass_seconds.most_common()
         ]
         residuals = ""
@@ -313,7 +300,7 @@ class _Page:
         return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _by_reason(kernel: KernelNote) -> list[str]:
+def _by_reason(kernel: Kernel) -> list[str]:
     """What kept a kernel apart from others, a line for each reason."""
     found: dict[str, dict[str, None]] = {}
     for other in kernel.apart:
@@ -367,16 +354,16 @@ def _list(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
 
 
-Cell = tuple[str, float | str]  # what is shown, and what it is sorted by
+Cell = str | int | tuple[str, float]  # what is shown; or that, and what it is sorted by
 
 
 def _table(name: str, titles: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> str:
     """A table whose titles are buttons that sort it."""
-    first = rows[0] if rows else [("", "")] * len(titles)
+    first = rows[0] if rows else [""] * len(titles)
     head = "".join(
-        f"<th{'' if isinstance(key, str) else ' class=num'}>"
+        f"<th{'' if isinstance(cell, str) else ' class=num'}>"
         f"<button type=button>{escape(title)}</button></th>"
-        for title, (_, key) in zip(titles, first, strict=True)
+        for title, cell in zip(titles, first, strict=True)
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (
@@ -386,125 +373,116 @@ def _table(name: str, titles: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -
 
 
 def _cell(cell: Cell) -> str:
-    text, key = cell
-    if isinstance(key, str):
-        return f"<td>{escape(text)}</td>"
+    if isinstance(cell, str):
+        return f"<td>{escape(cell)}</td>"
+    text, key = cell if isinstance(cell, tuple) else (str(cell), cell)
     return f'<td class=num data-key="{key:.6g}">{escape(text)}</td>'
-
-
-def _per(amount: float, seconds: float) -> float:
-    return amount / seconds * 1e-9 if seconds > 0 else 0.0
-
-
-def _rate(amount: float, seconds: float) -> str:
-    return f"{_per(amount, seconds):.1f}" if amount and seconds > 0 else ""
 
 
 # Pictures -----------------------------------------------------------------------------------
 
-_W, _H, _LEFT, _BOTTOM = 760, 360, 60, 40
+_W, _H, _LEFT, _BOTTOM, _EDGE = 760, 360, 60, 40, 10
 
 
-def _ticks(low: float, high: float) -> Iterator[int]:
+class _Chart:
+    """A picture with a grid; what is drawn has the coordinates of the data."""
+
+    def __init__(self, title: str, left: float, right: float, low: float, high: float) -> None:
+        self._left, self._across = left, (_W - _LEFT - _EDGE) / (right - left)
+        self._low, self._up = low, (_H - _BOTTOM - _EDGE) / (high - low)
+        self.parts = [
+            f'<svg viewBox="0 0 {_W} {_H}" role="img" aria-label="{title}" class="chart" '
+            'xmlns="http://www.w3.org/2000/svg">'
+        ]
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """The place of a point, in pixels."""
+        return _LEFT + (x - self._left) * self._across, _H - _BOTTOM - (y - self._low) * self._up
+
+    def column(self, x: float, label: str) -> None:
+        """A line of the grid from below to above."""
+        place, _ = self.at(x, 0)
+        self._grid(place, _EDGE, place, _H - _BOTTOM)
+        self.text(place, _H - 22, label)
+
+    def row(self, y: float, label: str) -> None:
+        """A line of the grid from left to right."""
+        _, place = self.at(0, y)
+        self._grid(_LEFT, place, _W - _EDGE, place)
+        self.text(_LEFT - 26, place + 4, label)
+
+    def _grid(self, *ends: float) -> None:
+        names = ("x1", "y1", "x2", "y2")
+        places = " ".join(f'{name}="{end:.1f}"' for name, end in zip(names, ends, strict=True))
+        self.parts.append(f"<line class=grid {places}/>")
+
+    def text(self, x: float, y: float, text: str, anchor: str = "middle") -> None:
+        self.parts.append(
+            f'<text class=label x="{x:.1f}" y="{y:.1f}" style="text-anchor:{anchor}">'
+            f"{escape(text)}</text>"
+        )
+
+    def shape(self, kind: str, style: str, points: Iterable[tuple[float, float]]) -> None:
+        """A polyline or a polygon."""
+        places = " ".join(f"{x:.1f},{y:.1f}" for x, y in (self.at(*point) for point in points))
+        self.parts.append(f'<{kind} class="{style}" points="{places}"/>')
+
+    def __str__(self) -> str:
+        return "".join([*self.parts, "</svg>"])
+
+
+def _powers(low: float, high: float) -> range:
     """The powers of ten in a range."""
-    yield from range(math.ceil(low), math.floor(high) + 1)
+    return range(math.ceil(low), math.floor(high) + 1)
 
 
-def _roofline_svg(
-    points: Sequence[tuple[float, float, KernelNote, float]], limits: Roof, longest: float
-) -> str:
+def _roofline_svg(kernels: Sequence[Kernel], limits: Roof) -> str:
     """Operations per second over operations per byte, in logarithms."""
-    ridge = limits.flops / limits.bandwidth
-    xs = [math.log10(x) for x, _, _, _ in points] + [math.log10(ridge), -1.5, 2.0]
-    ys = [math.log10(y) for _, y, _, _ in points] + [math.log10(limits.flops), 8.0]
-    left, right, low, high = min(xs) - 0.3, max(xs) + 0.3, min(ys) - 0.2, max(ys) + 0.3
-
-    def at(x: float, y: float) -> str:
-        return f"{_x(x):.1f},{_y(y):.1f}"
-
-    def _x(x: float) -> float:
-        return _LEFT + (x - left) / (right - left) * (_W - _LEFT - 10)
-
-    def _y(y: float) -> float:
-        return _H - _BOTTOM - (y - low) / (high - low) * (_H - _BOTTOM - 10)
-
-    parts = [_svg_head("kernels under the roofline of this machine")]
-    for power in _ticks(left, right):
-        label = f"{10.0**power:g}"
-        parts.append(_grid(_x(power), 10, _x(power), _H - _BOTTOM, label, _x(power), _H - 22))
-    for power in _ticks(low, high):
-        label = f"{10.0 ** (power - 9):g}"
-        parts.append(_grid(_LEFT, _y(power), _W - 10, _y(power), label, _LEFT - 22, _y(power) + 4))
-    parts.append(f'<text x="{_W // 2}" y="{_H - 6}" class=label>operations per byte</text>')
-    parts.append('<text x="4" y="12" class=label style="text-anchor:start">GF/s</text>')
+    points = [
+        (math.log10(x.flops / x.bytes), math.log10(x.flops / x.seconds), x)
+        for x in sorted(kernels, key=lambda x: -x.seconds)
+    ]
     peak = math.log10(limits.flops)
+    xs = [*(x for x, _, _ in points), peak - math.log10(limits.bandwidth), -1.5, 2.0]
+    ys = [*(y for _, y, _ in points), peak, 8.0]
+    left, right, low, high = min(xs) - 0.3, max(xs) + 0.3, min(ys) - 0.2, max(ys) + 0.3
+    chart = _Chart("kernels under the roofline of this machine", left, right, low, high)
+    for power in _powers(left, right):
+        chart.column(power, f"{10.0**power:g}")
+    for power in _powers(low, high):
+        chart.row(power, f"{10.0 ** (power - 9):g}")
+    chart.text(_W // 2, _H - 6, "operations per byte")
+    chart.text(4, 12, "GF/s", "start")
     for bandwidth, style in ((limits.bandwidth, "roof"), (limits.cache_bandwidth, "roof cache")):
         slope = math.log10(bandwidth)
-        start = max(left, low - slope)
-        corner = min(peak - slope, right)
-        line = [at(start, start + slope), at(corner, corner + slope)]
-        line += [at(right, peak)] if corner < right else []
-        parts.append(f'<polyline class="{style}" points="{" ".join(line)}"/>')
-    for x, y, kernel, seconds in sorted(points, key=lambda point: -point[3]):
-        radius = 3 + 11 * math.sqrt(seconds / longest)
-        title = f"{kernel.name} {', '.join(kernel.ops)}\n{kernel.place}\n{micro(seconds)} µs"
-        color = COLORS.get(kernel.kind, "#888")
-        parts.append(
-            f'<circle cx="{_x(math.log10(x)):.1f}" cy="{_y(math.log10(y)):.1f}" r="{radius:.1f}" '
-            f'fill="{color}" fill-opacity=".65"><title>{escape(title)}</title></circle>'
+        start, corner = max(left, low - slope), min(peak - slope, right)
+        line = [(start, start + slope), (corner, corner + slope)]
+        chart.shape("polyline", style, line + [(right, peak)] * (corner < right))
+    for x, y, kernel in points:
+        radius = 3 + 11 * math.sqrt(kernel.seconds / points[0][2].seconds)
+        title = f"{kernel.name} {', '.join(kernel.ops)}\n{kernel.place}\n{micro(kernel.seconds)} µs"
+        across, up = chart.at(x, y)
+        chart.parts.append(
+            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="{radius:.1f}" '
+            f'fill="{COLORS.get(kernel.kind, "#888")}" fill-opacity=".65">'
+            f"<title>{escape(title)}</title></circle>"
         )
-    kinds = dict.fromkeys(kernel.kind for _, _, kernel, _ in points)
-    for number, kind in enumerate(kinds):
-        y = 24 + 16 * number
-        parts.append(
-            f'<circle cx="{_LEFT + 14}" cy="{y}" r="5" fill="{COLORS.get(kind, "#888")}"/>'
-        )
-        parts.append(
-            f'<text x="{_LEFT + 24}" y="{y + 4}" class=label style="text-anchor:start">'
-            f"{escape(kind)}</text>"
-        )
-    return "".join([*parts, "</svg>"])
+    for number, kind in enumerate(dict.fromkeys(kernel.kind for kernel in kernels)):
+        y, color = 24 + 16 * number, COLORS.get(kind, "#888")
+        chart.parts.append(f'<circle cx="{_LEFT + 14}" cy="{y}" r="5" fill="{color}"/>')
+        chart.text(_LEFT + 24, y + 4, kind, "start")
+    return str(chart)
 
 
 def _memory_svg(live: Sequence[int], arena: int) -> str:
     """Bytes that temps need, over the calls of a step."""
-    most = max([*live, arena, 1])
-    step = (_W - _LEFT - 10) / len(live)
-
-    def _y(nbytes: float) -> float:
-        return _H - _BOTTOM - nbytes / most * (_H - _BOTTOM - 20)
-
-    parts = [_svg_head("memory of temps over the step")]
+    most, count = max([*live, arena, 1]), len(live)
+    chart = _Chart("memory of temps over the step", 0, count, 0, 1.04 * most)
     for part in (0.0, 0.5, 1.0):
-        y = _y(most * part)
-        parts.append(_grid(_LEFT, y, _W - 10, y, size(most * part), _LEFT - 30, y + 4))
-    corners = [f"{_LEFT},{_y(0):.1f}"]
-    for number, nbytes in enumerate(live):
-        x = _LEFT + number * step
-        corners += [f"{x:.1f},{_y(nbytes):.1f}", f"{x + step:.1f},{_y(nbytes):.1f}"]
-    corners.append(f"{_LEFT + len(live) * step:.1f},{_y(0):.1f}")
-    parts.append(f'<polygon class=area points="{" ".join(corners)}"/>')
-    top = f"{_y(arena):.1f}"
-    parts.append(
-        f'<line class="roof" x1="{_LEFT}" x2="{_W - 10}" y1="{top}" y2="{top}"/>'
-        f'<text x="{_W - 12}" y="{_y(arena) - 4:.1f}" class=label style="text-anchor:end">arena'
-        f'</text><text x="{_W // 2}" y="{_H - 6}" class=label>calls of kernels, '
-        f"0 to {len(live) - 1}</text>"
-    )
-    return "".join([*parts, "</svg>"])
-
-
-def _svg_head(label: str) -> str:
-    return (
-        f'<svg viewBox="0 0 {_W} {_H}" role="img" aria-label="{label}" class="chart" '
-        'xmlns="http://www.w3.org/2000/svg">'
-    )
-
-
-def _grid(
-    x: float, y: float, to_x: float, to_y: float, label: str, at_x: float, at_y: float
-) -> str:
-    return (
-        f'<line class=grid x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
-        f'<text class=label x="{at_x:.1f}" y="{at_y:.1f}">{escape(label)}</text>'
-    )
+        chart.row(most * part, size(most * part))
+    steps = [(i + part, nbytes) for i, nbytes in enumerate(live) for part in (0, 1)]
+    chart.shape("polygon", "area", [(0, 0), *steps, (count, 0)])
+    chart.shape("polyline", "roof", [(0, arena), (count, arena)])
+    chart.text(_W - 12, chart.at(0, arena)[1] - 4, "arena", "end")
+    chart.text(_W // 2, _H - 6, f"calls of kernels, 0 to {count - 1}")
+    return str(chart)

@@ -15,6 +15,7 @@ from lucid.compiler.reports.tables import table
 from lucid.ir.location import Location
 
 _PLAIN = ("int ", "an int", "bool ", "float ", "a float", "str ", "bytes ", "complex ", "None")
+MOST_NOTES = 4096  # of each kind, that are kept
 _OF_CALLS = {"grad mode": "mode", "default dtype": "mode"}
 _OF_ATTRIBUTES = {"training": "mode", "requires_grad": "flag"}
 
@@ -90,33 +91,6 @@ def signature_text(description: Description) -> str:
     usual = {"grad mode": "on", "default dtype": "lucid.float32"}
     parts = [f"{name}: {text}" for name, text in description.items() if usual.get(name) != text]
     return ", ".join(parts) or "no arguments"
-
-
-class CallCounts:
-    """How many calls each program has served: native code counts those of all programs in one.
-
-    Who begins a call with another program than the one before says so, and the calls in between
-    were the latter's.
-    """
-
-    def __init__(self) -> None:
-        self._of: Counter[int] = Counter()
-        self._credited = 0
-
-    def credit(self, latest: int | None, program: int, calls: int) -> None:
-        """The latest of `calls` was `program`'s; those that nobody has noted were `latest`'s."""
-        self.settle(latest, calls - 1)
-        self._of[program] += 1
-        self._credited = calls
-
-    def settle(self, latest: int | None, calls: int) -> None:
-        """All of `calls` that nobody has noted were the latest program's."""
-        if latest is not None and calls > self._credited:
-            self._of[latest] += calls - self._credited
-            self._credited = calls
-
-    def __getitem__(self, program: int) -> int:
-        return self._of[program]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +194,28 @@ class Stats:
     def add_call(self) -> None:
         self.counted[0] += 1
 
+    def _note(self, traced: Traced) -> None:
+        """One more trace."""
+        self.traces += 1
+        self.paths += traced.kind == "path"
+        self.reused += traced.source == "other sizes"
+        self.compile_seconds += traced.seconds
+        self.pass_seconds.update(traced.pass_seconds)
+        _keep(self.history, traced)
+        if traced.kind != "first":
+            _keep(self.retrace_reasons, traced.reason)
+
+    def _note_eager(self, reason: str) -> None:
+        """One more call that runs op by op."""
+        same = self.eager_reasons[-1:]
+        _keep(self.eager_reasons, same[0] if same == [reason] else reason)  # one text, not many
+
     @property
     def compiles(self) -> int:
         """How often it was compiled: another name of `traces`."""
         return self.traces
+
+
+def _keep(notes: list[Any], note: Any) -> None:
+    notes.append(note)
+    del notes[:-MOST_NOTES]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from lucid.autograd.hooks import remove_hooks_at
 from lucid.autograd.node import (
     AccumulateGrad,
     Edge,
@@ -18,7 +17,7 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.outputs import freed_behind
 from lucid.compiler.results.memory import TracedMemory
-from lucid.compiler.results.tape import Tape, nodes_behind, refers_to_trace
+from lucid.compiler.results.tape import Tape, nodes_behind
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
 from lucid.ir.whose_code import is_librarys
@@ -109,13 +108,11 @@ class Output:
         positions: its own among the flattened results, and those of others with the same history.
         name: what it is, in eager mode: `output 0 of Mul`.
         root: where walks from it begin.
-        hooks: those that the step registered on it, which each call registers again.
     """
 
     positions: tuple[int, ...]
     name: str
     root: Edge
-    hooks: tuple[Callable[..., Any], ...]
 
 
 @dataclass(slots=True)
@@ -217,9 +214,6 @@ class Histories:
         self.slots = slots
         made = [output for layer in layers for output in layer.outputs]
         tape = Tape(self._recorder, [output.root for output in made], self._outer, self)
-        for output in made:
-            if output.hooks:  # each call registers them on its result
-                remove_hooks_at(output.root)
         users = function if self._calls_users else None
         return History(layers, tape, self.counters.state, users)
 
@@ -258,13 +252,12 @@ class Histories:
 
     def _output(self, root: Edge, positions: tuple[int, ...]) -> Output:
         node, number = root
-        hooks = tuple((node._hooks_at(number) or {}).values())
-        if node._pre_hooks or any(map(refers_to_trace, hooks)):
+        if node._pre_hooks or node._hooks_at(number):
             self._recorder.run_op_by_op(
-                f"it registers a hook on a result, {node._output_name(number)}, that uses tensors "
-                f"of the step, or one on its node{node._place()}"
+                f"it registers a hook on a result, {node._output_name(number)}, or on its node"
+                f"{node._place()}"
             )
-        return Output(positions, node._output_name(number), root, hooks)
+        return Output(positions, node._output_name(number), root)
 
     def _leaves(
         self, roots: Sequence[Edge], ends: Collection[Edge]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -70,25 +71,21 @@ class OutputSpec:
         return made
 
 
+@dataclass(eq=False, slots=True)
 class Constant(OutputSpec):
     """What doesn't depend on the call."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
     def make(self, run: Run) -> Any:
         return self.value
 
 
+@dataclass(eq=False, slots=True)
 class ArrayCopy(OutputSpec):
     """A NumPy array that the step made; two calls don't share it."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: np.ndarray) -> None:
-        self.value = value
+    value: np.ndarray
 
     def make(self, run: Run) -> Any:
         return self.value.copy()
@@ -117,18 +114,14 @@ class GradMetadata(NamedTuple):
             result._guard = self.guard._replace(version=result._counter.value)
 
 
+@dataclass(eq=False, slots=True)
 class GraphOutput(OutputSpec):
     """One of the program's outputs, as the tensor that owns it."""
 
-    __slots__ = ("past", "slot", "type", "version")
-
-    def __init__(
-        self, slot: int, type: TensorType, version: int, past: GradMetadata | None
-    ) -> None:
-        self.slot = slot
-        self.type = type
-        self.version = version
-        self.past = past
+    slot: int
+    type: TensorType
+    version: int
+    past: GradMetadata | None
 
     @property
     def is_lost(self) -> bool:
@@ -190,18 +183,17 @@ class GraphOutputView(GraphOutput):
         return self.with_history(result)
 
 
+@dataclass(eq=False, slots=True)
 class InputNumber(OutputSpec):
     """A Python number that follows from those that the call finds; taken before the step runs."""
 
-    __slots__ = ("formula",)
-
-    def __init__(self, formula: Formula) -> None:
-        self.formula = formula
+    formula: Formula
 
     def make(self, run: Run) -> Any:
         return self.formula(run.call.floats)
 
 
+@dataclass(eq=False, slots=True)
 class LateOutput(OutputSpec):
     """A Python number or text that follows from outputs of the step and from what a call finds.
 
@@ -210,14 +202,9 @@ class LateOutput(OutputSpec):
         slots: the outputs; early: what is taken before the step runs.
     """
 
-    __slots__ = ("early", "formula", "slots")
-
-    def __init__(
-        self, formula: Formula, slots: dict[Any, int], early: dict[Any, OutputSpec]
-    ) -> None:
-        self.formula = formula
-        self.slots = slots
-        self.early = early
+    formula: Formula
+    slots: dict[Any, int]
+    early: dict[Any, OutputSpec]
 
     def make(self, run: Run) -> Any:
         known: Any = {key: run.outputs[slot] for key, slot in self.slots.items()}
@@ -225,13 +212,11 @@ class LateOutput(OutputSpec):
         return self.formula(known)
 
 
+@dataclass(eq=False, slots=True)
 class InputAlias(OutputSpec):
     """An argument itself."""
 
-    __slots__ = ("position",)
-
-    def __init__(self, position: int) -> None:
-        self.position = position
+    position: int
 
     def make(self, run: Run) -> TensorCore:
         return run.call.tensors[self.position]
@@ -246,57 +231,50 @@ class InputArray(InputAlias):
         return run.call.tensors[self.position]._array
 
 
+@dataclass(eq=False, slots=True)
 class ArrayOf(OutputSpec):
     """A NumPy array on the memory of a tensor, as `t.numpy()` gives it."""
 
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: OutputSpec) -> None:
-        self.tensor = tensor
+    tensor: OutputSpec
 
     def make(self, run: Run) -> np.ndarray:
         found: np.ndarray = self.tensor.of(run).numpy()
         return found
 
 
+@dataclass(eq=False, slots=True)
 class InputContainer(OutputSpec):
     """A container or an object in an argument or a place: the one of this call."""
 
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+    number: int
 
     def make(self, run: Run) -> Any:
         return run.call.owners()[self.number]
 
 
+@dataclass(eq=False, slots=True)
 class FoundGrad(OutputSpec):
     """The gradient that the call found; it is taken before the step sets a new one."""
 
-    __slots__ = ("use",)
-
-    def __init__(self, use: GradUse) -> None:
-        self.use = use
+    use: GradUse
 
     def make(self, run: Run) -> TensorCore | None:
         return leaf_of(self.use, run.call.tensors)._grad
 
 
+@dataclass(eq=False, slots=True)
 class InputView(OutputSpec):
     """A view of a tensor from outside; a history it gets as results of the program do."""
 
-    __slots__ = ("base", "chain")
-
-    def __init__(self, base: OutputSpec, chain: ViewChain) -> None:
-        self.base = base
-        self.chain = chain
+    base: OutputSpec
+    chain: ViewChain
 
     def make(self, run: Run) -> Tensor:
         result: Tensor = replayed(self.base.of(run), self.chain)
         return result
 
 
+@dataclass(eq=False, slots=True)
 class MemoryAlias(OutputSpec):
     """A tensor without history on the memory of an argument, of state or of a gradient.
 
@@ -305,19 +283,10 @@ class MemoryAlias(OutputSpec):
         version: of one that `.data` gave, what it had come to; each call makes such a one.
     """
 
-    __slots__ = ("cell", "chain", "counter", "version")
-
-    def __init__(
-        self,
-        cell: Cell,
-        chain: ViewChain,
-        counter: int | GradUse | VersionCounter,
-        version: int | None,
-    ) -> None:
-        self.cell = cell
-        self.chain = chain
-        self.counter = counter
-        self.version = version
+    cell: Cell
+    chain: ViewChain
+    counter: int | GradUse | VersionCounter
+    version: int | None
 
     def make(self, run: Run) -> Tensor:
         cell = self.cell

@@ -1,0 +1,112 @@
+"""When a function is traced once more, and when a call looks for a program: if it is worth it."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lucid.ir.errors import EagerOnlyError
+
+if TYPE_CHECKING:
+    from lucid.compiler.reports.statistics import Stats
+
+MOST_FREE = 8  # traces of one function are made whatever comes of them
+CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
+FREE_SECONDS = 10.0  # that traces may take as long as calls come back, to other paths and sizes
+CALLS_PER_RETURN = 1.2  # for each trace, its own included: one call in six found a program
+TIMED = 4  # calls op by op, and traces, whose times are compared
+VAIN = 8  # calls in turn that found no program: from then on looks for one are rarer
+VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
+
+
+Looks = tuple[object, ...]
+"""What can be said of arguments at a glance."""
+
+
+class NotPaidForError(EagerOnlyError):
+    """Another trace would cost more than programs have saved."""
+
+    kind = "retraces"
+
+
+class TooManyPathsError(NotPaidForError):
+    """The branches of a function have taken as many paths as are compiled."""
+
+    kind = "paths"
+
+
+class TracePace:
+    """Whether one function's next trace, or look for a program, is worth its time.
+
+    A trace must be paid for by the calls that earlier programs have served. Where calls come back
+    to programs, other paths and sizes are free for some seconds; where no size comes back, traces
+    go on as long as they take less time than the calls that ran op by op.
+    """
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+        self._eager_seconds: deque[float] = deque(maxlen=TIMED)
+        self._reason: NotPaidForError
+        self._calls = 0  # that ran natively; and of those since, which found no program:
+        self._vain, self._looking, self._running = 0, 0.0, 0.0  # how many, and what they took
+        self._looks: set[Looks] = set()
+
+    def note_eager(
+        self, reason: NotPaidForError, looks: Looks, looking: float, running: float
+    ) -> None:
+        """Note a call that ran op by op for want of a trace.
+
+        looks: of its arguments. looking, running: how long it looked for a program, and then ran.
+        """
+        self._eager_seconds.append(running)
+        if self._calls != self._stats.calls:
+            self._calls, self._looks = self._stats.calls, set()
+            self._vain, self._looking, self._running = 0, 0.0, 0.0
+        self._vain += 1
+        self._looking += looking
+        self._running += running
+        self._looks.add(looks)
+        self._reason = reason.with_traceback(None)
+
+    def refuse_look(self, looks: Looks, is_known: bool) -> None:
+        """Raise where the last calls have found no program, and this one needn't look.
+
+        is_known: whether there is a program for arguments that look so.
+        """
+        is_spent = self._looking > VAIN_SHARE * self._running
+        if self._calls != self._stats.calls or self._vain < VAIN or not is_spent:
+            return
+        if not is_known or looks in self._looks:
+            raise type(self._reason)(*self._reason.args)
+
+    def refuse_trace(self, kind: str, reason: str, line: Callable[[], str]) -> None:
+        """Raise where the function was traced so often that running it op by op costs less.
+
+        kind, reason: of the trace, as in `Traced`; line: of the user's, behind the reason.
+        """
+        stats, is_path = self._stats, kind == "path"
+        traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
+        is_short = kind in ("path", "shape") and stats.compile_seconds < FREE_SECONDS
+        if (
+            traces < MOST_FREE
+            or stats.calls >= CALLS_PER_TRACE * traces
+            or (is_short and stats.calls >= CALLS_PER_RETURN * traces)
+            or (not is_path and self.is_faster())
+        ):
+            return
+        raise NotPaidForError(
+            f"it was traced {traces} times in {stats.calls} calls that ran natively, and would be "
+            f"traced again now: {reason}{line()}\n"
+            "hint: let what differs from call to call be a tensor or a float, or one of a few "
+            "values, sizes or functions that come back"
+        )
+
+    def is_faster(self) -> bool:
+        """Whether another trace for other sizes will take less time than the call op by op."""
+        latest = self._stats.history[-TIMED:]
+        if latest[-1].source != "other sizes" or len(self._eager_seconds) < TIMED:
+            return False
+        seconds = statistics.median(traced.seconds for traced in latest)
+        return seconds <= min(self._eager_seconds)
