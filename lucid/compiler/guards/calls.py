@@ -43,7 +43,12 @@ from lucid.compiler.guards.reads import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import visit_leaves
-from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live, live_function
+from lucid.compiler.inputs.scalars import (
+    ONLY_COMPUTE,
+    is_known_before,
+    is_live,
+    live_function,
+)
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import LIBRARY, Location, here
@@ -232,7 +237,7 @@ class GuardCollector(Reads):
         """What is called instead of the `get` of a dict for a number that moves."""
         if type(function) is types.BuiltinFunctionType and function.__name__ == "get":
             function, args = dict.get, (function.__self__, *args)
-        if function is not dict.get or len(args) < 2 or not is_live(args[1]):
+        if function is not dict.get or len(args) < 2 or not is_known_before(args[1]):
             return None
         owner, key, *default = args
         if type(owner) is not dict or len(owner) > FEW:

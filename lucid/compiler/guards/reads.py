@@ -19,7 +19,7 @@ import numpy as np
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, Collector
 from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import is_live, is_moving_index, seen
+from lucid.compiler.inputs.scalars import is_known_before, is_live, seen
 from lucid.ir.whose_code import is_librarys, is_unknown
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
@@ -232,7 +232,12 @@ class Reads(Collector):
         """`owner[key]`; an entry of a table of numbers moves as the number does that says which."""
         if isinstance(key, (*PLAIN, np.ndarray)):
             self.iterate(key, given=isinstance(owner, TensorCore))  # of a tensor, or of an array
-        if is_moving_index(key) and _is_table(owner) and -len(owner) <= key.now < len(owner):
+        if (
+            is_known_before(key)
+            and isinstance(key.now, int)
+            and _is_table(owner)
+            and -len(owner) <= key.now < len(owner)
+        ):
             self.iterate(owner)
             table, text = tuple(owner), f"{self.path_of(owner)}[{key.text}]"
             return _Entry(key.applied(text, lambda index: table[index], [key]))
@@ -358,7 +363,7 @@ class Reads(Collector):
 
     def look_for(self, key: Any, owner: Any) -> Any:
         """`key in owner`; of a number that moves only whether it is one of a few matters."""
-        if is_live(key) and type(owner) in (dict, set, frozenset) and len(owner) <= FEW:
+        if is_known_before(key) and type(owner) in (dict, set, frozenset) and len(owner) <= FEW:
             self.iterate(owner)
             return next((x for x in owner if type(x) in (int, float) and key == x), ABSENT)
         path = self.path_of(owner)

@@ -337,9 +337,9 @@ def is_live(value: object) -> bool:
     return issubclass(type(value), SymScalar)
 
 
-def is_moving_index(value: object) -> bool:
-    """Whether it is an int that Python knows before the step runs."""
-    return type(value) is SymScalar and isinstance(value.now, int)
+def is_known_before(value: object) -> bool:
+    """Whether it is a number that moves and that Python knows before the step runs."""
+    return type(value) is SymScalar
 
 
 def live_function(

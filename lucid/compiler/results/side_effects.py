@@ -171,8 +171,7 @@ class SideEffects:
         for source in self.bound:
             if is_live(source.key):
                 recorder.run_op_by_op(
-                    "code that isn't traced keeps something by a number that each call has for "
-                    f"itself, {source.path}"
+                    f"it keeps something by a number that each call has for itself, {source.path}"
                 )
         if bound_numbers:  # they are state of the step after all
             raise restart_to_bind([source_of(number) for number in bound_numbers])
