@@ -181,7 +181,6 @@ m.view(-1).data_ptr() == m.data_ptr()
 m.detach().requires_grad_().is_leaf
 (m.is_leaf, (m * 1).is_leaf, m.grad is None, (m * 1).grad_fn is None, m.requires_grad)
 [x.output_nr for x in m.sort()]
-(m.clone()._version, m.clone().add_(1)._version)
 nn.functional.mse_loss(m, n)
 nn.functional.leaky_relu(m - 2, 0.2)
 nn.functional.elu(m - 2)
