@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from lucid.autograd.function import Function
+from lucid.autograd.native import runs_natively
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 
@@ -51,7 +52,7 @@ def curve(vjp: Callable[..., Any]) -> Callable[[Value], Value]:
     """
 
     def complete(value: Value) -> Value:
-        function: Any = with_gradient(vjp)(value)
+        function: Any = runs_natively(with_gradient(vjp)(value))
 
         @wraps(value)
         def applied(input: Tensor) -> Tensor:

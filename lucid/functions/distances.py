@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lucid.autograd.native import composite
 from lucid.functions.arguments import describe, tensor_of
 from lucid.functions.reduction import norm
 from lucid.functions.shape import unsqueeze
@@ -95,4 +96,9 @@ def cdist(
         raise OptionError(f"cdist: {compute_mode!r} is not a valid value for compute_mode")
     if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(f"cdist: X1 and X2 must have the same number of columns{describe(x1, x2)}")
+    return _all_distances(x1, x2, p)
+
+
+@composite
+def _all_distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     return norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.function import Function
+from lucid.autograd.native import runs_natively
 from lucid.functions.curves import curve
 from lucid.functions.elementwise import (
     abs as absolute,
@@ -174,6 +175,7 @@ def atan(input: Tensor) -> Tensor:
 arctan = atan
 
 
+@runs_natively
 class Atan2(Function):
     """The angle of the point (x, y)."""
 
@@ -208,9 +210,9 @@ def _is_negative(x: Tensor) -> Tensor:
 
 
 def atan2(input: Tensor, other: Tensor) -> Tensor:
-    """Return the angle in [-pi, pi] of the points (other.
+    """Return the angle of the points (other, input), in [-pi, pi]: 0 along positive `other`.
 
-    Input), in their common dtype: 0 along positive `other`.
+    The result has their common dtype.
 
     Args:
         input: the points' second coordinate.
@@ -228,6 +230,7 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
 arctan2 = atan2
 
 
+@runs_natively
 class Hypot(Function):
     """sqrt(x^2 + y^2), where the squares may overflow."""
 
