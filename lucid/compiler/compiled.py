@@ -287,7 +287,7 @@ class Compiled:
             if program is None or program.enter is None:
                 break
             try:
-                result = program.enter(*args)
+                result = program.call_native(args)
             except DEPARTS as found:
                 before, differs = differs, self._left(program, found)
                 if not differs.goes_beyond(before):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from lucid.ir.errors import EagerOnlyError
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 FREE_SECONDS = 10.0  # that traces may take as long as calls come back, to other paths and sizes
-CALLS_PER_RETURN = 1.2  # for each trace, its own included: one call in six found a program
+# For each trace, its own included: one call in six found a program, or sizes came back twice.
+CALLS_PER_RETURN = {"path": 1.2, "shape": 2.5}
 TIMED = 4  # calls op by op, and traces, whose times are compared
 VAIN = 8  # calls in turn that found no program: from then on looks for one are rarer
 VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
@@ -64,21 +66,25 @@ class TracePace:
         if self._calls != self._stats.calls:
             self._calls, self._looks = self._stats.calls, set()
             self._vain, self._looking, self._running = 0, 0.0, 0.0
-        self._vain += 1
-        self._looking += looking
+        if not self._is_spent:
+            self._vain += 1
+            self._looking += looking
+            self._looks.add(looks)
         self._running += running
-        self._looks.add(looks)
         self._reason = reason.with_traceback(None)
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether another look would take more than it may."""
+        return self._vain >= VAIN and self._looking > VAIN_SHARE * self._running
 
     def refuse_look(self, looks: Looks, is_known: bool) -> None:
         """Raise where the last calls have found no program, and this one needn't look.
 
         is_known: whether there is a program for arguments that look so.
         """
-        is_spent = self._looking > VAIN_SHARE * self._running
-        if self._calls != self._stats.calls or self._vain < VAIN or not is_spent:
-            return
-        if not is_known or looks in self._looks:
+        in_turn = self._calls == self._stats.calls
+        if in_turn and self._is_spent and (looks in self._looks or not is_known):
             raise type(self._reason)(*self._reason.args)
 
     def refuse_trace(self, kind: str, reason: str, line: Callable[[], str]) -> None:
@@ -88,11 +94,11 @@ class TracePace:
         """
         stats, is_path = self._stats, kind == "path"
         traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
-        is_short = kind in ("path", "shape") and stats.compile_seconds < FREE_SECONDS
+        returned = stats.calls >= CALLS_PER_RETURN.get(kind, inf) * traces
         if (
             traces < MOST_FREE
             or stats.calls >= CALLS_PER_TRACE * traces
-            or (is_short and stats.calls >= CALLS_PER_RETURN * traces)
+            or (returned and stats.compile_seconds < FREE_SECONDS)
             or (not is_path and self.is_faster())
         ):
             return

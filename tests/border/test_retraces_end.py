@@ -631,7 +631,7 @@ def test_a_net_and_its_optimizer_copied_and_then_compiled(compile, make, before)
 
 
 def test_what_is_said_of_calls_is_kept_for_the_last_ones(monkeypatch):
-    monkeypatch.setattr("lucid.compiler.compiled.MOST_REASONS", 3)
+    monkeypatch.setattr("lucid.compiler.reports.statistics.MOST_NOTES", 3)
     step = lucid.compile(lambda x: len({x.numpy().tobytes()}))
     assert [step(X) for _ in range(5)] == [1] * 5
     assert len(step.stats.eager_reasons) == 3

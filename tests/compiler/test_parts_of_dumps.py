@@ -161,7 +161,7 @@ def test_repeated_layers_are_shown_once_and_compute_the_same() -> None:
         assert text.count(" = call blocks.backward(") == depth - 1
         assert text.count("function blocks {") == 1
         assert text.count("function blocks.backward {") == 1
-        assert text.partition("\n}")[0].count("call GELU.backward") == 1
+        assert text.partition("\n}")[0].count("call Gelu.backward") == 1
         assert len(graph.nodes) < len(whole.nodes) / 2
         lines.append(len(graph.functions))
     assert lines[0] == lines[1]
@@ -177,7 +177,7 @@ def test_updates_are_collapsed_where_only_they_are_shown(step: Any) -> None:
     text = step.dump_ir(part="update", collapse=True)
     parsed(text)
     assert " = call opt.step" in text
-    assert len(text.splitlines()) < len(step.dump_ir(part="update").splitlines()) * 0.6
+    assert len(text.splitlines()) < len(step.dump_ir(part="update").splitlines()) * 0.65
 
 
 def test_gradients_are_named_by_their_leaves(step: Any) -> None:
