@@ -136,7 +136,7 @@ print(len(compiled))
 
 
 def test_a_second_process_trains_without_compiling(tmp_path: Path) -> None:
-    """Step, the native entry of its calls, threads, what applies ops, what draws, and calls that."""
+    """The step, the native entry of its calls, threads, and what applies ops and draws numbers."""
     assert run(tmp_path, TRAINING) == 6
     assert run(tmp_path, TRAINING) == 0
 
