@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import hypothesis
@@ -14,6 +15,7 @@ from lucid.codegen import costs
 from lucid.codegen.llvm.target import host_target
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import interpret
+from lucid.ir.text import parse
 from lucid.runtime import compile_graph
 from lucid.runtime.threads import pool, set_num_threads
 
@@ -52,3 +54,20 @@ def test_a_random_step_computes_what_the_interpreter_does(
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
         bits.append([array.tobytes() for array in found])
     assert bits[0] == bits[-1], "two threads give other bits than one"
+
+
+def test_an_output_that_is_read_where_it_is_assembled_is_written_before() -> None:
+    """A pad by nothing, which no pass has dropped, is both."""
+    text = """graph program(%x: f32[2]) {
+      %sum = sum %x {axes = [0]} : f32[]
+      %one = reshape %sum {shape = [1]} : f32[1]
+      %c = constant 1.0 : f32[]
+      %pad = pad %one, %c {low = [0], high = [0]} : f32[1]
+      %tanh = tanh %pad : f32[1]
+      return %pad, %tanh
+    }"""
+    for fuse in (False, True):
+        executable = compile_graph(parse(text), fuse=fuse)
+        pad, tanh = executable.call([np.array([0.25, 0.5], np.float32)])
+        assert pad.tolist() == [0.75]
+        assert tanh.tolist() == [pytest.approx(math.tanh(0.75))]

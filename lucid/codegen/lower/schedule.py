@@ -344,8 +344,12 @@ def _strides_behind(seen: Value, value: Value, strides: Strides) -> Strides | No
 
 
 def _drop_copies_to_outputs(fusion: Fusion) -> None:
-    """Where a kernel of its own would only copy a temp to an output, the temp is the output."""
+    """Where a kernel of its own would only copy a temp to an output, the temp is the output.
+
+    What others read in the output, as it is assembled there, stays.
+    """
     regions = [item.region for item in fusion.source.items if item.region is not None]
+    assembled = {id(home.buffer) for home in fusion.source.homes.values()}
     stores = Counter(id(region.buffer) for region in regions)
     for number, group in list(fusion.groups.items()):
         first = group.items[0]
@@ -356,6 +360,7 @@ def _drop_copies_to_outputs(fusion: Fusion) -> None:
             if (
                 region.buffer.kind == "output"
                 and whole
+                and id(region.buffer) not in assembled
                 and fusion.source.becomes_output(first.operands[0], region.buffer.index)
             ):
                 del fusion.groups[number]
