@@ -261,6 +261,7 @@ class Forward:
         self.tracked = [i for i, t in types if i not in marked and t.dtype.is_floating_point]
         own = ctx._own_names
         self.attributes = {k: v for k, v in vars(ctx).items() if k not in own}
+        self.attributes["to_save"] = None  # the first call's tensors must not stay
         if any(isinstance(value, TensorCore) for value in self.attributes.values()):
             raise NotStraightError("ctx has a tensor")
         for name in ("_input_types", "_marked_outputs", "needs_input_grad"):

@@ -274,9 +274,9 @@ class Optimizer(Hooked):
         repeat = hooks.repetition()
         for update in updates:
             group, parameter, gradient = update
-            entry = self.state[parameter]
-            what, tensors = (group.position, *entry), (parameter, gradient, *entry.values())
-            repeat(what, tensors, partial(self._update_by, *update))
+            entry = {k: x for k, x in self.state[parameter].items() if isinstance(x, Tensor)}
+            tensors = parameter, gradient, *entry.values()
+            repeat((group.position, *entry), tensors, partial(self._update_by, *update))
 
     def _update_by(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         self._update(group, parameter, -gradient if group.get("maximize") else gradient)

@@ -28,7 +28,8 @@ def evaluate(op: Op, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:
     if op.kind == "random":  # the draw of an array is that of its elements in a row
         attributes["shape"] = (prod(shape),)
     types = tuple([type_of_array(array) for array in arrays])
-    code = _code(op, types, tuple(attributes.items())) if NATIVE_FUNCTIONS.read() else None
+    known = _draws if op.kind == "random" else _others
+    code = known(op, types, tuple(attributes.items())) if NATIVE_FUNCTIONS.read() else None
     if code is None:
         found: np.ndarray = op.evaluate(*arrays, **attributes)
     else:
@@ -36,7 +37,6 @@ def evaluate(op: Op, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:
     return found.reshape(shape) if op.kind == "random" else found
 
 
-@lru_cache(256)
 def _code(op: Op, types: tuple[TensorType, ...], given: tuple[tuple[str, Any], ...]) -> Code | None:
     graph, attributes = Graph(op.name), dict(given)
     operands = [graph.add_input(type) for type in types]
@@ -46,3 +46,7 @@ def _code(op: Op, types: tuple[TensorType, ...], given: tuple[tuple[str, Any], .
         return Code(graph, (), families)
     except NotStraightError:
         return None
+
+
+_draws = lru_cache(256)(_code)
+_others = lru_cache(4)(_code)  # which keep the memory that they work in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import math
 from collections.abc import Callable
 from typing import Any
@@ -338,6 +339,10 @@ def test_lists_of_numbers_that_move_make_tensors_of_each_calls_numbers(agree, fu
     agree(scenario)
 
 
+class Level(enum.IntEnum):
+    LOW = 1
+
+
 MILESTONES, DROPS = {3, 7, 12}, {0: 0.1, 5: 0.05, 12: 0.01}
 TABLE = [0.1 / (1 + i) for i in range(30)]
 
@@ -347,6 +352,9 @@ LOOKS: dict[str, tuple[int, Callable[[int, lucid.Tensor], Any]]] = {
     "in a constant": (3, lambda t, x: x * 0.5 if t in {4, 9} else x),
     "in a dict": (4, lambda t, x: x * DROPS[t] if t in DROPS else x),
     "get of a dict": (4, lambda t, x: x * DROPS.get(t, 1.0)),
+    "a bool that equals it": (3, lambda t, x: x * {True: 3.0, False: 5.0}.get(t % 4, 7.0)),
+    "a member of an enum": (4, lambda t, x: x * 2 if t % 4 in {Level.LOW: 1} else x),
+    "a number of NumPy's": (4, lambda t, x: x * 2 if t % 4 in {np.int64(2)} else x),
     "among words": (2, lambda t, x: x * 3 if t in {"a": 1, 2: 5} else x),
     "a list": (1, lambda t, x: x * TABLE[t]),
     "a tuple": (1, lambda t, x: x * tuple(TABLE)[t % 7]),

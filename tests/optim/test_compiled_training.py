@@ -648,3 +648,22 @@ def test_a_trace_records_one_update_of_parameters_that_are_alike(
     assert_allclose(found[1], expected[1], rtol=1e-6, atol=1e-9)  # moments are f32 or f64
     traces = 2 if name == "AdamW" else 1
     assert len(calls) == 2 * traces
+
+
+def test_a_users_note_in_the_state_of_a_parameter_is_left_alone() -> None:
+    weight = lucid.ones(3, requires_grad=True)
+    optimizer = optim.Adam([weight], lr=0.1)
+    optimizer.state[weight]["origin"] = "checkpoint 3"
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        optimizer.zero_grad()
+        loss = (weight * x).sum() ** 2
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [step(lucid.ones(3)).item() for _ in range(4)]
+    assert losses == sorted(losses, reverse=True)
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+    assert optimizer.state[weight]["origin"] == "checkpoint 3"

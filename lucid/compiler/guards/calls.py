@@ -35,11 +35,11 @@ from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, at_line
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
-    FEW,
     Reads,
     class_has,
     instance_dict,
     is_hashable,
+    is_of_few,
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import visit_leaves
@@ -240,7 +240,7 @@ class GuardCollector(Reads):
         if function is not dict.get or len(args) < 2 or not is_known_before(args[1]):
             return None
         owner, key, *default = args
-        if type(owner) is not dict or len(owner) > FEW:
+        if not is_of_few(owner):
             return None
         found = self.look_for(key, owner)
         return lambda *_: owner.get(found, *default)

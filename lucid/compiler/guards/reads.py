@@ -31,7 +31,8 @@ _OF_TENSORS = frozenset(dir(TensorCore))
 _QUIET = frozenset({Tensor, int, float})  # of whose values operators read nothing else
 _REGISTERS = ("_parameters", "_buffers", "_modules")
 _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
-FEW = 64  # entries of a container of which each is compared with a number that moves
+_NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
+_FEW = 64  # entries of a container of which each is compared with a number that moves
 
 
 class Reads(Collector):
@@ -363,9 +364,9 @@ class Reads(Collector):
 
     def look_for(self, key: Any, owner: Any) -> Any:
         """`key in owner`; of a number that moves only whether it is one of a few matters."""
-        if is_known_before(key) and type(owner) in (dict, set, frozenset) and len(owner) <= FEW:
+        if is_known_before(key) and is_of_few(owner):
             self.iterate(owner)
-            return next((x for x in owner if type(x) in (int, float) and key == x), ABSENT)
+            return next((x for x in owner if type(x) in _NUMBERS and key == x), ABSENT)
         path = self.path_of(owner)
         if isinstance(owner, (dict, set)):
             key = seen(key)
@@ -509,6 +510,12 @@ class _Entry:
 
     def __getitem__(self, key: Any) -> Any:
         return self._value
+
+
+def is_of_few(owner: Any) -> bool:
+    """Whether it has few keys, of which it is known whether they equal a number."""
+    is_few = type(owner) in (dict, set, frozenset) and len(owner) <= _FEW
+    return is_few and all(type(x) in (*_NUMBERS, str, bytes, type(None)) for x in owner)
 
 
 def _is_table(owner: Any) -> bool:

@@ -47,11 +47,30 @@ _LAST = 256  # entries of a list that each call asks whether they are numbers
 _Place = tuple[int | None, Any]  # an entry: where it was at the start, from the end; and itself
 
 
-class ListPart(ListStandIn):
-    """A part of a growing list, as the step has cut it out, or sorted it; all of it is one as well.
+class _Entries(ListStandIn):
+    """What a growing list and a part of one have in common.
 
     Attributes:
         size: how many entries it has: an int, or a live number.
+    """
+
+    __slots__ = ()
+    size: Any
+
+    def __len__(self) -> int:
+        return int(_looked_at(self.size))
+
+    def __bool__(self) -> bool:
+        return bool(self.size != 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.listed())
+
+
+class ListPart(_Entries):
+    """A part of a growing list, as the step has cut it out, or sorted it; all of it is one as well.
+
+    Attributes:
         now: the entries in the call that is traced.
         formula: those in a call; bases: what it follows from.
         text: how the user got at it.
@@ -167,15 +186,6 @@ class ListPart(ListStandIn):
         is_short = is_tail and -start <= _SHORT
         return found.listed() if is_short or not found.is_of_numbers() else found
 
-    def __len__(self) -> int:
-        return int(_looked_at(self.size))
-
-    def __bool__(self) -> bool:
-        return bool(self.size != 0)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.listed())
-
     def __str__(self) -> str:
         if not self.is_formula():
             return str(self.listed())
@@ -194,12 +204,12 @@ class ListPart(ListStandIn):
         return getattr(self.listed(), name)
 
 
-class GrowingView(ListStandIn):
+class GrowingView(_Entries):
     """Stands for one growing list while a step is traced; the list itself isn't touched.
 
     Attributes:
-        places: its entries by now; size: how many, an int or a live number.
-        size_at_start: the same when the step began.
+        places: its entries by now.
+        size_at_start: its size when the step began.
         whole: all of it, as it was asked for last.
     """
 
@@ -315,15 +325,6 @@ class GrowingView(ListStandIn):
         self.size = self._added = len(entries)
 
     # ------------------------------------------------------------------ what instructions do
-
-    def __len__(self) -> int:
-        return int(_looked_at(self.size))
-
-    def __bool__(self) -> bool:
-        return bool(self.size != 0)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.listed())
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
@@ -457,11 +458,9 @@ def _joined(part: Any, before: Any) -> Any:
     return before + part.listed()
 
 
-for _kind in (ListPart, GrowingView):
-    setattr(_kind, "__radd__", _joined)  # noqa: B010 - which type checkers see as an attribute
+setattr(_Entries, "__radd__", _joined)  # noqa: B010 - which type checkers see as an attribute
 for _name in ("add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge", "contains", "reversed"):
-    setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
-    setattr(GrowingView, f"__{_name}__", _of_entries(f"__{_name}__"))
+    setattr(_Entries, f"__{_name}__", _of_entries(f"__{_name}__"))
 for _name in ("iadd", "imul", "setitem", "delitem"):
     setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lucid.ir.clone import copy_node
 from lucid.ir.graph import Graph, Node, Value
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.writing import write_
 
@@ -57,6 +58,9 @@ class Repetition:
         self, what: Hashable, tensors: Sequence[TensorCore], work: Callable[[], object]
     ) -> None:
         """Record `work()`, which `what` and the types of the tensors decide."""
+        if context.levels:  # whose rules record other ops
+            work()
+            return
         graph = self._recorder.graph
         found = [self._recorder.value_of(tensor) for tensor in tensors]
         if len(set(found)) < len(found):
