@@ -99,7 +99,7 @@ class TracePace:
             traces < MOST_FREE
             or stats.calls >= CALLS_PER_TRACE * traces
             or (returned and stats.compile_seconds < FREE_SECONDS)
-            or (not is_path and self.is_faster())
+            or (not is_path and self._is_faster())
         ):
             return
         raise NotPaidForError(
@@ -109,7 +109,7 @@ class TracePace:
             "values, sizes or functions that come back"
         )
 
-    def is_faster(self) -> bool:
+    def _is_faster(self) -> bool:
         """Whether another trace for other sizes will take less time than the call op by op."""
         latest = self._stats.history[-TIMED:]
         if latest[-1].source != "other sizes" or len(self._eager_seconds) < TIMED:

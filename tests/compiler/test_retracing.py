@@ -289,7 +289,7 @@ def test_arguments_name_what_differs(monkeypatch):
 
 
 def test_of_many_differences_messages_name_a_few(monkeypatch):
-    monkeypatch.setattr(TracePace, "is_faster", lambda pace: False)
+    monkeypatch.setattr(TracePace, "_is_faster", lambda pace: False)
     step = lucid.compile(lambda caches: sum(cache.sum() for cache in caches))
     for size in range(1, 20):
         step([lucid.ones(size) for _ in range(7)])
