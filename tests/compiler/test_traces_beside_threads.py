@@ -12,6 +12,7 @@ import pytest
 
 import lucid
 from lucid.autograd import Function
+from lucid.compiler.guards import events
 
 
 @pytest.fixture
@@ -224,3 +225,31 @@ def test_an_array_that_the_step_writes_is_written_op_by_op_all_the_same(while_tr
         (reason,) = compiled.stats.eager_reasons
         assert reason.startswith("it changes counts, an array of NumPy's")
         assert counts[0] == expected
+
+
+def test_a_thread_may_ask_who_listens_for_the_first_time_while_another_one_traces():
+    """Python code that makes what a thread has of its own is told of as it starts."""
+    begin, done = threading.Lock(), threading.Lock()
+    begin.acquire()
+    done.acquire()
+    found = []
+
+    def work():
+        begin.acquire()
+        try:
+            found.append(getattr(events._listeners, "monitored"))  # noqa: B009 - by code in C
+        finally:
+            done.release()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+
+    @lucid.compile
+    def step(x):
+        begin.__exit__(None, None, None)  # by methods that a trace takes no note of
+        done.__enter__()
+        return x * 2
+
+    step(lucid.ones(2))
+    thread.join()
+    assert found == [[]]

@@ -244,10 +244,13 @@ class _Listeners(threading.local):
         followed: code that the innermost one has been asked about, and {} for what it isn't told.
         tracer: what `sys.settrace` was given for the innermost one, unless it is paused.
         monitored: what `_Monitor` knows of their traces.
+        stack: of a thread whose `__init__` is told of as it starts nobody, and not yet its own.
     """
 
+    stack: list[Listener] = []  # noqa: RUF012
+
     def __init__(self) -> None:
-        self.stack: list[Listener] = []
+        self.stack = []
         self.monitored: list[object] = []
         self.followed: dict[types.CodeType, _Rows] = {}
         self.tracer: _Tracer | None = None
