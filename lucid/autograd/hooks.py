@@ -466,6 +466,8 @@ def _hook_dicts(tensor: TensorCore) -> list[dict[int, Any]]:
 
 def hooks_of(tensor: TensorCore) -> dict[int, Any]:
     """All hooks of a leaf by their numbers."""
+    if tensor._hooks is None and tensor._accumulator is None:
+        return {}
     merged: dict[int, Any] = {}
     for hooks in _hook_dicts(tensor):
         merged |= hooks

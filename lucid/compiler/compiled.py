@@ -223,8 +223,6 @@ class Compiled:
                 if enter is not None:
                     try:
                         result = enter(*args)
-                        if result is SLOW_PATH and latest.rearm():
-                            result = enter(*args)
                     except DEPARTS as found:
                         result, differs = self._follow(self._left(latest, found), args)
                     except NotFinite:  # nothing has happened; the long way says where it is made

@@ -50,10 +50,10 @@ def _places(module: Module, prefix: str = "") -> dict[str, _Place]:
     """Every parameter and persistent buffer by path; shared ones under each of their paths."""
     found: dict[str, _Place] = {}
     for register in ("_parameters", "_buffers"):
-        for name, tensor in module.__dict__[register].items():
+        for name, tensor in module._registered(register).items():
             if tensor is not None and name not in module._transient:
                 found[prefix + name] = _Place(module, name, register, tensor)
-    for name, child in module._modules.items():
+    for name, child in module._registered("_modules").items():
         if child is not None:
             found.update(_places(child, f"{prefix}{name}."))
     return found

@@ -67,6 +67,6 @@ def _full_path(module: Module) -> str:
 def live_attribute(module: Module, name: str) -> Any:
     """Read an attribute in such a way that a trace reads a float anew at each call."""
     if not hooks.is_tracing():
-        return module.__dict__[name]
+        return getattr(module, name)
     owner = trace_name(module, lambda: _full_path(module))
     return hooks.live(module.__dict__, name, f"{owner}.{name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class ParamGroup(dict[str, Any]):
         value = _plain(value)
         before = dict.get(self, key)
         if not _is_read_live(before, value) or (key in SWITCHES and (before != 0) != (value != 0)):
-            epoch.count += 1
+            note_change()
         super().__setitem__(key, value)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
@@ -165,7 +165,7 @@ class StateEntry(dict[str, Any]):
 
     def create(self, key: str, value: TensorCore) -> None:
         """Enter a concrete tensor that a step needs, of which a trace that made the entry knows."""
-        epoch.count += 1
+        note_change()
         if hooks.is_made_here(self.trace):
             hooks.adopt(value)
             super().__setitem__(key, value)
@@ -182,7 +182,7 @@ class StateEntry(dict[str, Any]):
         if hooks.is_made_here(self.trace):
             return  # the entry as a whole is what the step binds
         hooks.binds(self, key, lambda: f"an optimizer's state[{key!r}]")
-        epoch.count += 1
+        note_change()
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -265,17 +265,25 @@ class Layout:
         )
 
 
+def note_change() -> None:
+    """Note that an optimizer is not what it was: steps that met it look again whether they hold."""
+    State.changes += 1
+    epoch.count += 1
+
+
 class State(dict[Any, Any]):
     """State by parameter; an entry comes into being when it is first asked for.
 
     Attributes:
+        changes: how often state or groups of any optimizer have changed.
         layout: what `Optimizer.layout` found last, and when.
         trace: the trace whose function made it, with its optimizer: each call has its own.
     """
 
     __slots__ = ("layout", "trace")
 
-    layout: tuple[int, Layout] | None
+    changes: ClassVar[int] = 0
+    layout: tuple[Any, Layout] | None
     trace: object
 
     def __new__(cls) -> State:
@@ -301,7 +309,7 @@ class State(dict[Any, Any]):
 
     def __missing__(self, parameter: Any) -> StateEntry:
         entry = StateEntry()
-        epoch.count += 1
+        note_change()
         if hooks.is_made_here(self.trace):
             entry.trace = self.trace
             super().__setitem__(parameter, entry)
@@ -311,7 +319,7 @@ class State(dict[Any, Any]):
 
     def __setitem__(self, parameter: Any, value: Any) -> None:
         hooks.binds(self, parameter, lambda: "an optimizer's state of a parameter")
-        epoch.count += 1
+        note_change()
         super().__setitem__(parameter, value if isinstance(value, StateEntry) else _entry(value))
 
     def __delitem__(self, parameter: Any) -> None:
@@ -343,7 +351,7 @@ class State(dict[Any, Any]):
 
 def _removes_state(state: dict[Any, Any]) -> None:
     """State is about to be removed, if there is any; a step makes it once for all of its calls."""
-    epoch.count += 1
+    note_change()
     if state:
         hooks.run_op_by_op(
             "it removes state of an optimizer, which the next call would have to make anew",

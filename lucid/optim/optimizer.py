@@ -18,12 +18,11 @@ from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError, OptionE
 from lucid.ir.types import f32
 from lucid.ir.whose_code import is_librarys
 from lucid.nn.naming import trace_name, variable_name
-from lucid.optim.groups import Layout, ParamGroup, State, StateEntry
+from lucid.optim.groups import Layout, ParamGroup, State, StateEntry, note_change
 from lucid.optim.hooked import NATIVE, Hooked, hooked_step
 from lucid.optim.hyper_parameters import FLAGS, Check, check_implementation
 from lucid.optim.native import NativeStep
 from lucid.tensor.arrays import copied_array, plain_array
-from lucid.tensor.context import epoch
 from lucid.tensor.core import constant, of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -145,7 +144,7 @@ class Optimizer(Hooked):
         if len({id(parameter) for parameter in values["params"]}) < len(values["params"]):
             raise OptionError("some parameters appear more than once in one parameter group")
         self.param_groups.append(ParamGroup(values, self, len(self.param_groups)))
-        epoch.count += 1
+        note_change()
 
     def _check_values(self, values: dict[str, Any]) -> None:
         """Raise for hyper-parameters that make no sense; the others become what groups hold."""
@@ -306,6 +305,7 @@ class Optimizer(Hooked):
         for i, group in enumerate(self.param_groups):
             hooks.watch_entries(group, "params", f"{source}[{i}]['params']")
         if source not in recorder.guards:  # a layout is made anew after each new tensor of state
+            self.state.layout = None  # a list of parameters may have been changed
             layout = self.layout()
             recorder.guard_value(
                 source, lambda: self.layout().settings, layout.settings, gated=True
@@ -333,14 +333,11 @@ class Optimizer(Hooked):
         )
 
     def layout(self) -> Layout:
-        """What a compiled step is specialized on; computed anew only when the epoch moved."""
-        known = self.state.layout
-        if known is None or known[0] != epoch.count:
-            known = self.state.layout = (epoch.count, self._layout())
-        return known[1]
-
-    def _layout(self) -> Layout:
-        return Layout(self.param_groups, self.state, self._hook_numbers())
+        """What a compiled step is specialized on; computed anew after changes of optimizers."""
+        state, now = self.state, (State.changes, self._hook_numbers())
+        if state.layout is None or state.layout[0] != now:
+            state.layout = now, Layout(self.param_groups, state, now[1])
+        return state.layout[1]
 
     # ------------------------------------------------------------------ saving
 

@@ -394,7 +394,8 @@ class TensorCore(Placed, WithGradient):
             if context.recorder is not None:
                 context.recorder.note_flag(self)
             self._requires_grad = bool(value)
-            epoch.count += 1
+            if id(self) in epoch.watched:
+                epoch.count += 1
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for gradients of this leaf, or no longer; return the tensor.

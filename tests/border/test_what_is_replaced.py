@@ -670,3 +670,44 @@ def test_a_schedulers_parts(compile):
     results += [whole(X), whole(X)]
     schedule.base_lrs[0] = 3.0
     return [*results, whole(X), whole(X), holder.optimizer.param_groups[0]["lr"]]
+
+
+class Varied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act, self.scale, self.count, self.more = nn.LeakyReLU(0.1), 0.5, 2, None
+        self.register_buffer("shift", lucid.ones(3))
+        self.weight = nn.Parameter(lucid.ones(3))
+
+    @functools.cached_property
+    def cached(self):
+        return 0.5
+
+    def forward(self, x):
+        x = self.act(x * self.weight - 1) * self.scale * self.count * self.cached + self.shift
+        return x if self.more is None else x + self.more
+
+
+MADE = nn.Tanh(), nn.Parameter(lucid.ones(3) * 3), lucid.ones(3) * 5
+
+
+@same_as_eager
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: vars(net).update(scale=0.25),
+        lambda net: net.__dict__.__setitem__("count", 3),
+        lambda net: vars(net).update(more=1.5),
+        lambda net: vars(net).__setitem__("cached", 2.0),
+        lambda net: vars(net).update(forward=lambda x: x * 7),
+        lambda net: setattr(net, "__dict__", {**vars(net), "count": 5}),
+        lambda net: net._modules.update(act=MADE[0]),
+        lambda net: (net._modules.pop("act"), vars(net).update(act=doubled)),
+        lambda net: net._parameters.update(weight=MADE[1]),
+        lambda net: net._buffers.__setitem__("shift", MADE[2]),
+    ],
+)
+def test_attributes_and_registers_of_a_module_behind_its_back(compile, change):
+    net = Varied()
+    step = compile(lambda x: net(x).detach().clone())
+    return [step(X), *calls(step, lambda: change(net))]

@@ -20,7 +20,7 @@ from lucid import nn
 from lucid.compiler.programs import native
 from lucid.runtime.entry import layout as runtime_entry
 from lucid.runtime.entry.layout import SLOW_PATH, UnknownLayoutError, general_layout, layout_of
-from lucid.tensor.context import context
+from lucid.tensor.context import context, epoch
 from lucid.tensor.objects import measured
 from lucid.tensor.write_locks import WriteLock, held, lock
 
@@ -329,18 +329,53 @@ def test_numbers_around_the_step_that_keep_changing_are_read_natively() -> None:
     assert not is_taken(step, x)
 
 
-def test_a_moved_epoch_is_looked_at_once() -> None:
+def flags_there_and_back(model: nn.Module) -> None:
+    for flag in (False, True):
+        for parameter in model.parameters():
+            parameter.requires_grad_(flag)
+
+
+def other_order(model: nn.Module) -> None:
+    model._modules["first"] = model._modules.pop("first")
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        (lambda model: lucid.ones(3).requires_grad_(), True),  # somebody else's flag
+        (lambda model: nn.Linear(2, 2), True),
+        (lambda model: (model.eval(), model.train()), True),
+        (flags_there_and_back, True),
+        (lambda model: vars(model).get("first"), True),
+        (lambda model: model.eval(), False),
+        (lambda model: model.second.bias.requires_grad_(False), False),
+        (lambda model: setattr(model.second.bias, "data", lucid.ones(2)), False),
+        (lambda model: model.second.bias.register_hook(lambda grad: grad * 2), False),
+        (lambda model: model.drop.register_forward_hook(lambda *_: None), False),
+        (lambda model: model._modules.update(drop=nn.Identity()), False),
+        (other_order, False),
+    ],
+)
+def test_native_code_looks_at_what_moves_the_epoch(
+    change: Callable[[Any], object], holds: bool
+) -> None:
     args = tensor(5, 3), tensor(5, 2)
     step = warm(training(), *args)
-    assert is_taken(step, *args)
-    lucid.ones(3).requires_grad_()  # somebody else's flag
-    assert not is_taken(step, *args)
+    for _ in range(2):
+        change(step.model)
+        assert is_taken(step, *args) is holds
     step(*args)
-    step(*args)
-    assert is_taken(step, *args)
-    assert step.stats.traces == 1
-    step.model.eval()
-    assert not is_taken(step, *args)
+    assert step.stats.traces == (1 if holds else 2)
+
+
+def test_what_changes_nothing_doesnt_move_the_epoch() -> None:
+    step = warm(training(), *(tensor(5, 3), tensor(5, 2)))
+    before = epoch.count
+    step.model.train()
+    step.model.drop.p = step.model.drop.p
+    lucid.ones(3).requires_grad_()
+    lucid.tensor([1.0], requires_grad=True)
+    assert epoch.count == before
 
 
 def test_an_error_leaves_all_as_it_was() -> None:

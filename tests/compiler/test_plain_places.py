@@ -269,7 +269,6 @@ def test_a_module_whose_places_move_the_epoch_leaves_others_on_the_short_way() -
     for _ in range(3):
         first(x), second(x)
     for step in (first, second, first, second):
-        step._latest_program().rearm()
         assert takes_the_short_way(step, x)
     assert first.stats.traces == second.stats.traces == 1
 

@@ -32,12 +32,12 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, at_line
-from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
+    REGISTERS,
     Reads,
     class_has,
-    instance_dict,
     is_hashable,
     is_of_few,
 )
@@ -713,9 +713,10 @@ class GuardCollector(Reads):
 
     def _meet_module(self, path: str, module: Any) -> None:
         self.field(f"type({path})", module, "__class__", gated=True)
-        attributes = module.__dict__
+        self.field(f"{path}.__dict__", module, "__dict__", gated=True)
+        attributes = instance_dict(module) or {}
         global_hooks = module._global_hooks()
-        registers = ("_parameters", "_buffers", "_modules", *global_hooks)
+        registers = (*REGISTERS, *global_hooks)
         of_library = _read_by_library(module.__class__) & attributes.keys()
         for name in ("forward", "training", *sorted(of_library - {*registers})):
             value = attributes.get(name, ABSENT)
@@ -727,6 +728,8 @@ class GuardCollector(Reads):
         for group in registers:
             entries = attributes.get(group)
             if entries is not None:
+                if group in REGISTERS:
+                    self.entry(f"{path}.{group}", attributes, group, gated=True, holder=module)
                 self._meet_register(f"{path}.{group}", path, entries, module)
         for group, entries in global_hooks.items():
             self._meet_register(f"nn.modules.module.{group}", "", entries, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import operator
@@ -101,6 +102,29 @@ def refill(owner: Any, content: Any) -> None:
         owner.extend(content)
 
 
+_generic_dict = ctypes.pythonapi.PyObject_GenericGetDict
+_generic_dict.restype = ctypes.py_object
+_generic_dict.argtypes = [ctypes.py_object, ctypes.c_void_p]
+
+
+def instance_dict(owner: Any) -> dict[str, Any] | None:
+    """An object's own attributes, whatever its class says that they are; None: no `__dict__`."""
+    if isinstance(owner, type):
+        return None
+    try:
+        found = _generic_dict(owner, None)
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def field_of(owner: Any, name: str) -> Any:
+    """What a `FieldGuard` looks at, whatever the object says that it is."""
+    if name == "__class__":
+        return type(owner)
+    return instance_dict(owner) if name == "__dict__" else getattr(owner, name)
+
+
 class Attributes:
     """An object's attributes as a mapping, where it has no `__dict__` to look into."""
 
@@ -110,10 +134,8 @@ class Attributes:
         self.of = of
 
     def __getitem__(self, name: str) -> Any:
-        if name == "__class__":
-            return type(self.of)  # whatever it says that it is
         try:
-            return getattr(self.of, name)
+            return field_of(self.of, name)
         except AttributeError:
             raise KeyError(name) from None
 
@@ -472,10 +494,11 @@ class TensorGuard(Guard):
 
     def holds(self) -> bool:
         tensor = self.tensor
+        wants = tensor._requires_grad if tensor._base is None else tensor.requires_grad
         return (
-            tensor.requires_grad == self.expected
+            wants == self.expected
             and (tensor._grad_fn is None) == self.is_leaf
-            and not self.has_other_memory()
+            and (self.storage is None or tensor._storage is self.storage)
             and self.has_its_hooks()
         )
 

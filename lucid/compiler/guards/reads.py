@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, Collector
-from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
+from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes, instance_dict
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_known_before, is_live, seen
 from lucid.ir.whose_code import is_librarys, is_unknown
@@ -29,7 +29,7 @@ _IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be se
 _OF_FUNCTIONS = frozenset(dir(types.FunctionType)) - {"__dict__"}
 _OF_TENSORS = frozenset(dir(TensorCore))
 _QUIET = frozenset({Tensor, int, float})  # of whose values operators read nothing else
-_REGISTERS = ("_parameters", "_buffers", "_modules")
+REGISTERS = ("_parameters", "_buffers", "_modules")
 _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
 _FEW = 64  # entries of a container of which each is compared with a number that moves
@@ -108,13 +108,14 @@ class Reads(Collector):
         gated = self.is_module(owner)
         if gated:
             gated = not isinstance(attributes.get(name), (*PLAIN, np.ndarray))
-        if not gated and not isinstance(owner, TensorCore):
-            self.field(f"{self.path_of(owner)}.__dict__", owner, "__dict__")
+        if not isinstance(owner, TensorCore):
+            self.field(f"{self.path_of(owner)}.__dict__", owner, "__dict__", gated=gated)
         self.entry(place, attributes, name, gated=gated, holder=owner)
         if gated and name not in attributes:
-            for register in _REGISTERS:
+            for register in REGISTERS:
                 entries = attributes.get(register)
                 if entries and name in entries:
+                    self.entry(register, attributes, register, gated=True, holder=owner)
                     self.entry(place, entries, name, gated=True, holder=owner)
 
     def _load_computed(self, owner: Any, name: str, place: str, has_slots: bool) -> None:
@@ -208,7 +209,7 @@ class Reads(Collector):
         gated = self.is_module(owner)
         if gated:
             self.meet(self.path_of(owner), owner)
-            for register in _REGISTERS:
+            for register in REGISTERS:
                 entries = attributes.get(register)
                 if entries is not None:
                     self.entry(place, entries, name, write=True, gated=True, holder=owner)
@@ -464,15 +465,6 @@ class Reads(Collector):
     def is_module(self, owner: Any) -> bool:
         """Whether it is a Module, each of whose changes moves the epoch."""
         return isinstance(owner, epoch.movers)
-
-
-def instance_dict(owner: Any) -> dict[str, Any] | None:
-    """An object's own attributes; None where it has no `__dict__`."""
-    try:
-        found = object.__getattribute__(owner, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _attributes_of_class(kind: type) -> Any:

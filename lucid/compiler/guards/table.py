@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import operator
 import types
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ from lucid.compiler.guards.guard import (
     FieldGuard,
     Guard,
     LargeGuard,
+    field_of,
 )
 
 
@@ -25,21 +28,29 @@ class GuardTable:
     """What must hold for a program to serve a call; native code looks at the same table.
 
     Attributes:
-        guards: those that each call looks at; gated: those to look at when the epoch moved.
         cells: closures' cells, with what must be in each.
         entries: dict, key and what must be there, or ABSENT; `items`: the same of lists.
+        contents: dicts with all that must be in them, in this order.
         fields: object, name of the field and what it must hold.
         lengths: containers with the number of their entries.
         others: all else.
     """
 
-    __slots__ = ("cells", "entries", "fields", "gated", "guards", "items", "lengths", "others")
+    __slots__ = (
+        "cells",
+        "contents",
+        "entries",
+        "fields",
+        "guards",
+        "items",
+        "lengths",
+        "others",
+    )
 
-    def __init__(self, guards: Iterable[Guard]) -> None:
-        guards = list(guards)
-        self.guards = [guard for guard in guards if not guard.gated]
-        self.gated = [guard for guard in guards if guard.gated]
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self.guards = guards
         self.cells: list[tuple[Any, Any]] = []
+        self.contents: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self.entries: list[tuple[dict[Any, Any], Any, Any]] = []
         self.items: list[tuple[Any, Any, Any]] = []
         self.fields: list[tuple[Any, str, Any]] = []
@@ -54,12 +65,19 @@ class GuardTable:
         elif isinstance(guard, FieldGuard):
             self.fields.append((guard.owner.of, guard.key, guard.expected))
         elif isinstance(guard, ContentsGuard) and _is_of_objects(guard):
-            self.lengths.append((guard.owner, len(guard.expected)))
-            self.items += [(guard.owner, i, item) for i, item in enumerate(guard.expected)]
+            self._enter_contents(guard.owner, guard.expected)
         elif isinstance(guard, EntryGuard):
             self._enter_entry(guard, guard.owner)
         else:
             self.others.append(guard)
+
+    def _enter_contents(self, owner: Any, expected: Any) -> None:
+        if type(owner) is dict and expected:
+            self.contents.append((owner, expected))
+            return
+        self.lengths.append((owner, len(expected)))
+        if type(owner) is list:
+            self.items += [(owner, i, item) for i, item in enumerate(expected)]
 
     def _enter_entry(self, guard: EntryGuard, owner: Any) -> None:
         if isinstance(owner, ClassAttributes):
@@ -85,10 +103,10 @@ class GuardTable:
                 guard.is_in_turn = id(guard.owner) not in moved
 
     def failure(self) -> str | None:
-        """The first guard that looks at every call and doesn't hold; None if all do."""
+        """Why the first guard that doesn't hold fails; None if all hold."""
         if self._holds():
             return None
-        return first_failure(self.guards)
+        return next((guard.failure() for guard in self.guards if not guard.holds()), None)
 
     def _holds(self) -> bool:
         """Whether all do; it may take a number that is equal for another one."""
@@ -101,36 +119,38 @@ class GuardTable:
                     return False
         except (ValueError, IndexError):
             return False
+        for contents, expected in self.contents:
+            if not all(map(operator.is_, contents, expected)):
+                return False
+            if not all(map(operator.is_, contents.values(), expected.values())):
+                return False
+            if len(contents) != len(expected):
+                return False
         get = dict.get
         for owner, key, expected in self.entries:
             if get(owner, key, ABSENT) is not expected:
                 return False
         for owner, name, expected in self.fields:
-            now = type(owner) if name == "__class__" else getattr(owner, name)
-            if now is not expected:
+            if field_of(owner, name) is not expected:
                 return False
         for owner, length in self.lengths:
             if len(owner) != length:
                 return False
         return all(guard.holds() for guard in self.others)
 
-    def gated_failure(self) -> str | None:
-        """The same for those that move the epoch."""
-        return first_failure(self.gated)
-
 
 def _is_of_objects(guard: ContentsGuard) -> bool:
-    """Whether it is a list of objects, such as parameters: each is compared by what it is."""
-    is_list = type(guard.owner) is list and not guard.apart and len(guard.expected) <= AT_ONCE
-    return is_list and not any(isinstance(item, SCALARS) for item in guard.expected)
+    """Whether it is a list or a dict of objects, such as parameters: each is compared by identity.
 
-
-def first_failure(guards: Sequence[Guard]) -> str | None:
-    """Why the first guard that doesn't hold fails; None if all hold."""
-    for guard in guards:
-        if not guard.holds():
-            return guard.failure()
-    return None
+    Of a dict that keeps an order of its own, there is nothing in it.
+    """
+    kind, expected = type(guard.owner), guard.expected
+    if kind not in (list, dict) and (kind is not OrderedDict or expected):
+        return False
+    if guard.apart or len(expected) > AT_ONCE:
+        return False
+    items = expected.values() if isinstance(expected, dict) else expected
+    return not any(isinstance(item, SCALARS) for item in items)
 
 
 def _dict_of(kind: Any) -> Any:

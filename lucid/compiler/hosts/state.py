@@ -18,8 +18,7 @@ from lucid.autograd.host_world import Outside, State
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes, changed_since
 from lucid.compiler.guards.events import listening
-from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard
-from lucid.compiler.guards.reads import instance_dict
+from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard, instance_dict
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.graph import Value
 from lucid.ir.whose_code import is_librarys, is_users

@@ -18,17 +18,33 @@ class Guards:
     """The guards of one program.
 
     Attributes:
-        watched: the Python values that the trace read.
+        watched: the Python values that the trace read; gated: those that move the epoch.
         formulas: what it asked live numbers.
         addresses: which places in memory it found to be the same; None: it didn't look.
         grads_read: the gradients that it reads.
         pinned: the tensor arguments that are its state, by position.
         state: the memory of its state, which no other argument may be on.
-        epoch: the count at which those that move it were last known to hold.
+        epoch: the count at which those that move it were last known to hold, which native code
+            looks at, and moves on.
     """
+
+    __slots__ = (
+        "_grads_shared",
+        "_is_own",
+        "_keys",
+        "_side_effects",
+        "epoch",
+        "formulas",
+        "gated",
+        "grads_read",
+        "pinned",
+        "state",
+        "watched",
+    )
 
     def __init__(self, trace: Trace) -> None:
         self.watched = trace.guard
+        self.gated = trace.gated
         self.formulas = trace.formulas
         self.grads_read = trace.grads_read
         self._grads_shared = trace.grads_shared
@@ -42,7 +58,7 @@ class Guards:
     @property
     def guards(self) -> list[Guard]:
         """Python values that the program is specialized on."""
-        return [*self.watched.guards, *self.watched.gated]
+        return [*self.watched.guards, *self.gated.guards]
 
     def failure(self, call: Call) -> str | None:
         """Why they don't hold any more for a call; None if they do."""
@@ -59,7 +75,7 @@ class Guards:
         if self.grads_read and shared_gradients(self.grads_read, call) != self._grads_shared:
             yield "gradients: others share memory, with one another or with arguments"
         yield self._failure_of_state(call)
-        yield self.gated_failure()
+        yield self._gated_failure()
 
     def place_of_failure(self) -> Location | None:
         """The user's line that first read what has changed; None where it isn't known."""
@@ -94,16 +110,15 @@ class Guards:
                 return f"argument {position}: another tensor than the step's state"
         return None
 
-    def gated_failure(self) -> str | None:
+    def _gated_failure(self) -> str | None:
         """The same for those that move the epoch, which are looked at when it has moved."""
         now = epoch.count
-        failure = None if now == self.epoch else self.watched.gated_failure()
+        failure = None if now == self.epoch else self.gated.failure()
         if failure is None:
-            self.epoch = now
+            self.epoch = now  # this very object: native code compares addresses
         return failure
 
-    def follow_epoch(self, before: int) -> bool:
-        """Take note that binding places has moved the epoch; whether the guards hold still."""
+    def follow_epoch(self, before: int) -> None:
+        """Take note that binding places, which can't break guards, has moved the epoch."""
         if self.epoch == before and self._is_own:
             self.epoch = epoch.count
-        return self.epoch == epoch.count

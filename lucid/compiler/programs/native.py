@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.compiler.guards.guard import ABSENT, CONTENTS
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, field_of
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     MutableSource,
     RequiresGrad,
     TensorData,
 )
+from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.signature import PlainType
+from lucid.compiler.programs.guards import Guards
 from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.results.output_specs import Constant
 from lucid.compiler.results.side_effects import SideEffects
@@ -38,6 +40,7 @@ from lucid.runtime.entry.layout import (
     Entry,
     entry_for,
     field_offset,
+    slot_offset,
 )
 from lucid.runtime.entry.words import (
     CONSTANT,
@@ -50,6 +53,7 @@ from lucid.runtime.entry.words import (
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
     OTHER,
+    Checked,
     Word,
 )
 from lucid.runtime.threads import pool
@@ -169,7 +173,6 @@ class NativeCalls(Tables):
     Attributes:
         function: what to call with the arguments; it answers with `SLOW_PATH` where it isn't sure:
             then nothing has happened yet.
-        epoch: the count for which its guards hold.
     """
 
     def __init__(
@@ -200,7 +203,6 @@ class NativeCalls(Tables):
         self._enter_claims(frozenset(map(id, leaves)) or program.claims)
         self._enter_gradients(program)
         self._enter_result(program, leaves)
-        self.rearm()
         self.function: Callable[..., Any] = entry.function(self._plan)
 
     def __del__(self) -> None:
@@ -209,13 +211,6 @@ class NativeCalls(Tables):
             return
         if plan[Word.THREAD_ITEMS]:
             _drop(int(plan[Word.THREAD_ITEMS]))
-
-    def rearm(self) -> None:
-        """Take the epoch of now for one that the guards hold for."""
-        self.epoch = epoch.count  # kept, so that its address means this number
-        self._plan[Word.EPOCH] = id(self.epoch)
-        if self._leaving is not None:
-            self._leaving.rearm()
 
     def leaving(self, leaves: Sequence[TensorCore], tensor_count: int) -> NativeCalls | None:
         """The form for which results, one for each leaf, are the leaves' gradients; None: none.
@@ -234,9 +229,15 @@ class NativeCalls(Tables):
 
     # Tables ------------------------------------------------------------------------------
 
-    def _table(self, count: Word, records: Sequence[Sequence[int]]) -> None:
-        self._plan[count] = len(records)
-        self._plan[count + 1] = self._words([word for record in records for word in record])
+    def _table(
+        self,
+        count: Word | Checked,
+        records: Sequence[Sequence[int]],
+        plan: np.ndarray | None = None,
+    ) -> None:
+        plan = self._plan if plan is None else plan
+        plan[count] = len(records)
+        plan[count + 1] = self._words([word for record in records for word in record])
 
     # Sections ----------------------------------------------------------------------------
 
@@ -257,15 +258,35 @@ class NativeCalls(Tables):
         plan[Word.CALLS_AT] = address_of(program.counted)
 
     def _enter_guards(self, program: Program) -> None:
-        keep, guard = self._keep, program.guards.watched
-        plan = self._plan
+        keep, plan, guards = self._keep, self._plan, program.guards
         plan[Word.EPOCH_AT] = keep(epoch) + self._offsets.epoch
+        plan[Word.KNOWN_EPOCH_AT] = keep(guards) + _offset_of_epoch()
         plain = ("recorder", "anomaly", "saving", "forward", "lent")
         modes = {"grad_enabled": program.in_grad_mode, **dict.fromkeys(plain)}
         self._table(Word.MODES, [(keep(name), keep(value)) for name, value in modes.items()])
+        settings = [stance.place(), (*default_dtype_place(), program.default_dtype)]
+        asked = [ask for ask in guards.formulas if not ask.is_entered]
+        questions: list[tuple[Callable[[], Any], object]]
+        questions = [(functools.partial(_failure_of, ask, self._program), None) for ask in asked]
+        if program.is_begun:
+            questions.append((functools.partial(_begin, self._program), None))
+        plan[Word.CHECKED_AT] = self._checked(guards.watched, settings, questions)
+        plan[Word.GATED_AT] = self._checked(guards.gated)
+
+    def _checked(
+        self,
+        guard: GuardTable,
+        settings: Sequence[tuple[Any, Any, Any]] = (),
+        questions: Sequence[tuple[Any, Any]] = (),
+    ) -> int:
+        """The address of the tables of what must hold.
+
+        settings: container, key and value; questions: callable and answer; besides the guards.
+        """
+        keep, plan = self._keep, np.zeros(len(Checked), np.int64)
         cell = self._entry.layout.cell
         fields = [(keep(owner) + cell, keep(value)) for owner, value in guard.cells]
-        questions: list[tuple[Any, Any]] = [(other.holds, True) for other in guard.others]
+        questions = [*((other.holds, True) for other in guard.others), *questions]
         for owner, name, value in guard.fields:
             kind: Any = object if name == "__class__" else type(owner)
             offset = field_offset(name, kind)
@@ -273,22 +294,30 @@ class NativeCalls(Tables):
                 questions.append((functools.partial(_has, owner, name, value), True))
             else:
                 fields.append((keep(owner) + offset, 0 if value is None else keep(value)))
-        self._table(Word.FIELDS, fields)
-        settings = [stance.place(), (*default_dtype_place(), program.default_dtype)]
+        self._table(Checked.FIELDS, fields, plan)
         dicts = [
             (keep(owner), keep(key), 0 if value is ABSENT else keep(value))
             for owner, key, value in (*guard.entries, *settings)
             if isinstance(owner, dict)
         ]
-        self._table(Word.DICTS, dicts)
+        self._table(Checked.DICTS, dicts, plan)
+        contents = [
+            (
+                keep(owner),
+                len(expected),
+                self._words([keep(x) for item in expected.items() for x in item]),
+                *[0] * 3,  # where the walk is, and what is there
+            )
+            for owner, expected in guard.contents
+        ]
+        self._table(Checked.CONTENTS, contents, plan)
         items = [*guard.items, *(entry for entry in settings if not isinstance(entry[0], dict))]
-        self._table(Word.ITEMS, [tuple(map(keep, item)) for item in items])
-        self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
-        asked = [ask for ask in program.guards.formulas if not ask.is_entered]
-        questions += [(functools.partial(_failure_of, ask, self._program), None) for ask in asked]
-        if program.is_begun:
-            questions.append((functools.partial(_begin, self._program), None))
-        self._table(Word.QUESTIONS, [(keep(ask), keep(answer)) for ask, answer in questions])
+        self._table(Checked.ITEMS, [tuple(map(keep, item)) for item in items], plan)
+        lengths = [(keep(owner), length) for owner, length in guard.lengths]
+        self._table(Checked.LENGTHS, lengths, plan)
+        asked = [(keep(ask), keep(answer)) for ask, answer in questions]
+        self._table(Checked.QUESTIONS, asked, plan)
+        return self._words([*plan])
 
     def _enter_arguments(self, program: Program, buffers: Context, tensor_count: int) -> None:
         records = []
@@ -430,8 +459,14 @@ class NativeCalls(Tables):
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
 
 
+@functools.cache
+def _offset_of_epoch() -> int:
+    """Where the guards of a program have the count at which they held."""
+    return slot_offset(object.__new__(Guards), "epoch")
+
+
 def _has(owner: Any, name: str, value: Any) -> bool:
-    return getattr(owner, name) is value
+    return field_of(owner, name) is value
 
 
 # What native code calls gets the program by a weak reference: who calls holds it.

@@ -456,8 +456,6 @@ class Program:
         run.inputs = inputs
         found = self._deliver(run, None, record)
         if self._side_effects is not None:
-            if self.native is not None and self.guards.epoch == epoch.count:
-                self.native.rearm()
             self._begun = None  # last of all: without it, done again, lists would grow again
         return found
 
@@ -469,22 +467,9 @@ class Program:
         are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
         return are_alike and self.differentiable is None and not self.claims and self.is_simple
 
-    def rearm(self) -> bool:
-        """Whether native code may try a call again: the epoch has moved, and the guards hold."""
-        native = self.native
-        if native is None or native.epoch == epoch.count:
-            return False
-        if self.guards.gated_failure() is not None:
-            return False
-        native.rearm()
-        return True
-
     def call_native(self, args: tuple[Any, ...]) -> Any:
         """What native code gives for a call; `SLOW_PATH` where it isn't sure, or there is none."""
-        if self.enter is None:
-            return SLOW_PATH
-        result = self.enter(*args)
-        return self.enter(*args) if result is SLOW_PATH and self.rearm() else result
+        return SLOW_PATH if self.enter is None else self.enter(*args)
 
     def call_plain(self, args: tuple[Any, ...]) -> Any:
         """The result of a call with plain tensors of the types that were traced, or `SLOW_PATH`.

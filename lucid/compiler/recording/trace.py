@@ -65,6 +65,7 @@ class Trace:
 
     graph: Graph
     guard: GuardTable
+    gated: GuardTable
     live: list[tuple[Value, SymSource]]
     formulas: list[FormulaGuard]
     cells: list[tuple[Cell, Strides | None]]
@@ -233,7 +234,7 @@ def _run(
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = side_effects.leave(collector, recorder, of_arguments)
-        guards = collector.depended_on(recorder.array_owners)
+        guards = [*collector.depended_on(recorder.array_owners), *recorder.guards.values()]
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):
@@ -247,7 +248,8 @@ def _run(
         cells = [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)]
         found = Trace(
             graph=recorder.graph,
-            guard=GuardTable([*guards, *recorder.guards.values()]),
+            guard=GuardTable([guard for guard in guards if not guard.gated]),
+            gated=GuardTable([guard for guard in guards if guard.gated]),
             live=[*recorder.live_inputs.values()],
             formulas=[*recorder.formulas.values()],
             cells=cells,

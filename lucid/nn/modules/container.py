@@ -37,8 +37,7 @@ class _Holding(Module):
         """What it holds; a trace that reads it depends on all of that."""
         if trace_hooks.is_tracing():
             tracing.meet(self, tracing.path_of(self))
-        held: dict[str, Any] = getattr(self, self._place)
-        return held
+        return self._registered(self._place)
 
     def _items(self) -> list[Any]:
         return list(self._held().values())
@@ -140,7 +139,8 @@ class Sequential(_Listed):
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
         if isinstance(index, slice):
             return type(self)(dict(list(self._modules.items())[index]))  # type: ignore[arg-type]
-        return self._items()[_position(index, len(self._modules))]
+        items = self._items()
+        return items[_position(index, len(items))]
 
     def __delitem__(self, index: SupportsIndex | slice) -> None:
         names = list(self._modules)

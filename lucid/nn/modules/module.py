@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_flag, check_kind
@@ -43,12 +43,34 @@ _EXPECTED = {
     "_modules": "lucid.nn.Module",
 }
 _REGISTERS = tuple(_EXPECTED)
+Held = TypeVar("Held")
 
 
 def _no_attribute(module: Module, name: str) -> NoSuchAttributeError:
     error = NoSuchAttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
     error.name, error.obj = name, module  # Python suggests a similar name
     return error
+
+
+attributes_of: Callable[[Hooked], dict[str, Any]] = Hooked.__dict__["__dict__"].__get__
+
+
+class _Register(Generic[Held]):
+    """A register of a Module's: its own dict. Who asks for it may be about to change it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, module: Module, kind: type) -> dict[str, Held | None]:
+        tracing.note_change()
+        try:
+            return module._registered(self._name)
+        except KeyError:
+            raise _no_attribute(module, self._name) from None
+
+    def __set__(self, module: Module, held: dict[str, Held | None]) -> None:
+        tracing.note_change()
+        attributes_of(module)[self._name] = held
 
 
 class Module(Hooked, StateHooked):
@@ -71,9 +93,9 @@ class Module(Hooked, StateHooked):
     """
 
     training: bool
-    _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Module | None]
+    _parameters = _Register[Parameter]("_parameters")
+    _buffers = _Register[Tensor]("_buffers")
+    _modules = _Register["Module"]("_modules")
     _transient: set[str]  # buffers that are left out of the state dict
 
     def __init__(self) -> None:
@@ -111,7 +133,7 @@ class Module(Hooked, StateHooked):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if not trace_hooks.is_tracing():
-                compiled = self.__dict__.get("_compiled_call")
+                compiled = attributes_of(self).get("_compiled_call")
                 if compiled is None:
                     return call_module(self, args, kwargs)
                 return compiled(*args, **kwargs)
@@ -148,9 +170,26 @@ class Module(Hooked, StateHooked):
 
     # ------------------------------------------------------------------ attributes
 
+    @property
+    def __dict__(self) -> dict[str, Any]:
+        """Its attributes and registers. Who asks for them may be about to change them."""
+        tracing.note_change()
+        return attributes_of(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes: dict[str, Any]) -> None:
+        tracing.note_change()
+        Hooked.__dict__["__dict__"].__set__(self, attributes)
+
+    def _registered(self, register: str) -> dict[str, Any]:
+        """What a register holds, for who doesn't change it."""
+        found: dict[str, Any] = attributes_of(self)[register]
+        return found
+
     def __getattr__(self, name: str) -> Any:
+        attributes = attributes_of(self)
         for register in _REGISTERS:
-            held = self.__dict__.get(register)
+            held = attributes.get(register)
             if held is not None and name in held:
                 if trace_hooks.is_tracing():
                     tracing.meet(self, tracing.path_of(self))
@@ -158,32 +197,34 @@ class Module(Hooked, StateHooked):
         raise _no_attribute(self, name)  # no variable: it would hold itself by its traceback
 
     def __setattr__(self, name: str, value: Any) -> None:
-        register = self._register_for(name, value)
+        register, attributes = self._register_for(name, value), attributes_of(self)
         if register is None:
-            tracing.note_change()
+            if name not in attributes or attributes[name] is not value:
+                tracing.note_change()
             object.__setattr__(self, name, value)
             return
-        self.__dict__.pop(name, None)
+        attributes.pop(name, None)
         for other in _REGISTERS:
             if other != register:
-                self.__dict__[other].pop(name, None)
+                attributes[other].pop(name, None)
         if register != "_buffers":
             self._transient.discard(name)
         elif isinstance(value, Buffer):
             is_transient = isinstance(value, TransientBuffer)
             (self._transient.add if is_transient else self._transient.discard)(name)
-        self.__dict__[register][name] = value
+        attributes[register][name] = value
         tracing.note_change()
 
     def _register_for(self, name: str, value: Any) -> str | None:
         """Which register the value belongs to; None for an ordinary attribute."""
+        attributes = attributes_of(self)
         for kind, register, expected in _OWN:
             if isinstance(value, kind):
-                if "_parameters" not in self.__dict__:
+                if "_parameters" not in attributes:
                     raise self._too_early(expected)
                 return register
         for register, expected in _EXPECTED.items():
-            if name in self.__dict__.get(register, ()):
+            if name in attributes.get(register, ()):
                 if value is None or (register == "_buffers" and isinstance(value, Tensor)):
                     return register
                 raise ArgumentError(
@@ -208,7 +249,8 @@ class Module(Hooked, StateHooked):
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
-        held = [name for register in _REGISTERS for name in self.__dict__.get(register, ())]
+        registers = map(attributes_of(self).get, _REGISTERS)
+        held = [name for register in registers for name in register or ()]
         return sorted({*object.__dir__(self), *held})
 
     def _check_name(self, what: str, name: str, register: str) -> None:
@@ -349,7 +391,7 @@ class Module(Hooked, StateHooked):
         if remove_duplicate:
             memo.add(self)
         yield prefix, self
-        for name, child in self._modules.items():
+        for name, child in self._registered("_modules").items():
             if child is not None:
                 path = f"{prefix}.{name}" if prefix else name
                 is_own = getattr(type(child), "named_modules", None) is not Module.named_modules
@@ -380,7 +422,7 @@ class Module(Hooked, StateHooked):
             ['0', '1']
         """
         seen: set[Module] = set()
-        for name, child in self._modules.items():
+        for name, child in self._registered("_modules").items():
             if child is not None and child not in seen:
                 seen.add(child)
                 yield name, child
@@ -406,7 +448,7 @@ class Module(Hooked, StateHooked):
         for path, module in tree if recurse else [(prefix, self)]:
             if trace_hooks.is_tracing():
                 tracing.meet(module, path or tracing.path_of(module))
-            for name, value in module.__dict__[register].items():
+            for name, value in module._registered(register).items():
                 if value is None or id(value) in seen:
                     continue
                 if remove_duplicate:
@@ -868,7 +910,7 @@ class Module(Hooked, StateHooked):
         lines = extra.split("\n") if extra else []
         children = [
             f"({name}): " + repr(child).replace("\n", "\n  ")
-            for name, child in self._modules.items()
+            for name, child in self._registered("_modules").items()
         ]
         if len(lines) <= 1 and not children:
             return f"{type(self).__name__}({extra})"

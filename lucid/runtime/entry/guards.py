@@ -9,6 +9,7 @@ from lucid.codegen.llvm.builder import Module, const
 from lucid.runtime.entry.words import (
     NUMBER_CALLED,
     NUMBER_IN_TUPLE,
+    Checked,
     Layout,
     Word,
     entry_function,
@@ -18,7 +19,9 @@ from lucid.runtime.entry.words import (
 
 def define_guards(module: Module, layout: Layout) -> None:
     """Add the functions `here`, `holds`, `arguments` and `numbers`."""
-    for define in (_define_here, _define_holds, _define_arguments, _define_numbers):
+    _define_here(module, layout)
+    _define_checked(module)
+    for define in (_define_holds, _define_arguments, _define_numbers):
         define(module, layout)
 
 
@@ -50,22 +53,48 @@ def _define_holds(module: Module, layout: Layout) -> None:
     """Whether the Python values are what they were."""
     with entry_function(module, "holds", "plan") as b:
         (plan,) = b.args
-        b.require(b.eq(b.word(b.word(plan, Word.EPOCH_AT)), b.word(plan, Word.EPOCH)))
-        with records(b, plan, Word.FIELDS, 2) as field:
+        now, known = b.word(b.word(plan, Word.EPOCH_AT)), b.word(plan, Word.KNOWN_EPOCH_AT)
+        with b.if_(b.ne(now, b.word(known))):
+            b.own(now)
+            with b.if_(b.eq(b.call("checked", "i64", b.word(plan, Word.GATED_AT)), 0)):
+                b.drop(now)
+                b.answer(0)
+            before = b.word(known)
+            b.set_word(known, 0, now)
+            b.drop(before)
+        b.answer(b.call("checked", "i64", b.word(plan, Word.CHECKED_AT)))
+
+
+def _define_checked(module: Module) -> None:
+    """Whether all that some tables of `Checked` say is so."""
+    with entry_function(module, "checked", "tables") as b:
+        (tables,) = b.args
+        with records(b, tables, Checked.FIELDS, 2) as field:
             b.require(b.eq(b.word(b.word(field)), b.word(field, 1)))
-        with records(b, plan, Word.DICTS, 3) as item:
+        with records(b, tables, Checked.DICTS, 3) as item:
             found = b.api("PyDict_GetItemWithError", b.word(item), b.word(item, 1))
             with b.if_(b.ne(found, b.word(item, 2))):
                 b.api("PyErr_Clear")
                 b.answer(0)
-        with records(b, plan, Word.ITEMS, 3) as item:
+        with records(b, tables, Checked.CONTENTS, 6) as contents:
+            owner, count = b.word(contents), b.word(contents, 1)
+            b.require_size(owner, count)
+            place, key, value = (b.add(contents, 8 * word) for word in (3, 4, 5))
+            b.set_word(place, 0, 0)
+            with b.loop(0, count) as loop:
+                found = b.call("PyDict_Next", "i32", owner, place, key, value)
+                b.require(b.ne(found, const("i32", 0)))
+                entry = b.record(b.word(contents, 2), loop.index, 2)
+                b.require(b.eq(b.word(key), b.word(entry)))
+                b.require(b.eq(b.word(value), b.word(entry, 1)))
+        with records(b, tables, Checked.ITEMS, 3) as item:
             found = b.api("PyObject_GetItem", b.word(item), b.word(item, 1))
             b.require_found(found)
             b.drop(found)
             b.require(b.eq(found, b.word(item, 2)))
-        with records(b, plan, Word.LENGTHS, 2) as length:
+        with records(b, tables, Checked.LENGTHS, 2) as length:
             b.require_size(b.word(length), b.word(length, 1))
-        with records(b, plan, Word.QUESTIONS, 2) as question:
+        with records(b, tables, Checked.QUESTIONS, 2) as question:
             found = b.api("PyObject_CallNoArgs", b.word(question))
             b.require_found(found)
             b.drop(found)

@@ -121,75 +121,84 @@ class Word(IntEnum):
     # axes, dtype, shape at, strides at, table place or 0, first and last byte, class
     ARGUMENTS_AT = 4
     EPOCH_AT = 5
-    EPOCH = 6
-    THREAD = 7  # number of the thread that called last, and the attributes of its context
-    THREAD_ITEMS = 8
-    CONTEXT = 9
-    DICT = 10  # "__dict__"
-    LEVELS = 11  # "levels"
-    MODES = 12  # of a thread: name, value
-    MODES_AT = 13
-    FIELDS = 14  # address of a word, and what must be there
-    FIELDS_AT = 15
-    DICTS = 16  # dict, key, value or 0: there is none
-    DICTS_AT = 17
-    ITEMS = 18  # container, key, value
-    ITEMS_AT = 19
-    LENGTHS = 20  # container, length
-    LENGTHS_AT = 21
-    QUESTIONS = 22  # callable, answer
-    QUESTIONS_AT = 23
-    NUMBERS = 24  # how it is read, dict or callable, key, index, class, table place
-    NUMBERS_AT = 25
-    SPANS = 26  # first and last byte of what the step writes, sorted
-    SPANS_AT = 27
-    STATE_MASK = 28  # a hash table of the storages of the state
-    STATE_AT = 29
-    TENSOR = 30  # classes and constants
-    ARRAY = 31
-    FLOAT = 32
-    NONE = 33
-    FALSE = 34
-    STEP = 35  # the native function, and its table
-    TABLE = 36
-    OUTPUTS_AT = 37  # the places of outputs in the table
-    IS_LONG = 38
-    AWAKE_AT = 39  # a word that is 0 as long as the threads don't run; or 0
-    SPARES = 40  # a list of batches; or 0: there are no gradients
-    LATEST = 41  # a list with the latest batch in it
-    RESULTS = 42  # number of the output, callable, arguments at, their number
-    RESULTS_AT = 43
-    ARRAYS_AT = 44  # the new arrays: the last ones of the values
-    RAISE = 45  # a callable that raises what the step found
-    COUNTERS = 46  # place, increment
-    COUNTERS_AT = 47
-    RESULT = 48  # 0: a constant, 1: the first new array, 2: what a callable makes of the values
-    RESULT_AT = 49
+    KNOWN_EPOCH_AT = 6  # the count for which the guards that move it hold
+    CHECKED_AT = 7  # what must hold: words of `Checked`; of all calls, and when the epoch moved
+    GATED_AT = 8
+    THREAD = 9  # number of the thread that called last, and the attributes of its context
+    THREAD_ITEMS = 10
+    CONTEXT = 11
+    DICT = 12  # "__dict__"
+    LEVELS = 13  # "levels"
+    MODES = 14  # of a thread: name, value
+    MODES_AT = 15
+    NUMBERS = 16  # how it is read, dict or callable, key, index, class, table place
+    NUMBERS_AT = 17
+    SPANS = 18  # first and last byte of what the step writes, sorted
+    SPANS_AT = 19
+    STATE_MASK = 20  # a hash table of the storages of the state
+    STATE_AT = 21
+    TENSOR = 22  # classes and constants
+    ARRAY = 23
+    FLOAT = 24
+    NONE = 25
+    FALSE = 26
+    STEP = 27  # the native function, and its table
+    TABLE = 28
+    OUTPUTS_AT = 29  # the places of outputs in the table
+    IS_LONG = 30
+    AWAKE_AT = 31  # a word that is 0 as long as the threads don't run; or 0
+    SPARES = 32  # a list of batches; or 0: there are no gradients
+    LATEST = 33  # a list with the latest batch in it
+    RESULTS = 34  # number of the output, callable, arguments at, their number
+    RESULTS_AT = 35
+    ARRAYS_AT = 36  # the new arrays: the last ones of the values
+    RAISE = 37  # a callable that raises what the step found
+    COUNTERS = 38  # place, increment
+    COUNTERS_AT = 39
+    RESULT = 40  # 0: a constant, 1: the first new array, 2: what a callable makes of the values
+    RESULT_AT = 41
     # Arrays that become tensors: which one, templates of its storage, counter and tensor, and the
     # place of a leaf's gradient that it becomes, where there is none yet; or 0. A template:
     # function, class, empty tuple, template, number of words, words at.
-    TENSORS = 50
-    TENSORS_AT = 51
-    VALUES_AT = 52  # the arguments, then the new arrays
-    HELD_AT = 53  # the arrays of the arguments; kept alive while others may run
-    FREE = 54  # a list of the buffers and tables that no call uses; that of the plan, and its words
-    BUFFERS = 55
-    BUFFERS_AT = 56
-    IS_OPEN_AT = 57  # a word: whether native code may call the step now
+    TENSORS = 42
+    TENSORS_AT = 43
+    VALUES_AT = 44  # the arguments, then the new arrays
+    HELD_AT = 45  # the arrays of the arguments; kept alive while others may run
+    FREE = 46  # a list of the buffers and tables that no call uses; that of the plan, and its words
+    BUFFERS = 47
+    BUFFERS_AT = 48
+    IS_OPEN_AT = 49  # a word: whether native code may call the step now
     # The lock on state that threads share, with its arguments; 0: nothing is shared.
-    ACQUIRE = 58
-    ACQUIRE_AT = 59
-    RELEASE = 60
-    CLAIMS = 61  # a list of what threads have to themselves
-    CLAIM = 62  # callables that exchange the lock for a claim, and back
-    UNCLAIM = 63
-    TRUE = 64
-    GIVEN_COUNT = 65  # how many of the arguments the caller gives; the others are in places
-    PLACES = 66  # kind, container, key, size of the tuple that is there or 0, index in it
-    PLACES_AT = 67
-    GATHERED_AT = 68  # the arguments with those from places
-    TUPLE = 69
-    INTERRUPT_AT = 70  # an exception that is to be raised after the call, in three words
+    ACQUIRE = 50
+    ACQUIRE_AT = 51
+    RELEASE = 52
+    CLAIMS = 53  # a list of what threads have to themselves
+    CLAIM = 54  # callables that exchange the lock for a claim, and back
+    UNCLAIM = 55
+    TRUE = 56
+    GIVEN_COUNT = 57  # how many of the arguments the caller gives; the others are in places
+    PLACES = 58  # kind, container, key, size of the tuple that is there or 0, index in it
+    PLACES_AT = 59
+    GATHERED_AT = 60  # the arguments with those from places
+    TUPLE = 61
+    INTERRUPT_AT = 62  # an exception that is to be raised after the call, in three words
+
+
+class Checked(IntEnum):
+    """Words of the tables of what must hold: numbers of records, and where the first one is."""
+
+    FIELDS = 0  # address of a word, and what must be there
+    FIELDS_AT = 1
+    DICTS = 2  # dict, key, value or 0: there is none
+    DICTS_AT = 3
+    CONTENTS = 4  # dict, number of its entries, keys and values at; then room for a walk
+    CONTENTS_AT = 5
+    ITEMS = 6  # container, key, value
+    ITEMS_AT = 7
+    LENGTHS = 8  # container, length
+    LENGTHS_AT = 9
+    QUESTIONS = 10  # callable, answer
+    QUESTIONS_AT = 11
 
 
 # Words of a call's buffers: whether all inputs are in its table, and whether we have written there.
@@ -265,7 +274,7 @@ def entry_function(
 class records:  # noqa: N801 - used like the builder's own `loop`
     """For each record of a table of the plan: its address."""
 
-    def __init__(self, b: EntryBuilder, plan: Val, count: Word, size: int) -> None:
+    def __init__(self, b: EntryBuilder, plan: Val, count: Word | Checked, size: int) -> None:
         self._b = b
         self._size = size
         self._table = b.word(plan, count + 1)
