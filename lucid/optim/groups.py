@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 
@@ -20,7 +20,43 @@ from lucid.tensor.core import TensorCore
 SWITCHES = ("momentum", "dampening", "weight_decay")  # what takes no part when it is 0
 
 
-class ParamGroup(dict[str, Any]):
+class _Noted(dict[Any, Any]):
+    """A dict that changes by `__setitem__` and `__delitem__` alone, however it is asked to."""
+
+    __slots__ = ()
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def __ior__(self, entries: Any) -> Self:  # type: ignore[misc]
+        self.update(entries)
+        return self
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        if key not in self:
+            return super().pop(key, *default)
+        found = dict.__getitem__(self, key)
+        del self[key]
+        return found
+
+    def popitem(self) -> tuple[Any, Any]:
+        if not self:
+            return super().popitem()
+        key = next(reversed(self))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        for key in [*self]:
+            del self[key]
+
+
+class ParamGroup(_Noted):
     """The parameters of one group, and the hyper-parameters that they share.
 
     Attributes:
@@ -115,14 +151,11 @@ class ParamGroup(dict[str, Any]):
             note_change()
         super().__setitem__(key, value)
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
+    def __delitem__(self, key: str) -> None:
+        if self.is_input():
+            hooks.run_op_by_op(f"it removes {self.source}[{key!r}]")
+        note_change()
+        super().__delitem__(key)
 
 
 class Named(Protocol):
@@ -144,7 +177,7 @@ def _is_read_live(before: Any, after: Any) -> bool:
     return type(before) is float and type(after) is float
 
 
-class StateEntry(dict[str, Any]):
+class StateEntry(_Noted):
     """The state of one parameter: moments, step counts.
 
     Attributes:
@@ -184,30 +217,10 @@ class StateEntry(dict[str, Any]):
         hooks.binds(self, key, lambda: f"an optimizer's state[{key!r}]")
         note_change()
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
-
-    def pop(self, key: str, *default: Any) -> Any:
-        self._removes()
-        return super().pop(key, *default)
-
     def __delitem__(self, key: str) -> None:
-        self._removes()
-        super().__delitem__(key)
-
-    def clear(self) -> None:
-        self._removes()
-        super().clear()
-
-    def _removes(self) -> None:
         if self.trace is None or self.trace != hooks.running_trace():
             _removes_state(self)
+        super().__delitem__(key)
 
 
 class Tensors(tuple[Any, ...]):
@@ -271,7 +284,7 @@ def note_change() -> None:
     epoch.count += 1
 
 
-class State(dict[Any, Any]):
+class State(_Noted):
     """State by parameter; an entry comes into being when it is first asked for.
 
     Attributes:
@@ -323,30 +336,13 @@ class State(dict[Any, Any]):
         super().__setitem__(parameter, value if isinstance(value, StateEntry) else _entry(value))
 
     def __delitem__(self, parameter: Any) -> None:
-        self.pop(parameter)
-
-    def pop(self, parameter: Any, *default: Any) -> Any:
         _removes_state(self)
-        return super().pop(parameter, *default)
-
-    def popitem(self) -> tuple[Any, Any]:
-        if not self:
-            return super().popitem()
-        parameter = next(reversed(self))
-        return parameter, self.pop(parameter)
+        super().__delitem__(parameter)
 
     def setdefault(self, parameter: Any, default: Any = None) -> Any:
         if parameter not in self and default is not None:
             self[parameter] = default
         return self[parameter]
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for parameter, value in dict(*args, **kwargs).items():
-            self[parameter] = value
-
-    def clear(self) -> None:
-        _removes_state(self)
-        super().clear()
 
 
 def _removes_state(state: dict[Any, Any]) -> None:

@@ -171,7 +171,18 @@ class Optimizer(Hooked):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "state":
             value = State.of(value, vars(self).get(name))
+        elif name == "param_groups":
+            self._take(value)
         super().__setattr__(name, value)
+
+    def _take(self, groups: list[Any]) -> None:
+        """Let groups be this optimizer's, where a user has put dicts in their place."""
+        for position, group in enumerate(groups):
+            if not isinstance(group, ParamGroup):
+                hooks.run_op_by_op("a dict has taken the place of a group of its optimizer")
+                values: dict[str, Any] = {**self.defaults, **group}
+                self._check_values(values)
+                groups[position] = ParamGroup(values, self, position)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or fill them with zeros, which have no history.
@@ -230,6 +241,7 @@ class Optimizer(Hooked):
                 loss = closure()
         if not self._has_stepped:
             self._has_stepped = True
+        self._take(self.param_groups)
         with no_grad():
             if hooks.is_tracing():
                 with hooks.scope(f"{self.trace_name()}.step"):

@@ -711,3 +711,40 @@ def test_attributes_and_registers_of_a_module_behind_its_back(compile, change):
     net = Varied()
     step = compile(lambda x: net(x).detach().clone())
     return [step(X), *calls(step, lambda: change(net))]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net, optimizer: optimizer.param_groups[0].__ior__({"weight_decay": 0.5}),
+        lambda net, optimizer: optimizer.state.__ior__(
+            {net.first.weight: {"momentum_buffer": lucid.ones(4, 3)}}
+        ),
+        lambda net, optimizer: optimizer.state[net.first.weight].__ior__(
+            {"momentum_buffer": lucid.ones(4, 3)}
+        ),
+        lambda net, optimizer: optimizer.state.popitem(),
+        lambda net, optimizer: optimizer.state[net.first.weight].clear(),
+        lambda net, optimizer: setattr(
+            optimizer, "param_groups", [{**optimizer.param_groups[0], "lr": 0.5}]
+        ),
+        lambda net, optimizer: optimizer.param_groups.__setitem__(
+            0, {"params": [net.first.weight], "lr": 0.5}
+        ),
+    ],
+)
+@same_as_eager(or_said=True)
+def test_groups_and_state_of_an_optimizer(compile, change):
+    net = Net()
+    optimizer = lucid.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.25)
+
+    @compile
+    def step(x):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        return net.first.weight.detach().clone()
+
+    results = [step(X), step(X), step(X)]
+    change(net, optimizer)
+    return [*results, step(X), step(X), step(X)]

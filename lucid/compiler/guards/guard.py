@@ -104,7 +104,7 @@ def refill(owner: Any, content: Any) -> None:
 
 _generic_dict = ctypes.pythonapi.PyObject_GenericGetDict
 _generic_dict.restype = ctypes.py_object
-_generic_dict.argtypes = [ctypes.py_object, ctypes.c_void_p]
+_generic_dict.argtypes = [ctypes.c_void_p, ctypes.c_void_p]  # a `py_object` would be unwrapped
 
 
 def instance_dict(owner: Any) -> dict[str, Any] | None:
@@ -112,7 +112,7 @@ def instance_dict(owner: Any) -> dict[str, Any] | None:
     if isinstance(owner, type):
         return None
     try:
-        found = _generic_dict(owner, None)
+        found = _generic_dict(id(owner), None)
     except AttributeError:
         return None
     return found if isinstance(found, dict) else None
