@@ -1065,7 +1065,7 @@ class Compiled:
 
         The calls are real ones: they train. `agrees` says the result, `print` shows the largest
         differences, and `culprit` which stage of the compiler, and there which kernel, brought them
-        in. Derivatives of ops that the step has used are compared with central differences.
+        in.
         A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
 
         Args:
@@ -1247,10 +1247,10 @@ def compile(
             to run op by op – for `LUCID_EAGER=1`, a stance, anomaly mode, a `vmap` around the call
             – nobody looks. Default: "allow".
         verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
-            ops, and of the derivatives that it uses with central differences, as `check` does; then
-            of the backwards of its custom Functions, one call of each and signature, which run
-            again op by op in float64. Python that the step calls is called again for it, but for
-            what `lucid.debug` calls. Not with the mode "interpret". Default: "never".
+            ops, as `check` does; then of the backwards of its custom Functions with central
+            differences, one call of each and signature, which run again op by op in float64. Python
+            that the step calls is called again for it, but for what `lucid.debug` calls. Not with
+            the mode "interpret". Default: "never".
         backend: "eager" as the mode; "inductor", "cudagraphs" and "aot_eager", PyTorch's, are the
             default. Default: "native".
         dynamic: True, False or None; which sizes code is compiled for follows from the calls.

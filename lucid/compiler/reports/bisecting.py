@@ -13,14 +13,7 @@ from lucid.codegen.lower.legalize import LEGALIZE
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.interpret import interpret_program
 from lucid.compiler.programs.program import Program
-from lucid.compiler.reports.checking import (
-    derivative_of,
-    differs,
-    watched_call,
-    wrong_kernel,
-    wrong_pass,
-)
-from lucid.compiler.reports.derivatives import wrong_derivative
+from lucid.compiler.reports.checking import differs, watched_call, wrong_kernel, wrong_pass
 from lucid.ir.clone import rewritten
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import every_value, interpret
@@ -43,8 +36,7 @@ class Bisection:
 
     Attributes:
         culprit: the first pass that changes the meaning, such as "cse"; or, as `step.check` says,
-            "kernels: k3", "native code: k3" or "the derivative of tanh at f.py:3"; empty if the
-            step is right.
+            "kernels: k3" or "native code: k3"; empty if the step is right.
         graph: a part of the graph before it that shows the fault; None if there is none.
         path: the file that has its text. A file beside it, `.npz`, has the inputs.
     """
@@ -72,12 +64,7 @@ def bisect(
 def _bisected(found: Program, watched: WatchedStep, path: Path | None) -> Bisection:
     inputs, target = watched.inputs, found.executable.target
     if not differs(found.recorded, inputs, (watched.outputs, watched.written)):
-        wrong = wrong_derivative(found.recorded, inputs)
-        if wrong is None:
-            return Bisection("")
-        graph, node = wrong
-        values = _by_name(graph, inputs)
-        return _written(derivative_of(node), part_of(graph, [node]), values, path)
+        return Bisection("")
     before = rewritten(found.recorded, found.optimize)
     rewrite = wrong_pass(found, inputs)
     if rewrite is not None:

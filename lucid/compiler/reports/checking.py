@@ -12,7 +12,6 @@ from lucid.codegen.llvm.target import Target
 from lucid.codegen.program.interpret import Run, interpret_program
 from lucid.codegen.program.program import Program as Lowered
 from lucid.compiler.programs.program import Program, texts_of
-from lucid.compiler.reports.derivatives import wrong_derivative
 from lucid.compiler.reports.function_gradients import CalledFunctions
 from lucid.compiler.results.output_specs import Run as Call
 from lucid.ir import ops
@@ -69,9 +68,8 @@ class Check:
         rows: the step's results and the state that it writes.
         culprit: where the results first differ from those of the stage before: a pass, as
             `step.stages` names it, such as "cse"; "kernels: k3", whose kernel IR isn't what the
-            graph says; or "native code: k3", which isn't what the kernel IR says. Where all agree,
-            "the derivative of tanh at f.py:3" if that isn't what a central difference says; else
-            empty.
+            graph says; or "native code: k3", which isn't what the kernel IR says. Empty where all
+            agree.
     """
 
     rows: list[Compared]
@@ -85,8 +83,6 @@ class Check:
         worst = sorted(self.rows, key=lambda row: -row.difference)[:10]
         if self.agrees:
             head = f"{len(self.rows)} results agree with NumPy"
-        elif all(row.agrees for row in self.rows):
-            head = f"{self.culprit} is wrong; {len(self.rows)} results agree with NumPy"
         else:
             wrong = sum(not row.agrees for row in self.rows)
             head = f"{wrong} of {len(self.rows)} results differ from NumPy, since {self.culprit}"
@@ -144,15 +140,7 @@ def _checked(found: Program, watched: WatchedStep) -> Check:
         rows = list(_compare(names, native, expected, otherwise))
     if not _same(rows):
         culprit = _culprit(found, watched, lambda x: _same(_compare(names, x, expected, otherwise)))
-    if not culprit:
-        wrong = wrong_derivative(found.recorded, watched.inputs)
-        culprit = "" if wrong is None else derivative_of(wrong[1])
     return Check(rows, culprit)
-
-
-def derivative_of(node: Node) -> str:
-    """What a `Check` says of an op whose VJP is wrong."""
-    return f"the derivative of {node.op.name}" + (f" at {node.location}" if node.location else "")
 
 
 def watched_call(
