@@ -97,7 +97,8 @@ class Departure:
         return (len(self.made), len(self.path)) > (len(other.made), len(other.path))
 
 
-Around = Callable[[Run, Reusable | None, Callable[[], None]], None]
+# Runs the native step of a program, or something in its place.
+Around = Callable[["Program", Run, Reusable | None, Callable[[], None]], None]
 
 
 class Program:
@@ -151,7 +152,7 @@ class Program:
         self.description = description
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
-        self.around: Around | None = None  # runs the native step, or something in its place
+        self.around: Around | None = None
         self._exact: Executable | None = None  # the same with a check of all that it makes
         self._unchecked: Executable | None = None  # and with none
         self.executable = self._compile(trace)
@@ -598,7 +599,8 @@ class Program:
             if self.around is None:
                 self._run_on(self.executable, run, memory)
             else:
-                self.around(run, memory, partial(self._run_on, self.executable, run, memory))
+                native = partial(self._run_on, self.executable, run, memory)
+                self.around(self, run, memory, native)
         except NotFinite as found:
             self._run_again(run, memory, made_in(found.frame))
 
