@@ -1087,10 +1087,12 @@ class Compiled:
         return kernel_graph(self._chosen(args, kwargs, "kernel_graph").executable.calls)
 
     def export_kernel_graph(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        """Write `kernel_graph` to a file: a picture (.svg), .dot, .graphml or .json, by its name.
+        """Draw `kernel_graph`: kernels stand below those that they wait for.
+
+        networkx writes the graph itself in other forms, such as by `write_graphml`.
 
         Args:
-            path: the file, whose ending says as what it is written.
+            path: the picture's file, an .svg.
             args, kwargs: as of a call, which choose the program; none: the one used last.
 
         Raises: `ArgumentError` for another ending, `LucidError` where nothing is compiled.
