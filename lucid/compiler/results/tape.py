@@ -131,6 +131,7 @@ class Tape:
         self._hidden_contents = holdings.contents
         self._read_around(recorder, self._hidden_contents)
         plan = _Plan(recorder, histories, holdings)
+        live = plan.live(self._contents)
         self._read_around(recorder, self._contents)
         for body in self._bodies.values():
             body.settle({*self._nodes, *self._hidden})
@@ -140,7 +141,7 @@ class Tape:
         self.sources, self.sources_again = plan.sources, plan.sources_again
         self.reads_again = plan.reads_again
         self._given, self._state = plan.given, plan.state
-        self.types = [value.type for value in self._given]
+        self._live, self.types = [*live], [value.type for value in (*live.values(), *self._given)]
         self.all_sources = [*self.sources, *self.sources_again]
 
     def _read_around(self, recorder: TracedMemory, contents: Contents) -> None:
@@ -191,7 +192,10 @@ class Tape:
 
     def _lay_out(self, recorder: TracedMemory, given: Sequence[Value], with_hidden: bool) -> None:
         """Let stand-ins hold what was kept, or what follows from that."""
-        known = dict(zip(self._given, given, strict=False))
+        count = len(self._live)
+        for storage, value in zip(self._live, given, strict=False):
+            recorder.hold(storage, value)
+        known = dict(zip(self._given, given[count:], strict=False))
         nodes = self._again if with_hidden else self.cut.repeated
         hidden = self._hidden_contents if with_hidden else {}
         wanted = hidden | self._contents
@@ -233,7 +237,7 @@ class _Plan:
         self._recorder = recorder
         self._histories = histories
         self._originals = holdings.originals
-        self._memory_saved = holdings.saved_state
+        self._saved = holdings.saved
         self._inputs = {entry.value: i for i, entry in enumerate(recorder.graph.inputs)}
         self._cells = {cell.value: cell for cell in recorder.cells.values() if not cell.is_inside}
         self.given: list[Value] = []
@@ -242,20 +246,23 @@ class _Plan:
         self.reads_again: list[int] = []
         self.state: dict[Value, TensorCore] = {}
 
+    def live(self, contents: Contents) -> Contents:
+        """Take out what no node has saved, where a call has it: it may be written unnoticed."""
+        found = {s: self._source(s, x) for s, x in contents.items() if s not in self._saved}
+        sources = {storage: source for storage, source in found.items() if source is not None}
+        self.sources += sources.values()
+        return {storage: contents.pop(storage) for storage in sources}
+
     def cut(self, contents: Contents) -> Cut:
         """The residuals, which become outputs of the graph."""
         graph = self._recorder.graph
         equal = equal_values(graph)
-        found: dict[Value, Source] = {}
-        for storage, value in contents.items():
-            source = self._source(storage, value)
-            contents[storage] = value = equal.get(value, value) if source is None else value
-            source = source or self._source(storage, value)
-            if source is not None:
-                found[value] = source
+        contents.update((s, equal.get(value, value)) for s, value in contents.items())
+        free = {s: self._source(s, value) for s, value in contents.items()}
+        found = {contents[s]: source for s, source in free.items() if source is not None}
         numbers = {entry.value for entry in graph.inputs if entry.kind == "live"}
         state = {x: _on(cell) for x, cell in self._cells.items() if _is_only_read(cell)}
-        saved = {x: tensor for x, tensor in state.items() if tensor._storage in self._memory_saved}
+        saved = {x: tensor for x, tensor in state.items() if tensor._storage in self._saved}
         decided = minimum_cut(graph, contents.values(), {*found, *numbers, *saved})
         read = dict.fromkeys(x for node in decided.repeated for x in node.operands)
         for value in dict.fromkeys([*contents.values(), *read]):  # in an order of their own
@@ -393,7 +400,8 @@ class Holdings:
         contents: what the memory of stand-ins holds at the end of the trace, where each call has
             another content.
         originals: the memory of the trace for memory of stand-ins, where that is another.
-        saved_state: memory of the step's state that was saved: a walk finds out if it was written.
+        saved: memory, the step's state included, that nodes saved: a walk finds out if it was
+            written.
     """
 
     def __init__(self, recorder: TracedMemory, formulas: list[Formula]) -> None:
@@ -405,7 +413,7 @@ class Holdings:
         self._counters: dict[VersionCounter, VersionCounter] = {}
         self.contents: Contents = {}
         self.originals: dict[Storage, Storage] = {}
-        self.saved_state: set[Storage] = set()
+        self.saved: set[Storage] = set()
 
     def replace(self, node: Node) -> None:
         """Replace those of one node; one of an earlier trace has stand-ins already."""
@@ -413,6 +421,7 @@ class Holdings:
             for entry in saved_by(node):
                 if entry.tensor is not None:
                     self._take(entry.tensor._storage, entry.tensor._storage)
+                    self.saved.add(entry.tensor._storage)
             for tensor in tensors_of_users(node):
                 self._take(tensor._storage, tensor._storage)
         elif isinstance(node, AccumulateGrad):
@@ -436,9 +445,8 @@ class Holdings:
             return
         if entry.output_nr < 0 and entry.edge is None and entry.private_edge is None:
             entry.edge = edge_of(tensor)
-        if not self._is_of_a_call(tensor._storage):
-            self.saved_state.add(tensor._storage)
         entry.tensor = self._with_content(tensor)
+        self.saved.add(entry.tensor._storage)
 
     def _replaced(self, value: Any) -> Any:
         return map_tree(self._replaced_leaf, value, leaves=self._objects)
