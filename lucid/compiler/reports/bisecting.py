@@ -13,7 +13,7 @@ from lucid.codegen.lower.legalize import LEGALIZE
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.interpret import interpret_program
 from lucid.compiler.programs.program import Program
-from lucid.compiler.reports.checking import differs, watched_call, wrong_kernel, wrong_pass
+from lucid.compiler.reports.checking import Meaning, watched_call, wrong_kernel, wrong_pass
 from lucid.ir.clone import rewritten
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import every_value, interpret
@@ -63,7 +63,8 @@ def bisect(
 
 def _bisected(found: Program, watched: WatchedStep, path: Path | None) -> Bisection:
     inputs, target = watched.inputs, found.executable.target
-    if not differs(found.recorded, inputs, (watched.outputs, watched.written)):
+    meaning = Meaning(found.recorded, inputs)
+    if meaning.agrees((watched.outputs, watched.written)):
         return Bisection("")
     before = rewritten(found.recorded, found.optimize)
     rewrite = wrong_pass(found, inputs)
@@ -71,8 +72,7 @@ def _bisected(found: Program, watched: WatchedStep, path: Path | None) -> Bisect
         culprit, before = rewrite
         fault = _wrong_rewrite(_pass_of(found, culprit))
     else:
-        recorded = found.recorded
-        culprit = wrong_kernel(found, watched, lambda x: not differs(recorded, inputs, x))
+        culprit = wrong_kernel(found, watched, meaning.agrees)
         is_planned = culprit.startswith("kernels")
         fault = _wrong_plan(target) if is_planned else _wrong_code(target)
     values = _by_name(before, inputs)
@@ -126,14 +126,18 @@ def _passes(passes: Sequence[Pass]) -> Iterator[Pass]:
 
 def _wrong_rewrite(run: Pass) -> Fault:
     alone = Pipeline(name_of(run), (run,))
-    return lambda graph, inputs: differs(graph, inputs, interpret(rewritten(graph, alone), inputs))
+
+    def fails(graph: Graph, inputs: Inputs) -> bool:
+        return not Meaning(graph, inputs).agrees(interpret(rewritten(graph, alone), inputs))
+
+    return fails
 
 
 def _wrong_plan(target: Target) -> Fault:
     def fails(graph: Graph, inputs: Inputs) -> bool:
         strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
         lowered = make_program(graph, strides, target)
-        return differs(graph, inputs, interpret_program(lowered, inputs))
+        return not Meaning(graph, inputs).agrees(interpret_program(lowered, inputs))
 
     return fails
 
@@ -144,6 +148,6 @@ def _wrong_code(target: Target) -> Fault:
         outputs = compile_graph(graph, target=target).call(given)
         cells = {entry.value: number for number, entry in enumerate(graph.inputs)}
         written = [np.asarray(given[cells[cell]]) for cell, _ in graph.writes]
-        return differs(graph, inputs, ([*outputs], written))
+        return not Meaning(graph, inputs).agrees(([*outputs], written))
 
     return fails
