@@ -89,31 +89,23 @@ class CompiledWalk(Protocol):
 CompileWalk = Callable[["Walk"], CompiledWalk]
 
 
-class Backward:
-    """One kind of backward of a program's results, as a compiled function.
+class Backward(NamedTuple):
+    """One kind of backward of a program's results, and the compiled function of it."""
 
-    Attributes:
-        walk: what is compiled.
-        walked: the nodes with something saved that it comes to, in its order.
-    """
-
-    def __init__(self, walk: Walk, compiled: CompileWalk) -> None:
-        self.walk = walk
-        self.walked = walk.nodes()
-        self._compiled = compiled(walk)
-        self.run = self._compiled.call_natively
+    walk: Walk
+    compiled: CompiledWalk
 
     @property
     def program(self) -> Program | None:
         """The one that ran last."""
-        return self._compiled._latest
+        return self.compiled._latest
 
     def leaving(self, leaves: Sequence[TensorCore]) -> NativeCalls | None:
         """The native form that leaves the gradients on leaves; None: there is none by now.
 
         Its arguments are the gradients of results, then the arrays that a call has kept.
         """
-        program = self._compiled._latest
+        program = self.compiled._latest
         native = None if program is None else program.native
         return None if native is None else native.leaving(leaves, len(self.walk.kind.sent))
 
@@ -122,6 +114,7 @@ class Walk:
     """A walk through the nodes that a trace has left, from the results of one layer.
 
     Attributes:
+        nodes: those with something saved that it comes to, in its order.
         ctx_change: what a backward of the user's changes in its ctx, for messages.
     """
 
@@ -137,11 +130,8 @@ class Walk:
         pairs = zip(layer.outputs, kind.sent, strict=True)
         self._roots = [GradientEdge(*output.root) for output, is_sent in pairs if is_sent]
         self._wanted = [GradientEdge(*layer.ends[i]) for i in kind.wanted]
+        self.nodes = tape.walked(self._roots, {*layer.ends}, {*self._wanted})
         self.ctx_change: str | None = None
-
-    def nodes(self) -> list[Node]:
-        """The nodes with something saved that it comes to, in its order."""
-        return self._tape.walked(self._roots, {*self._layer.ends}, {*self._wanted})
 
     def __call__(self, *arguments: Any) -> tuple[TensorCore | None, ...]:
         """In a trace, the gradients at the ends of the layer.
@@ -241,7 +231,7 @@ class Differentiable:
     @property
     def programs(self) -> list[Program]:
         """Those of all backwards."""
-        known = [x for kind in self._kinds.values() for x in kind._compiled._programs.values()]
+        known = [x for kind in self._kinds.values() for x in kind.compiled._programs.values()]
         return [program for programs in known for program in programs]
 
     def backward(self, kind: BackwardKind) -> Backward:
@@ -249,7 +239,7 @@ class Differentiable:
         found = self._kinds.get(kind)
         if found is None:
             walk = Walk(kind, self.layers[kind.layer], self.tape, self._users)
-            found = self._kinds[kind] = Backward(walk, self._compiled)
+            found = self._kinds[kind] = Backward(walk, self._compiled(walk))
             is_all = all(kind.sent) and len(kind.wanted) == len(self.layers[kind.layer].ends)
             if is_all and not kind.is_open:
                 self.whole[kind.layer] = found
@@ -427,7 +417,7 @@ class CallRecord:
     ) -> Sequence[TensorCore | None]:
         """Those at the ends of a layer that are asked for."""
         kind = backward.walk.kind
-        self.check(node, backward.walked)
+        self.check(node, backward.walk.nodes)
         self.refuse_moved(node)
         if kind.is_open:
             self.refuse_other(node)
@@ -448,7 +438,7 @@ class CallRecord:
         running.record, running.node, running.is_open = self, node, kind.is_open
         contexts, context.contexts = context.contexts, self.contexts
         try:
-            found = backward.run(arguments)
+            found = backward.compiled.call_natively(arguments)
         except EagerOnlyError as error:
             raise LucidError(
                 f"the gradients of a compiled function's result can't be computed natively: {error}"
@@ -539,7 +529,7 @@ class CompiledBackward(CustomNode):
             return False
         if not record.leave(backward, gradients, own.tensors):
             return False
-        self._walked = backward.walked
+        self._walked = backward.walk.nodes
         return True
 
     def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
@@ -549,7 +539,7 @@ class CompiledBackward(CustomNode):
         backward = self._record.rule.backward(BackwardKind(self._number, sent, wanted, is_open))
         given = [gradient for gradient in gradients if gradient is not None]
         found = self._record.gradients(self, backward, given)
-        self._walked = backward.walked
+        self._walked = backward.walk.nodes
         if len(wanted) == len(self._edges):
             return tuple(found)
         parts: list[TensorCore | None] = [None] * len(self._edges)
