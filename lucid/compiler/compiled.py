@@ -300,8 +300,6 @@ class Compiled:
                 if not differs.goes_beyond(before):
                     break
                 continue
-            except NotFinite:
-                break
             if result is not SLOW_PATH:
                 self._prefer(program, args)
             return result, differs
@@ -317,8 +315,6 @@ class Compiled:
                 result = program.call_native(args)
             except DEPARTS as found:
                 return self._follow(self._left(program, found), args)
-            except NotFinite:
-                break
             if result is not SLOW_PATH:
                 self._credit(program)
                 self._begin_with(program, args)
@@ -401,14 +397,8 @@ class Compiled:
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        if self._latest is not None:
-            try:
-                result = self._latest.call_native(args)
-            except NotFinite:
-                result = SLOW_PATH
-            if result is not SLOW_PATH:
-                return result
-        return self._call(args, {}, None)
+        result = SLOW_PATH if self._latest is None else self._latest.call_native(args)
+        return self._call(args, {}, None) if result is SLOW_PATH else result
 
     def _is_eager(self) -> bool:
         """Whether ops run one by one: in a trace, for a stance, or for what looks at single ops.

@@ -261,8 +261,11 @@ class _Plan:
         free = {s: self._source(s, value) for s, value in contents.items()}
         found = {contents[s]: source for s, source in free.items() if source is not None}
         numbers = {entry.value for entry in graph.inputs if entry.kind == "live"}
-        state = {x: _on(cell) for x, cell in self._cells.items() if _is_only_read(cell)}
-        saved = {x: tensor for x, tensor in state.items() if tensor._storage in self._saved}
+        saved = {
+            value: _on(cell)
+            for value, cell in self._cells.items()
+            if cell.kind == "state" and not cell.is_written and cell.storage in self._saved
+        }
         decided = minimum_cut(graph, contents.values(), {*found, *numbers, *saved})
         read = dict.fromkeys(x for node in decided.repeated for x in node.operands)
         for value in dict.fromkeys([*contents.values(), *read]):  # in an order of their own
@@ -337,10 +340,6 @@ def _on(cell: Cell) -> TensorCore:
     if cell.counter is not None:
         tensor._counter = cell.counter
     return tensor
-
-
-def _is_only_read(cell: Cell) -> bool:
-    return cell.kind == "state" and not cell.is_written
 
 
 def is_read(node: Node) -> bool:
