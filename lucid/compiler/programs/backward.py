@@ -44,7 +44,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
 from lucid.ir.location import user_spot
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import SLOW_PATH
-from lucid.tensor.batched import Batched, BatchLevel
+from lucid.tensor.batched import Batched, BatchLevel, outside
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array
 from lucid.tensor.storage import Storage
@@ -463,12 +463,6 @@ def _tensor_on(content: np.ndarray | float, type: TensorType) -> TensorCore:
     return _new(storage, type, array, ())
 
 
-def _example(gradient: TensorCore | None, level: BatchLevel, number: int) -> TensorCore | None:
-    """One of the gradients that a vmap computes at once."""
-    is_mapped = isinstance(gradient, Batched) and gradient._level is level
-    return gradient._inner[number] if is_mapped else gradient  # type: ignore[union-attr]
-
-
 def _row_major(gradient: TensorCore) -> TensorCore:
     """A gradient as the backward was compiled for, however it lies."""
     array = gradient._array
@@ -542,10 +536,8 @@ class CompiledBackward(CustomNode):
         self._walked = backward.walk.nodes
         if len(wanted) == len(self._edges):
             return tuple(found)
-        parts: list[TensorCore | None] = [None] * len(self._edges)
-        for i, gradient in zip(wanted, found, strict=True):
-            parts[i] = gradient
-        return tuple(parts)
+        parts = dict(zip(wanted, found, strict=True))
+        return tuple(map(parts.get, range(len(self._edges))))
 
     def _apply_in_levels(
         self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool
@@ -559,16 +551,13 @@ class CompiledBackward(CustomNode):
             )
         found = [gradient._level for gradient in gradients if isinstance(gradient, Batched)]
         if not found:
-            context.levels = []
-            try:
+            with outside(0):
                 return self._apply(gradients, wanted, is_open)
-            finally:
-                context.levels = levels
         level = max(found, key=levels.index)
-        rows = [
-            self._apply(tuple(_example(x, level, i) for x in gradients), wanted, is_open)
-            for i in range(level.size)
-        ]
+        rows = []
+        for i in range(level.size):
+            example = tuple(level.inner(x)[i] if level.owns(x) else x for x in gradients)
+            rows.append(self._apply(example, wanted, is_open))
         columns = [[x for x in column if x is not None] for column in zip(*rows, strict=True)]
         return tuple(level.wrap(stack(column)) if column else None for column in columns)
 
