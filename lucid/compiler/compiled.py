@@ -485,10 +485,14 @@ class Compiled:
             if self._untraceable:
                 for each in (call.key, _OTHERS):
                     self._untraceable.pop(each, None)
+            replay = context.replay
             try:
-                with replaying(() if differs is None else differs.made):
-                    result = program.run(call, is_fit=True)
+                if differs is not None:
+                    context.replay = [*differs.made]
+                result = program.run(call, is_fit=True)
+                context.replay = replay
             except DEPARTS as other:
+                context.replay = replay
                 before, differs = differs, self._left(program, other)
                 if before is not None and not differs.goes_beyond(before):
                     if isinstance(other, LeavesPath):
@@ -500,6 +504,7 @@ class Compiled:
                     left -= 1
                 continue
             except BaseException:
+                context.replay = replay
                 if program.undo is not None:
                     program.undo()
                     self._forget_unused(call)

@@ -103,9 +103,12 @@ class Forecast:
                 for effect in self._effects:
                     effect.call()
                 self._after = [Entries(entries.owner) for entries in before]
-            finally:
                 for entries in before:
                     entries.put()
+            except BaseException:  # an interrupt as well, while they are put back
+                for entries in before:
+                    entries.put()
+                raise
             self._before = before
         return self._after
 
