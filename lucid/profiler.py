@@ -245,9 +245,9 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         self._open.callback(_active.remove, self)
         self._replace(Compiled, "__call__", self._noting_calls)
         self._replace(core, "natively", lambda _: core.leave_to_python)
-        self._replace(core, "_evaluate", self._noting_ops)
-        self._replace(Code, "run", self._noting_programs)
-        self._replace(OpNode, "_on_arrays", self._noting_rules)
+        self._replace(core, "_evaluate", self._noting(_of_op))
+        self._replace(Code, "run", self._noting(_of_program))
+        self._replace(OpNode, "_on_arrays", self._noting(_of_rule))
 
     def _replace(self, owner: Any, name: str, noting: Callable[[Any], Any]) -> None:
         """Let a function note its calls until the block ends."""
@@ -318,47 +318,30 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         if latest is not None and timed is not None and timed.was_called:
             self._raw.append((compiled, latest.executable, begin, seconds, timed.read()))
 
-    def _noting_ops(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(evaluate)
-        def noting(op: Op, operands: Sequence[Any], *rest: Any) -> Any:
-            if not self._is_recording:
-                return evaluate(op, operands, *rest)
-            begin = time.perf_counter()
-            result = evaluate(op, operands, *rest)
-            self._note_op(op.name, begin, result._line, [x.shape for x in operands])
-            return result
+    def _noting(self, said: Callable[..., tuple[str, Any, Iterable[Any]] | None]) -> Any:
+        """What lets a function note its calls as ops.
 
-        return noting
+        said: of its arguments and result the op's name, the line, and the shapes of its operands.
+        """
 
-    def _noting_programs(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(run)
-        def noting(code: Code, arrays: list[np.ndarray]) -> Any:
-            if not self._is_recording:
-                return run(code, arrays)
-            begin = time.perf_counter()
-            result = run(code, arrays)
-            self._note_op(code.name, begin, line_of(user_spot()), [x.shape for x in arrays])
-            return result
+        def replaced(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def noting(*args: Any) -> Any:
+                if not self._is_recording:
+                    return function(*args)
+                begin = time.perf_counter()
+                result = function(*args)
+                seconds, found = time.perf_counter() - begin, said(*args, result)
+                if found is not None:
+                    name, line, shapes = found
+                    kept = tuple(map(tuple, shapes)) if self._record_shapes else ()
+                    place = _place(line) if line else ""
+                    self._events.append(Event(name, "op", begin, seconds, place, kept))
+                return result
 
-        return noting
+            return noting
 
-    def _noting_rules(self, apply: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(apply)
-        def noting(node: OpNode, gradients: Any) -> Any:
-            if not self._is_recording:
-                return apply(node, gradients)
-            begin = time.perf_counter()
-            result = apply(node, gradients)
-            if result is not None:  # else its ops follow, one by one
-                self._note_op(node.name(), begin, node._line, [gradients[0].shape])
-            return result
-
-        return noting
-
-    def _note_op(self, name: str, begin: float, line: Any, shapes: Iterable[Any]) -> None:
-        seconds = time.perf_counter() - begin
-        kept = tuple(map(tuple, shapes)) if self._record_shapes else ()
-        self._events.append(Event(name, "op", begin, seconds, _place(line) if line else "", kept))
+        return replaced
 
     def _settle(self) -> None:
         """Make events of kernels of the ticks so far."""
@@ -444,6 +427,20 @@ def _own_seconds(found: Sequence[Event]) -> Iterator[tuple[Event, float]]:
 def _name(compiled: Compiled) -> str:
     function = compiled.__wrapped__
     return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _of_op(op: Op, operands: Sequence[Any], *rest: Any) -> tuple[str, Any, Iterable[Any]]:
+    return op.name, rest[-1]._line, [x.shape for x in operands]
+
+
+def _of_program(code: Code, arrays: list[np.ndarray], _: Any) -> tuple[str, Any, Iterable[Any]]:
+    return code.name, line_of(user_spot()), [x.shape for x in arrays]
+
+
+def _of_rule(node: OpNode, gradients: Any, result: Any) -> tuple[str, Any, Iterable[Any]] | None:
+    if result is None:
+        return None  # its ops follow, one by one
+    return node.name(), node._line, [gradients[0].shape]
 
 
 def _place(line: Any) -> str:

@@ -265,7 +265,7 @@ def test_the_doctor_tests_kernels_and_says_what_is_off(
         assert f"\n{name} " in f"\n{out}"
     from lucid.cli import machine
 
-    monkeypatch.setattr(machine, "_training", lambda data: "[1.0] instead of [2.0]")
+    monkeypatch.setattr(machine, "_tests", lambda: [("sort", ""), ("training", "k0 is wrong")])
     assert main(["doctor"]) == 1
     assert capsys.readouterr().out.endswith("1 of the tests have failed\n")
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lucid.codegen.lower.legalize import LEGALIZE
+from lucid.compiler.reports.checking import Meaning
 from lucid.ir import ops
 from lucid.ir.clone import rewritten
 from lucid.ir.environment import VERIFY
@@ -28,8 +29,6 @@ from lucid.ir.text import parse
 from lucid.ir.text.printer import value_names
 from lucid.ir.verify import verify
 from lucid.runtime.executable import compile_graph
-
-_TOLERANCE = 1e-4  # of the largest element: sums may be rounded in another order
 
 
 def read(path: Path) -> Graph:
@@ -88,9 +87,9 @@ def run(options: argparse.Namespace) -> int:
         _show(label, array, options.out)
     if not options.check:
         return 0
-    other = _results(graph, inputs, native=options.interpret)
-    pairs = zip(results, other, strict=True)
-    wrong = [label for label, (a, b) in zip(labels, pairs, strict=True) if not _agree(a, b)]
+    native = _results(graph, inputs, native=True) if options.interpret else results
+    rows = zip(labels, Meaning(graph, inputs).compared(native), strict=True)
+    wrong = [label for label, row in rows if not row.agrees]
     sys.stdout.write(
         f"native and NumPy differ in {', '.join(wrong)}\n" if wrong else "both agree\n"
     )
@@ -145,13 +144,6 @@ def _results(graph: Graph, inputs: Sequence[Any], native: bool) -> list[np.ndarr
     outputs = compile_graph(rewritten(graph, optimize))(own)
     numbers = {entry.value: number for number, entry in enumerate(graph.inputs)}
     return [*outputs, *(own[numbers[cell]] for cell, _ in graph.writes)]
-
-
-def _agree(a: np.ndarray, b: np.ndarray) -> bool:
-    if a.dtype.kind != "f":
-        return bool(np.array_equal(a, b))
-    largest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
-    return bool(np.allclose(a, b, rtol=0, atol=_TOLERANCE * largest + 1e-30, equal_nan=True))
 
 
 def _show(label: str, array: np.ndarray, folder: Path | None) -> None:

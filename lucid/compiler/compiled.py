@@ -24,7 +24,14 @@ from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
-from lucid.compiler.inputs.signature import Call, changes, describe, moving_ints, with_live_ints
+from lucid.compiler.inputs.signature import (
+    Call,
+    Description,
+    changes,
+    describe,
+    moving_ints,
+    with_live_ints,
+)
 from lucid.compiler.pacing import Looks, NotPaidForError, TooManyPathsError, TracePace
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
 from lucid.compiler.reports.statistics import (
@@ -64,7 +71,7 @@ if TYPE_CHECKING:
     import networkx
 
     from lucid.compiler.guards.mutable_sources import Identity, MutableSource
-    from lucid.compiler.programs.program import Departure, Program
+    from lucid.compiler.programs.program import Around, Departure, Program
     from lucid.compiler.recording.trace import Trace
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.explaining import Explanation
@@ -291,8 +298,6 @@ class Compiled:
                 if not differs.goes_beyond(before):
                     break
                 continue
-            except NotFinite:
-                break
             if result is not SLOW_PATH:
                 self._prefer(program, args)
             return result, differs
@@ -308,8 +313,6 @@ class Compiled:
                 result = program.call_native(args)
             except DEPARTS as found:
                 return self._follow(self._left(program, found), args)
-            except NotFinite:
-                break
             if result is not SLOW_PATH:
                 self._credit(program)
                 self._begin_with(program, args)
@@ -375,9 +378,15 @@ class Compiled:
         if differs is None:
             if self._latest is not None and self._audits.is_due():
                 self._call_audit(args, kwargs)
-            result, differs = self._run_latest(args, kwargs)
-            if result is not SLOW_PATH:
-                return result
+            latest = self._latest
+            if latest is not None and not kwargs:
+                try:
+                    result = latest.call_plain(args)
+                except DEPARTS as found:
+                    result, differs = SLOW_PATH, self._left(latest, found)
+                if result is not SLOW_PATH:
+                    self.stats.add_call()
+                    return result
         if self._distrust is not None:
             raise EagerOnlyError(self._distrust)
         if self._untraceable:
@@ -386,33 +395,8 @@ class Compiled:
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        if self._latest is not None:
-            try:
-                result = self._latest.call_native(args)
-            except NotFinite:
-                result = SLOW_PATH
-            if result is not SLOW_PATH:
-                return result
-        result, differs = self._run_latest(args, {})
-        return result if result is not SLOW_PATH else self._call_natively(args, {}, differs)
-
-    def _run_latest(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, Departure | None]:
-        """The result of the program used last, or `SLOW_PATH` if a look shows that it may not fit.
-
-        And what it has found that doesn't fit; it isn't asked again.
-        """
-        latest = self._latest
-        if latest is None or kwargs:
-            return SLOW_PATH, None
-        try:
-            result = latest.call_plain(args)
-        except DEPARTS as found:
-            return SLOW_PATH, self._left(latest, found)
-        if result is not SLOW_PATH:
-            self.stats.add_call()
-        return result, None
+        result = SLOW_PATH if self._latest is None else self._latest.call_native(args)
+        return self._call(args, {}, None) if result is SLOW_PATH else result
 
     def _is_eager(self) -> bool:
         """Whether ops run one by one: in a trace, for a stance, or for what looks at single ops.
@@ -617,7 +601,7 @@ class Compiled:
             call = self._signature(args, kwargs)
             start = time.perf_counter()
             try:
-                return call, self._program(call, args, kwargs, known, differs)
+                return call, self._program(call, known, differs)
             except RestartTrace as restart:
                 traceback.clear_frames(restart.__traceback__)  # which those followed keep
                 restarts += 1
@@ -679,14 +663,8 @@ class Compiled:
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
 
-    def _program(
-        self,
-        call: Call,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        known: Known,
-        differs: Departure | None,
-    ) -> Program:
+    def _program(self, call: Call, known: Known, differs: Departure | None) -> Program:
+        """A program for a call, traced if there is none."""
         program, _ = self._fitting(call, differs)
         if program is not None:
             return program
@@ -698,43 +676,11 @@ class Compiled:
             ):
                 program, reason = self._fitting(call, differs)
                 if program is None:  # nor has another thread traced it meanwhile
-                    program = self._traced(call, args, kwargs, known, differs, reason, claim)
+                    program = self._trace(call, known, differs, reason, claim)
             return program
         except BaseException:
             before.put_back()
             raise
-
-    def _traced(
-        self,
-        call: Call,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        known: Known,
-        differs: Departure | None,
-        reason: str | None,
-        claim: WriteLock,
-    ) -> Program:
-        """A new program, which is one of those that serve calls from now on."""
-        if differs is not None and differs.path:
-            siblings = [x for x in self._programs.get(call.key, ()) if x.path]
-            if len(siblings) >= self._options.max_paths:
-                raise TooManyPathsError(
-                    f"its branches have taken {len(siblings)} paths by now, and would take another "
-                    f"one: {reason}\n"
-                    "hint: lucid.where chooses without a branch; lucid.compile(max_paths=…) sets "
-                    "how many paths are compiled"
-                )
-        found = ((), ()) if differs is None else (differs.made, differs.path)
-        with replaying(*found):
-            is_path = differs is not None and bool(differs.path)
-            kind = "" if differs is None else "path" if is_path else "host"
-            program = self._trace(call, args, kwargs, known, reason, claim, kind)
-        if not kwargs and self._options.mode != "interpret":
-            program.take_plain(call, args, self.stats.counted)
-        programs = self._programs.setdefault(call.key, [])
-        programs.append(program)
-        self._drop_least_used(program)
-        return program
 
     def _fitting(self, call: Call, differs: Departure | None) -> tuple[Program | None, str | None]:
         """The program for a call; or None, and the guard that failed for the latest one."""
@@ -772,60 +718,23 @@ class Compiled:
     def _trace(
         self,
         call: Call,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
         known: Known,
+        differs: Departure | None,
         reason: str | None,
         claim: WriteLock,
-        kind: str,
     ) -> Program:
-        """A new program; `kind`: "path" or "host" for one that goes on where another was left."""
-        from lucid.compiler.programs.program import Program
-        from lucid.runtime.open_programs import Families
+        """A new program, which is one of those that serve calls from now on.
 
-        is_path, place = kind == "path", here()
-
+        reason: why those that there are don't fit, if it is known; claim: of this trace.
+        """
+        args, kwargs = call.given
         marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
         description = describe(self.__wrapped__, *marked)
-        earlier = [program.description for found in self._programs.values() for program in found]
-        moved = moving_ints(description, earlier) - self._ints  # one in an object stays as it is
-        if moved:
-            raise RestartTrace("is called with ints that keep changing", "counts", moved)
-        if not earlier:
-            kind, reason = "first", "the first call"
-        else:
-            if reason is None:
-                reason = changes(description, earlier)
-                kind = kind_of_change(reason)
-            elif not kind:
-                is_mode = kind_of_change(reason) in ("mode", "flag")
-                kind = kind_of_change(reason) if is_mode else "guard"
-                place = self._place_of_failure(call) or place
-            if self._is_paced:
-                is_said = NotPaidForError.kind in self._said
-                self._pace.refuse_trace(
-                    kind, reason, lambda: "" if is_said else self._line_of(place)
-                )
-            channel, text = ("exits", "%s: takes a new path: %s")
-            if not is_path:
-                channel, text = "retrace", "retrace of %s: %s"
-            say(channel, text, _name_of(self.__wrapped__), reason)
-        recorded = self._record(call, *marked, known)
+        kind, reason, place = self._occasion(call, description, differs, reason)
+        with replaying(*(((), ()) if differs is None else (differs.made, differs.path))):
+            recorded = self._record(call, *marked, known)
         claim.give_up(TRACING)
-        if self._is_unverified:
-            around = self._verifying(recorded.graph, known)
-        # A backward that is skipped would leave no gradients.
-        nan = "allow" if self._options.nan == "allow" else "raise"
-        options = Options(passes=self._options.passes, nan=nan)
-        compiled = functools.partial(Compiled, options=options, is_paced=False)
-        if self._families is None and not self._options.passes:
-            self._families = Families()
-        program = Program(recorded, description, call, compiled, self._optimize, self._families)
-        program.used, program.number = self.stats.calls, self.stats.traces
-        if self._options.mode == "interpret":
-            program.around = program.interpret
-        elif self._is_unverified:
-            program.around = functools.partial(around, program)
+        program = self._made(recorded, description, call, known)
         executable = program.executable
         source = "LLVM" if executable.was_compiled else "cache"
         self.stats.cache_hits += not executable.was_compiled
@@ -833,8 +742,8 @@ class Compiled:
             Traced(
                 kind,
                 reason,
-                None if kind in ("path", "host") else place,  # whose lines are in words
-                signature_text(program.description),
+                place,
+                signature_text(description),
                 program.compile_seconds,
                 program.stage_seconds,
                 program.pass_seconds,
@@ -845,9 +754,72 @@ class Compiled:
         if is_on("compile"):
             nodes, seconds = len(program.recorded.nodes), program.compile_seconds
             say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
+        if not kwargs and self._options.mode != "interpret":
+            program.take_plain(call, args, self.stats.counted)
+        self._programs.setdefault(call.key, []).append(program)
+        self._drop_least_used(program)
         return program
 
-    def _verifying(self, graph: Graph, known: Known) -> Callable[..., None]:
+    def _occasion(
+        self, call: Call, description: Description, differs: Departure | None, reason: str | None
+    ) -> tuple[str, str, Location | None]:
+        """Why there is a trace: its kind, the reason, and the user's line where words don't say it.
+
+        Raises `RestartTrace` for ints that are to be read at each call, and where it isn't worth
+        another trace.
+        """
+        is_path = differs is not None and bool(differs.path)
+        siblings = [x for x in self._programs.get(call.key, ()) if x.path] if is_path else []
+        if len(siblings) >= self._options.max_paths:
+            raise TooManyPathsError(
+                f"its branches have taken {len(siblings)} paths by now, and would take another "
+                f"one: {reason}\n"
+                "hint: lucid.where chooses without a branch; lucid.compile(max_paths=…) sets "
+                "how many paths are compiled"
+            )
+        earlier = [program.description for found in self._programs.values() for program in found]
+        moved = moving_ints(description, earlier) - self._ints  # one in an object stays as it is
+        if moved:
+            raise RestartTrace("is called with ints that keep changing", "counts", moved)
+        place = here()
+        if not earlier:
+            return "first", "the first call", place
+        is_known = reason is not None
+        reason = reason or changes(description, earlier)
+        kind = "path" if is_path else "host" if differs is not None else kind_of_change(reason)
+        if is_known and differs is None:
+            kind = kind if kind in ("mode", "flag") else "guard"
+            place = self._place_of_failure(call) or place
+        if self._is_paced:
+            is_said = NotPaidForError.kind in self._said
+            self._pace.refuse_trace(kind, reason, lambda: "" if is_said else self._line_of(place))
+        channel, text = ("exits", "%s: takes a new path: %s")
+        if not is_path:
+            channel, text = "retrace", "retrace of %s: %s"
+        say(channel, text, _name_of(self.__wrapped__), reason)
+        return kind, reason, place if differs is None else None
+
+    def _made(self, recorded: Trace, description: Description, call: Call, known: Known) -> Program:
+        """What a trace is compiled to."""
+        from lucid.compiler.programs.program import Program
+        from lucid.runtime.open_programs import Families
+
+        around: Around | None = None
+        if self._options.mode == "interpret":
+            around = Program.interpret
+        elif self._is_unverified:
+            around = self._verifying(recorded.graph, known)
+        # A backward that is skipped would leave no gradients.
+        nan = "allow" if self._options.nan == "allow" else "raise"
+        options = Options(passes=self._options.passes, nan=nan)
+        compiled = functools.partial(Compiled, options=options, is_paced=False)
+        if self._families is None and not self._options.passes:
+            self._families = Families()
+        program = Program(recorded, description, call, compiled, self._optimize, self._families)
+        program.used, program.number, program.around = self.stats.calls, self.stats.traces, around
+        return program
+
+    def _verifying(self, graph: Graph, known: Known) -> Around:
         """What compares a first call with what it should make; its program is to be given yet."""
         from lucid.compiler.reports.checking import verify
         from lucid.compiler.reports.function_gradients import CalledFunctions
@@ -855,7 +827,7 @@ class Compiled:
         functions = CalledFunctions(graph, known.functions or ())
         known.functions = None
 
-        def around(program: Program, run: Run, _: object, native: Callable[[], None]) -> None:
+        def around(program: Program, run: Run, _: Any, native: Callable[[], None]) -> None:
             verify(program, run, functions, native)
             self._is_unverified, program.around = False, None
 
@@ -1063,7 +1035,7 @@ class Compiled:
 
         The calls are real ones: they train. `agrees` says the result, `print` shows the largest
         differences, and `culprit` which stage of the compiler, and there which kernel, brought them
-        in. Derivatives of ops that the step has used are compared with central differences.
+        in.
         A custom Function that leaves lucid, for SciPy say, is called again for the comparison.
 
         Args:
@@ -1108,10 +1080,12 @@ class Compiled:
         return kernel_graph(self._chosen(args, kwargs, "kernel_graph").executable.calls)
 
     def export_kernel_graph(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        """Write `kernel_graph` to a file: a picture (.svg), .dot, .graphml or .json, by its name.
+        """Draw `kernel_graph`: kernels stand below those that they wait for.
+
+        networkx writes the graph itself in other forms, such as by `write_graphml`.
 
         Args:
-            path: the file, whose ending says as what it is written.
+            path: the picture's file, an .svg.
             args, kwargs: as of a call, which choose the program; none: the one used last.
 
         Raises: `ArgumentError` for another ending, `LucidError` where nothing is compiled.
@@ -1245,10 +1219,10 @@ def compile(
             to run op by op – for `LUCID_EAGER=1`, a stance, anomaly mode, a `vmap` around the call
             – nobody looks. Default: "allow".
         verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
-            ops, and of the derivatives that it uses with central differences, as `check` does; then
-            of the backwards of its custom Functions, one call of each and signature, which run
-            again op by op in float64. Python that the step calls is called again for it, but for
-            what `lucid.debug` calls. Not with the mode "interpret". Default: "never".
+            ops, as `check` does; then of the backwards of its custom Functions with central
+            differences, one call of each and signature, which run again op by op in float64. Python
+            that the step calls is called again for it, but for what `lucid.debug` calls. Not with
+            the mode "interpret". Default: "never".
         backend: "eager" as the mode; "inductor", "cudagraphs" and "aot_eager", PyTorch's, are the
             default. Default: "native".
         dynamic: True, False or None; which sizes code is compiled for follows from the calls.

@@ -11,7 +11,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import networkx
 import pytest
 
 import lucid
@@ -160,25 +159,16 @@ def test_without_arguments_nothing_is_called_and_times_are_expected_ones() -> No
     assert repr(report) == "<report on step(x: f32[2,7,16], y: i64[14])>"
 
 
-def test_the_graph_of_kernels_is_written_in_four_forms(tmp_path: Path) -> None:
+def test_the_graph_of_kernels_is_drawn(tmp_path: Path) -> None:
     step, _ = trained(1)
     graph = step.kernel_graph()
-    for name in ("k.svg", "k.dot", "k.graphml", "k.json"):
-        step.export_kernel_graph(tmp_path / name)
-    read = networkx.read_graphml(tmp_path / "k.graphml", node_type=int)
-    assert networkx.utils.edges_equal(read.edges(data=True), graph.edges(data=True))
-    assert networkx.utils.nodes_equal(read.nodes(data=True), graph.nodes(data=True))
-    data = json.loads((tmp_path / "k.json").read_text())
-    assert networkx.utils.graphs_equal(networkx.node_link_graph(data, edges="edges"), graph)
-    dot = (tmp_path / "k.dot").read_text()
-    assert dot.count(" -> ") == graph.number_of_edges()
-    assert len(re.findall(r"^  \d+ \[label=", dot, re.MULTILINE)) == len(graph)
+    step.export_kernel_graph(tmp_path / "k.svg")
     picture = ElementTree.fromstring((tmp_path / "k.svg").read_text())
     space = "{http://www.w3.org/2000/svg}"
     places = [(int(x.get("x")), int(x.get("y"))) for x in picture.iter(f"{space}rect")]
     assert len(places) == len(graph) == len(set(places))
     assert len(list(picture.iter(f"{space}path"))) == graph.number_of_edges()
-    with pytest.raises(lucid.ArgumentError, match=r"let it end in \.svg, \.dot, \.graphml, \.json"):
+    with pytest.raises(lucid.ArgumentError, match=r"networkx writes step.kernel_graph"):
         step.export_kernel_graph(tmp_path / "k.png")
 
 

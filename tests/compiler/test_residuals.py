@@ -76,7 +76,7 @@ def kept_by(result: lucid.Tensor) -> list[Any]:
 def backwards_of(result: lucid.Tensor) -> list[Any]:
     """The compiled functions that have computed gradients of such a result."""
     kinds = result.grad_fn._record.rule._kinds.values()  # type: ignore[union-attr]
-    return [backward.run.__self__ for backward in kinds]
+    return [backward.compiled for backward in kinds]
 
 
 def train(model: Any, net: nn.Module, size: tuple[int, ...], steps: int = 4) -> list[np.ndarray]:

@@ -10,7 +10,6 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.codegen.emit import lowering
-from lucid.ir import ops
 
 
 @pytest.fixture(autouse=True)
@@ -60,19 +59,6 @@ def test_what_is_wrong_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(value.tolist() == after[key].tolist() for key, value in before.items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(not state["exp_avg"].any() for state in opt.state.values())
-
-
-def test_a_wrong_derivative_is_found() -> None:
-    before = ops.tanh.vjp
-    object.__setattr__(ops.tanh, "vjp", lambda g, y, x: [ops.mul(g, y)])  # it is frozen
-    try:
-        step, model, _ = training(verify="first")
-        start = model[0].weight.tolist()
-        with pytest.raises(lucid.LucidError, match=r"the derivative of tanh at test_verified"):
-            step(X, Y)
-        assert model[0].weight.tolist() == start
-    finally:
-        object.__setattr__(ops.tanh, "vjp", before)
 
 
 def test_later_calls_and_signatures_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,21 @@ def test_a_gradient_that_no_node_saved_may_be_zeroed_before_the_backward(agree):
     agree(scenario)
 
 
+def test_nothing_is_computed_again_from_what_may_be_written_unnoticed(agree):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, -2.0))
+        step = compile(lambda x: (Scaled.apply(w, x) + (w + x) * (x + 2.0) * w).sum())
+        found = []
+        for _ in range(2):
+            x = numbers(3.0, 0.25)
+            y = step(x)
+            write(x)
+            found.append(grad(y, w)[0])
+        return found
+
+    agree(scenario, traces=1)
+
+
 @pytest.mark.parametrize("kind", ["state", "argument", "part", "gradient", "result"])
 def test_a_tensor_that_a_node_saved_may_not(agree, kind):
     def scenario(compile):

@@ -44,7 +44,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
 from lucid.ir.location import user_spot
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import SLOW_PATH
-from lucid.tensor.batched import Batched, BatchLevel
+from lucid.tensor.batched import Batched, BatchLevel, outside
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array
 from lucid.tensor.storage import Storage
@@ -89,31 +89,23 @@ class CompiledWalk(Protocol):
 CompileWalk = Callable[["Walk"], CompiledWalk]
 
 
-class Backward:
-    """One kind of backward of a program's results, as a compiled function.
+class Backward(NamedTuple):
+    """One kind of backward of a program's results, and the compiled function of it."""
 
-    Attributes:
-        walk: what is compiled.
-        walked: the nodes with something saved that it comes to, in its order.
-    """
-
-    def __init__(self, walk: Walk, compiled: CompileWalk) -> None:
-        self.walk = walk
-        self.walked = walk.nodes()
-        self._compiled = compiled(walk)
-        self.run = self._compiled.call_natively
+    walk: Walk
+    compiled: CompiledWalk
 
     @property
     def program(self) -> Program | None:
         """The one that ran last."""
-        return self._compiled._latest
+        return self.compiled._latest
 
     def leaving(self, leaves: Sequence[TensorCore]) -> NativeCalls | None:
         """The native form that leaves the gradients on leaves; None: there is none by now.
 
         Its arguments are the gradients of results, then the arrays that a call has kept.
         """
-        program = self._compiled._latest
+        program = self.compiled._latest
         native = None if program is None else program.native
         return None if native is None else native.leaving(leaves, len(self.walk.kind.sent))
 
@@ -122,6 +114,7 @@ class Walk:
     """A walk through the nodes that a trace has left, from the results of one layer.
 
     Attributes:
+        nodes: those with something saved that it comes to, in its order.
         ctx_change: what a backward of the user's changes in its ctx, for messages.
     """
 
@@ -137,11 +130,8 @@ class Walk:
         pairs = zip(layer.outputs, kind.sent, strict=True)
         self._roots = [GradientEdge(*output.root) for output, is_sent in pairs if is_sent]
         self._wanted = [GradientEdge(*layer.ends[i]) for i in kind.wanted]
+        self.nodes = tape.walked(self._roots, {*layer.ends}, {*self._wanted})
         self.ctx_change: str | None = None
-
-    def nodes(self) -> list[Node]:
-        """The nodes with something saved that it comes to, in its order."""
-        return self._tape.walked(self._roots, {*self._layer.ends}, {*self._wanted})
 
     def __call__(self, *arguments: Any) -> tuple[TensorCore | None, ...]:
         """In a trace, the gradients at the ends of the layer.
@@ -241,7 +231,7 @@ class Differentiable:
     @property
     def programs(self) -> list[Program]:
         """Those of all backwards."""
-        known = [x for kind in self._kinds.values() for x in kind._compiled._programs.values()]
+        known = [x for kind in self._kinds.values() for x in kind.compiled._programs.values()]
         return [program for programs in known for program in programs]
 
     def backward(self, kind: BackwardKind) -> Backward:
@@ -249,7 +239,7 @@ class Differentiable:
         found = self._kinds.get(kind)
         if found is None:
             walk = Walk(kind, self.layers[kind.layer], self.tape, self._users)
-            found = self._kinds[kind] = Backward(walk, self._compiled)
+            found = self._kinds[kind] = Backward(walk, self._compiled(walk))
             is_all = all(kind.sent) and len(kind.wanted) == len(self.layers[kind.layer].ends)
             if is_all and not kind.is_open:
                 self.whole[kind.layer] = found
@@ -427,7 +417,7 @@ class CallRecord:
     ) -> Sequence[TensorCore | None]:
         """Those at the ends of a layer that are asked for."""
         kind = backward.walk.kind
-        self.check(node, backward.walked)
+        self.check(node, backward.walk.nodes)
         self.refuse_moved(node)
         if kind.is_open:
             self.refuse_other(node)
@@ -448,7 +438,7 @@ class CallRecord:
         running.record, running.node, running.is_open = self, node, kind.is_open
         contexts, context.contexts = context.contexts, self.contexts
         try:
-            found = backward.run(arguments)
+            found = backward.compiled.call_natively(arguments)
         except EagerOnlyError as error:
             raise LucidError(
                 f"the gradients of a compiled function's result can't be computed natively: {error}"
@@ -471,12 +461,6 @@ def _tensor_on(content: np.ndarray | float, type: TensorType) -> TensorCore:
     storage = Storage(type)
     storage.array = array
     return _new(storage, type, array, ())
-
-
-def _example(gradient: TensorCore | None, level: BatchLevel, number: int) -> TensorCore | None:
-    """One of the gradients that a vmap computes at once."""
-    is_mapped = isinstance(gradient, Batched) and gradient._level is level
-    return gradient._inner[number] if is_mapped else gradient  # type: ignore[union-attr]
 
 
 def _row_major(gradient: TensorCore) -> TensorCore:
@@ -539,7 +523,7 @@ class CompiledBackward(CustomNode):
             return False
         if not record.leave(backward, gradients, own.tensors):
             return False
-        self._walked = backward.walked
+        self._walked = backward.walk.nodes
         return True
 
     def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
@@ -549,13 +533,11 @@ class CompiledBackward(CustomNode):
         backward = self._record.rule.backward(BackwardKind(self._number, sent, wanted, is_open))
         given = [gradient for gradient in gradients if gradient is not None]
         found = self._record.gradients(self, backward, given)
-        self._walked = backward.walked
+        self._walked = backward.walk.nodes
         if len(wanted) == len(self._edges):
             return tuple(found)
-        parts: list[TensorCore | None] = [None] * len(self._edges)
-        for i, gradient in zip(wanted, found, strict=True):
-            parts[i] = gradient
-        return tuple(parts)
+        parts = dict(zip(wanted, found, strict=True))
+        return tuple(map(parts.get, range(len(self._edges))))
 
     def _apply_in_levels(
         self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool
@@ -569,16 +551,13 @@ class CompiledBackward(CustomNode):
             )
         found = [gradient._level for gradient in gradients if isinstance(gradient, Batched)]
         if not found:
-            context.levels = []
-            try:
+            with outside(0):
                 return self._apply(gradients, wanted, is_open)
-            finally:
-                context.levels = levels
         level = max(found, key=levels.index)
-        rows = [
-            self._apply(tuple(_example(x, level, i) for x in gradients), wanted, is_open)
-            for i in range(level.size)
-        ]
+        rows = []
+        for i in range(level.size):
+            example = tuple(level.inner(x)[i] if level.owns(x) else x for x in gradients)
+            rows.append(self._apply(example, wanted, is_open))
         columns = [[x for x in column if x is not None] for column in zip(*rows, strict=True)]
         return tuple(level.wrap(stack(column)) if column else None for column in columns)
 

@@ -26,7 +26,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import LargeGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.inputs.cells import Cell
-from lucid.compiler.inputs.scalars import Formula, Number, SymSource
+from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
 from lucid.compiler.programs.audits import outline_of
@@ -97,7 +97,8 @@ class Departure:
         return (len(self.made), len(self.path)) > (len(other.made), len(other.path))
 
 
-Around = Callable[[Run, Reusable | None, Callable[[], None]], None]
+# Runs the native step of a program, or something in its place.
+Around = Callable[["Program", Run, Reusable | None, Callable[[], None]], None]
 
 
 class Program:
@@ -151,7 +152,7 @@ class Program:
         self.description = description
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
-        self.around: Around | None = None  # runs the native step, or something in its place
+        self.around: Around | None = None
         self._exact: Executable | None = None  # the same with a check of all that it makes
         self._unchecked: Executable | None = None  # and with none
         self.executable = self._compile(trace)
@@ -242,8 +243,7 @@ class Program:
 
     def backward_stages(self) -> Stages:
         """The graph of the backward that ran last of those of its results; of what it keeps."""
-        rule = self.differentiable
-        backward = None if rule is None else rule.latest()
+        backward = self.backward_outside()
         return Stages({} if backward is None else {"backward": lambda: backward.stages["trace"]})
 
     def _take_hosts(self, graph: Graph, nodes: Sequence[Node]) -> None:
@@ -302,28 +302,24 @@ class Program:
         for number, entry in enumerate(trace.graph.inputs):
             self.inputs.append(None)
             if entry.value in live:
-                self._add_live(number, live[entry.value])
+                source = live[entry.value]
+                if source.read is None:
+                    self.numbers.append((number, source.formula))
+                else:
+                    self.readers.append((number, source.read))
+                continue
+            cell = cells[entry.value]
+            if cell.kind == "arg":
+                self.arguments.append((number, cell.position))
+            elif cell.kind == "grad":
+                self._found.append((number, cell))
             else:
-                self._add_cell(number, cells[entry.value])
+                self.inputs[number] = cell.storage.array
         written, read = {cell for cell, _ in trace.graph.writes}, {*trace.graph.results()}
         read.update(value for node in trace.graph.nodes for value in node.operands)
         if trace.epilogue.history is not None:  # a backward reads what its calls were given
             read.update(entry.value for entry in trace.graph.inputs)
         self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)
-
-    def _add_live(self, number: int, source: SymSource) -> None:
-        if source.read is None:
-            self.numbers.append((number, source.formula))
-        else:
-            self.readers.append((number, source.read))
-
-    def _add_cell(self, number: int, cell: Cell) -> None:
-        if cell.kind == "arg":
-            self.arguments.append((number, cell.position))
-        elif cell.kind == "grad":
-            self._found.append((number, cell))
-        else:
-            self.inputs[number] = cell.storage.array
 
     def _take_claims(self, trace: Trace) -> None:
         """Note what other threads' steps may not work with meanwhile."""
@@ -469,7 +465,10 @@ class Program:
 
     def call_native(self, args: tuple[Any, ...]) -> Any:
         """What native code gives for a call; `SLOW_PATH` where it isn't sure, or there is none."""
-        return SLOW_PATH if self.enter is None else self.enter(*args)
+        try:
+            return SLOW_PATH if self.enter is None else self.enter(*args)
+        except NotFinite:  # nothing has happened; the long way says where it is made
+            return SLOW_PATH
 
     def call_plain(self, args: tuple[Any, ...]) -> Any:
         """The result of a call with plain tensors of the types that were traced, or `SLOW_PATH`.
@@ -583,7 +582,8 @@ class Program:
             if self.around is None:
                 self._run_on(self.executable, run, memory)
             else:
-                self.around(run, memory, partial(self._run_on, self.executable, run, memory))
+                native = partial(self._run_on, self.executable, run, memory)
+                self.around(self, run, memory, native)
         except NotFinite as found:
             self._run_again(run, memory, made_in(found.frame))
 

@@ -13,14 +13,7 @@ from lucid.codegen.lower.legalize import LEGALIZE
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.interpret import interpret_program
 from lucid.compiler.programs.program import Program
-from lucid.compiler.reports.checking import (
-    derivative_of,
-    differs,
-    watched_call,
-    wrong_kernel,
-    wrong_pass,
-)
-from lucid.compiler.reports.derivatives import wrong_derivative
+from lucid.compiler.reports.checking import Meaning, watched_call, wrong_kernel, wrong_pass
 from lucid.ir.clone import rewritten
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import every_value, interpret
@@ -43,8 +36,7 @@ class Bisection:
 
     Attributes:
         culprit: the first pass that changes the meaning, such as "cse"; or, as `step.check` says,
-            "kernels: k3", "native code: k3" or "the derivative of tanh at f.py:3"; empty if the
-            step is right.
+            "kernels: k3" or "native code: k3"; empty if the step is right.
         graph: a part of the graph before it that shows the fault; None if there is none.
         path: the file that has its text. A file beside it, `.npz`, has the inputs.
     """
@@ -71,21 +63,16 @@ def bisect(
 
 def _bisected(found: Program, watched: WatchedStep, path: Path | None) -> Bisection:
     inputs, target = watched.inputs, found.executable.target
-    if not differs(found.recorded, inputs, (watched.outputs, watched.written)):
-        wrong = wrong_derivative(found.recorded, inputs)
-        if wrong is None:
-            return Bisection("")
-        graph, node = wrong
-        values = _by_name(graph, inputs)
-        return _written(derivative_of(node), part_of(graph, [node]), values, path)
+    meaning = Meaning(found.recorded, inputs)
+    if meaning.agrees((watched.outputs, watched.written)):
+        return Bisection("")
     before = rewritten(found.recorded, found.optimize)
     rewrite = wrong_pass(found, inputs)
     if rewrite is not None:
         culprit, before = rewrite
         fault = _wrong_rewrite(_pass_of(found, culprit))
     else:
-        recorded = found.recorded
-        culprit = wrong_kernel(found, watched, lambda x: not differs(recorded, inputs, x))
+        culprit = wrong_kernel(found, watched, meaning.agrees)
         is_planned = culprit.startswith("kernels")
         fault = _wrong_plan(target) if is_planned else _wrong_code(target)
     values = _by_name(before, inputs)
@@ -139,14 +126,18 @@ def _passes(passes: Sequence[Pass]) -> Iterator[Pass]:
 
 def _wrong_rewrite(run: Pass) -> Fault:
     alone = Pipeline(name_of(run), (run,))
-    return lambda graph, inputs: differs(graph, inputs, interpret(rewritten(graph, alone), inputs))
+
+    def fails(graph: Graph, inputs: Inputs) -> bool:
+        return not Meaning(graph, inputs).agrees(interpret(rewritten(graph, alone), inputs))
+
+    return fails
 
 
 def _wrong_plan(target: Target) -> Fault:
     def fails(graph: Graph, inputs: Inputs) -> bool:
         strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
         lowered = make_program(graph, strides, target)
-        return differs(graph, inputs, interpret_program(lowered, inputs))
+        return not Meaning(graph, inputs).agrees(interpret_program(lowered, inputs))
 
     return fails
 
@@ -157,6 +148,6 @@ def _wrong_code(target: Target) -> Fault:
         outputs = compile_graph(graph, target=target).call(given)
         cells = {entry.value: number for number, entry in enumerate(graph.inputs)}
         written = [np.asarray(given[cells[cell]]) for cell, _ in graph.writes]
-        return differs(graph, inputs, ([*outputs], written))
+        return not Meaning(graph, inputs).agrees(([*outputs], written))
 
     return fails

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from lucid.codegen.llvm.target import Target
 from lucid.codegen.program.interpret import Run, interpret_program
 from lucid.codegen.program.program import Program as Lowered
 from lucid.compiler.programs.program import Program, texts_of
-from lucid.compiler.reports.derivatives import wrong_derivative
 from lucid.compiler.reports.function_gradients import CalledFunctions
 from lucid.compiler.results.output_specs import Run as Call
 from lucid.ir import ops
@@ -69,9 +69,8 @@ class Check:
         rows: the step's results and the state that it writes.
         culprit: where the results first differ from those of the stage before: a pass, as
             `step.stages` names it, such as "cse"; "kernels: k3", whose kernel IR isn't what the
-            graph says; or "native code: k3", which isn't what the kernel IR says. Where all agree,
-            "the derivative of tanh at f.py:3" if that isn't what a central difference says; else
-            empty.
+            graph says; or "native code: k3", which isn't what the kernel IR says. Empty where all
+            agree.
     """
 
     rows: list[Compared]
@@ -85,8 +84,6 @@ class Check:
         worst = sorted(self.rows, key=lambda row: -row.difference)[:10]
         if self.agrees:
             head = f"{len(self.rows)} results agree with NumPy"
-        elif all(row.agrees for row in self.rows):
-            head = f"{self.culprit} is wrong; {len(self.rows)} results agree with NumPy"
         else:
             wrong = sum(not row.agrees for row in self.rows)
             head = f"{wrong} of {len(self.rows)} results differ from NumPy, since {self.culprit}"
@@ -134,25 +131,10 @@ def verify(
 
 
 def _checked(found: Program, watched: WatchedStep) -> Check:
-    names = _names(found.recorded)
-    expected = interpret(found.recorded, watched.inputs)
-    native = watched.outputs, watched.written
-    rows = list(_compare(names, native, expected))
-    culprit = ""
-    if not _same(rows):
-        otherwise = interpret(found.recorded, watched.inputs, _Rounding())
-        rows = list(_compare(names, native, expected, otherwise))
-    if not _same(rows):
-        culprit = _culprit(found, watched, lambda x: _same(_compare(names, x, expected, otherwise)))
-    if not culprit:
-        wrong = wrong_derivative(found.recorded, watched.inputs)
-        culprit = "" if wrong is None else derivative_of(wrong[1])
-    return Check(rows, culprit)
-
-
-def derivative_of(node: Node) -> str:
-    """What a `Check` says of an op whose VJP is wrong."""
-    return f"the derivative of {node.op.name}" + (f" at {node.location}" if node.location else "")
+    meaning = Meaning(found.recorded, watched.inputs)
+    rows = meaning.compared([*watched.outputs, *watched.written])
+    is_right = all(row.agrees for row in rows)
+    return Check(rows, "" if is_right else _culprit(found, watched, meaning.agrees))
 
 
 def watched_call(
@@ -171,19 +153,40 @@ def watched_call(
     return found, watched
 
 
-def differs(graph: Graph, inputs: Sequence[np.ndarray | float], found: Results) -> bool:
-    """Whether results differ from those of a graph by more than rounding can make of it."""
-    names, expected = _names(graph), interpret(graph, inputs)
-    if _same(_compare(names, found, expected)):
-        return False
-    otherwise = interpret(graph, inputs, _Rounding())
-    return not _same(_compare(names, found, expected, otherwise))
+class Meaning:
+    """What a graph computes of some inputs, by NumPy, and how far rounding can be off it.
+
+    Attributes:
+        names: of its results, and of the state that it writes.
+    """
+
+    def __init__(self, graph: Graph, inputs: Sequence[np.ndarray | float]) -> None:
+        names = value_names(graph)
+        self.names = [f"%{names[value]}" for value in graph.outputs]
+        self.names += [f"%{names[cell]} after the step" for cell, _ in graph.writes]
+        self._interpret = partial(interpret, graph, inputs)
+        self._expected = _flat(self._interpret())
+
+    @cached_property
+    def _otherwise(self) -> Sequence[np.ndarray]:
+        """The same, rounded otherwise."""
+        return _flat(self._interpret(_Rounding()))
+
+    def compared(self, found: Sequence[np.ndarray]) -> list[Compared]:
+        """Results, then what is written, beside it."""
+        pairs = list(zip(self.names, found, self._expected, strict=True))
+        rows = [_compared(name, x, wanted) for name, x, wanted in pairs]
+        if all(row.agrees for row in rows):
+            return rows
+        return [_compared(*pair, other) for pair, other in zip(pairs, self._otherwise, strict=True)]
+
+    def agrees(self, found: Results) -> bool:
+        """Whether results differ from it by no more than rounding can make of it."""
+        return all(row.agrees for row in self.compared(_flat(found)))
 
 
-def _names(graph: Graph) -> list[str]:
-    names = value_names(graph)
-    outputs = [f"%{names[value]}" for value in graph.outputs]
-    return outputs + [f"%{names[cell]} after the step" for cell, _ in graph.writes]
+def _flat(results: Results) -> list[np.ndarray]:
+    return [*results[0], *results[1]]
 
 
 def _culprit(program: Program, watched: WatchedStep, agree: Callable[[Results], bool]) -> str:
@@ -201,7 +204,7 @@ def wrong_pass(program: Program, inputs: Sequence[np.ndarray | float]) -> tuple[
     for stage, text in texts_of(program.recorded, program.optimize).items():
         graph = parse(text)
         graph.hosts = program.recorded.hosts
-        if differs(before, inputs, interpret(graph, inputs)):
+        if not Meaning(before, inputs).agrees(interpret(graph, inputs)):
             return stage, before
         before = graph
     return None
@@ -296,26 +299,15 @@ def _largest(array: np.ndarray) -> float:
     return float(np.max(np.abs(finite))) if finite.size else 0.0
 
 
-def _same(rows: Iterable[Compared]) -> bool:
-    return all(row.agrees for row in rows)
-
-
-def _compare(
-    names: Sequence[str], found: Results, expected: Results, otherwise: Results | None = None
-) -> Iterator[Compared]:
-    """Compare results; those `otherwise` rounded say by how much rounding alone can change them."""
-    for name, array, wanted, other in zip(
-        names,
-        (*found[0], *found[1]),
-        (*expected[0], *expected[1]),
-        [*otherwise[0], *otherwise[1]] if otherwise else [None] * len(names),
-        strict=True,
-    ):
-        tolerance = TOLERANCE.get(wanted.dtype, 0.0)
-        rounding = _difference(other, wanted) if other is not None and tolerance else 0.0
-        if np.isfinite(rounding):
-            tolerance = max(tolerance, ROUNDINGS * rounding)
-        yield Compared(name, _difference(array, wanted), tolerance, _ulps(array, wanted))
+def _compared(
+    name: str, found: np.ndarray, expected: np.ndarray, otherwise: np.ndarray | None = None
+) -> Compared:
+    """Compare a result; one `otherwise` rounded says by how much rounding alone can change it."""
+    tolerance = TOLERANCE.get(expected.dtype, 0.0)
+    rounding = _difference(otherwise, expected) if otherwise is not None and tolerance else 0.0
+    if np.isfinite(rounding):
+        tolerance = max(tolerance, ROUNDINGS * rounding)
+    return Compared(name, _difference(found, expected), tolerance, _ulps(found, expected))
 
 
 class _Rounding:

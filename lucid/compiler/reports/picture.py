@@ -1,13 +1,11 @@
-"""The graph of kernels in files: a picture (SVG), DOT, GraphML, or JSON."""
+"""A picture of the graph of kernels (SVG)."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lucid.ir.errors import ArgumentError
 
@@ -19,17 +17,13 @@ _SWEEPS = 4  # over the rows, to put kernels near those that they read
 
 
 def write_kernel_graph(graph: networkx.DiGraph[int], path: str | os.PathLike[str]) -> None:
-    """Write the graph as the file's name says: .svg, .dot, .graphml or .json.
-
-    Raises `ArgumentError` for another ending.
-    """
-    ending = Path(path).suffix.lower()
-    if ending not in _WRITERS:
+    """Write the picture to a file. Raises `ArgumentError` for one that isn't called .svg."""
+    if Path(path).suffix.lower() != ".svg":
         raise ArgumentError(
-            f"export_kernel_graph: {os.fspath(path)!r} doesn't say as what\n"
-            f"hint: let it end in {', '.join(_WRITERS)}"
+            f"export_kernel_graph: {os.fspath(path)!r} isn't the name of an .svg\n"
+            "hint: networkx writes step.kernel_graph() in other forms, such as by write_graphml"
         )
-    Path(path).write_text(_WRITERS[ending](graph), encoding="utf-8")
+    Path(path).write_text(svg(graph), encoding="utf-8")
 
 
 def svg(graph: networkx.DiGraph[int]) -> str:
@@ -104,37 +98,3 @@ def _rows(graph: networkx.DiGraph[int]) -> list[list[int]]:
 
 def _mean(places: list[int]) -> float:
     return sum(places) / len(places) if places else 0.0
-
-
-def _dot(graph: networkx.DiGraph[int]) -> str:
-    lines = ["digraph kernels {", "  node [shape=box];"]
-    for number, node in graph.nodes(data=True):
-        lines.append(f"  {number} [{_attributes(node)}];")
-    for one, other, edge in graph.edges(data=True):
-        lines.append(f"  {one} -> {other} [{_attributes(edge)}];")
-    return "\n".join([*lines, "}", ""])
-
-
-def _attributes(found: dict[str, Any]) -> str:
-    # JSON's strings are DOT's, but for what stands for a newline in a label.
-    return ", ".join(f"{key}={json.dumps(str(value))}" for key, value in found.items())
-
-
-def _graphml(graph: networkx.DiGraph[int]) -> str:
-    import networkx
-
-    return "\n".join(networkx.generate_graphml(graph)) + "\n"
-
-
-def _json(graph: networkx.DiGraph[int]) -> str:
-    import networkx
-
-    return json.dumps(networkx.node_link_data(graph, edges="edges"))
-
-
-_WRITERS: dict[str, Callable[[networkx.DiGraph[int]], str]] = {
-    ".svg": svg,
-    ".dot": _dot,
-    ".graphml": _graphml,
-    ".json": _json,
-}

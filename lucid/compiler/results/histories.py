@@ -149,45 +149,15 @@ class History(NamedTuple):
     users: Callable[..., Any] | None
 
 
-class Counters:
-    """The version counters of what a step finds and makes, numbered as each call finds them again.
-
-    First those of the arguments, then of the results, and of state.
-
-    Attributes:
-        numbers: by counter, of the trace.
-        state: those of tensors from outside, which stay the same.
-    """
-
-    def __init__(
-        self, recorder: TracedMemory, results: Sequence[TensorCore], handles: Sequence[TensorCore]
-    ) -> None:
-        found = [getattr(x, "_counter", None) for x in (*handles, *results)]  # or an array
-        numbers = {x: i for i, x in reversed([*enumerate(found)]) if x is not None}
-        self.numbers: dict[VersionCounter, int] = numbers
-        self.state: list[VersionCounter] = []
-        self._count = len(found)
-        for cell in recorder.cells.values():
-            if cell.kind == "state" and cell.counter is not None:
-                self.number_of_state(cell.counter)
-
-    def number_of_state(self, counter: VersionCounter) -> int:
-        """The number of the counter of a tensor from outside."""
-        if counter not in self.numbers:
-            self.numbers[counter] = self._count + len(self.state)
-            self.state.append(counter)
-        return self.numbers[counter]
-
-
 class Histories:
     """The autograd graph behind the results of a trace.
+
+    Version counters are numbered as each call finds them again: first those of the arguments, then
+    of the results, and of state.
 
     Args:
         results: the flattened results.
         handles: what stands for the arguments.
-
-    Attributes:
-        counters: the version counters of what was found and made.
     """
 
     def __init__(
@@ -197,7 +167,14 @@ class Histories:
         self._outer = recorder.ends
         self._arguments = {id(handle): i for i, handle in reversed([*enumerate(handles)])}
         self._ends = {id(tensor): i for i, tensor in enumerate(recorder.ends.values())}
-        self.counters = Counters(recorder, results, handles)
+        found = [getattr(x, "_counter", None) for x in (*handles, *results)]  # or an array
+        numbers = {x: i for i, x in reversed([*enumerate(found)]) if x is not None}
+        self._numbers: dict[VersionCounter, int] = numbers
+        self._count = len(found)
+        self._of_state: list[VersionCounter] = []
+        for cell in recorder.cells.values():
+            if cell.kind == "state" and cell.counter is not None:
+                self._number_of_state(cell.counter)
         self._calls_users = False
 
     def behind(
@@ -215,7 +192,7 @@ class Histories:
         made = [output for layer in layers for output in layer.outputs]
         tape = Tape(self._recorder, [output.root for output in made], self._outer, self)
         users = function if self._calls_users else None
-        return History(layers, tape, self.counters.state, users)
+        return History(layers, tape, self._of_state, users)
 
     def _layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
@@ -293,8 +270,15 @@ class Histories:
                 "its results have a history, and are computed from a .grad that it finds"
             )
         if tensor._array is not None and self._recorder.is_outside(tensor):
-            return self.counters.number_of_state(counter)
-        return self.counters.numbers.get(counter)
+            return self._number_of_state(counter)
+        return self._numbers.get(counter)
+
+    def _number_of_state(self, counter: VersionCounter) -> int:
+        """The number of the counter of a tensor from outside, which stays the same."""
+        if counter not in self._numbers:
+            self._numbers[counter] = self._count + len(self._of_state)
+            self._of_state.append(counter)
+        return self._numbers[counter]
 
     def argument_of(self, tensor: TensorCore) -> int:
         """The position of an argument; -1 for other tensors."""

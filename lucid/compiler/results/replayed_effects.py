@@ -72,28 +72,6 @@ class Entries:
             counter.now = version
 
 
-def changed_by(effects: Iterable[ReplayedEffect]) -> list[Entries]:
-    """What is in the dicts that effects change after these, one after the other.
-
-    Afterwards they are as before: what an effect raises comes before the call has changed anything,
-    and the call has nothing to do at its end that could fail.
-    """
-    before: dict[int, Entries] = {}
-    try:
-        for effect in effects:
-            for owner in effect.owners:
-                before.setdefault(id(owner), Entries(owner))
-            effect.call()
-        after = [Entries(entries.owner) for entries in before.values()]
-        for entries in before.values():
-            entries.put()
-    except BaseException:
-        for entries in before.values():
-            entries.put()
-        raise
-    return after
-
-
 class Forecast:
     """What some effects, one after the other, will leave in their dicts.
 
@@ -114,10 +92,23 @@ class Forecast:
         return [*owners.values()]
 
     def entries(self) -> list[Entries]:
-        """What will be in the dicts, which are as before."""
+        """What will be in the dicts, which are as before.
+
+        What an effect raises comes before the call has changed anything, and the call has nothing
+        to do at its end that could fail.
+        """
         if not self._before or not all(entries.are_there() for entries in self._before):
             before = [*map(Entries, self.owners())]
-            self._after = changed_by(self._effects)
+            try:
+                for effect in self._effects:
+                    effect.call()
+                self._after = [Entries(entries.owner) for entries in before]
+                for entries in before:
+                    entries.put()
+            except BaseException:  # an interrupt as well, while they are put back
+                for entries in before:
+                    entries.put()
+                raise
             self._before = before
         return self._after
 

@@ -23,7 +23,6 @@ from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Node as GraphNode, Value
 from lucid.ir.passes.residuals import (
     Cut,
-    common_values,
     equal_values,
     minimum_cut,
     nodes_between,
@@ -126,26 +125,23 @@ class Tape:
         self._around: dict[Value, Storage] = {}
         for node in self._nodes:
             holdings.replace(node)
-        self._contents, holdings.saved = holdings.saved, {}
+        self._contents, holdings.contents = holdings.contents, {}
         for node in self._hidden:
             holdings.replace(node)
-        self._hidden_contents = holdings.saved
+        self._hidden_contents = holdings.contents
         self._read_around(recorder, self._hidden_contents)
         plan = _Plan(recorder, histories, holdings)
-        self._live, live = plan.found(holdings.held, self._contents)
-        held = [holdings.held[storage] for storage in self._live]
+        live = plan.live(self._contents)
         self._read_around(recorder, self._contents)
         for body in self._bodies.values():
             body.settle({*self._nodes, *self._hidden})
         self.cut = plan.cut(self._contents)
         self._contexts = [node for node in (*self._nodes, *self._hidden) if is_ctx(node)]
         self._again = plan.again([*self._hidden_contents.values(), *self._contents.values()])
-        self.sources = [*live, *plan.sources]
-        self.sources_again = plan.sources_again
+        self.sources, self.sources_again = plan.sources, plan.sources_again
         self.reads_again = plan.reads_again
         self._given, self._state = plan.given, plan.state
-        self._graph, self._saved_state = recorder.graph, plan.saved
-        self.types = [value.type for value in (*held, *self._given)]
+        self._live, self.types = [*live], [value.type for value in (*live.values(), *self._given)]
         self.all_sources = [*self.sources, *self.sources_again]
 
     def _read_around(self, recorder: TracedMemory, contents: Contents) -> None:
@@ -183,9 +179,8 @@ class Tape:
         given: in the order of the sources. numbers: in that of `formulas`. with_hidden: whether
         histories within custom forwards are seen.
         """
-        known: dict[Value, Value] = {}
         if len(given) >= len(self.sources):  # else all is freed that was saved
-            known = self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
+            self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
         recorder.past.update(self._nodes, self._hidden)
         for name, function in self._functions.items():
             recorder.graph.functions[name] = copy_graph(function)
@@ -193,17 +188,10 @@ class Tape:
         if recorder.collector is not None:
             recorder.collector.accept_arguments([*map(id, self._contexts)])
         with as_recorded(self._contexts, numbers):
-            found = walk()
-        self._share(recorder, known)
-        return found
+            return walk()
 
-    def _lay_out(
-        self, recorder: TracedMemory, given: Sequence[Value], with_hidden: bool
-    ) -> dict[Value, Value]:
-        """Let stand-ins hold what was kept, or what follows from that.
-
-        Returns what stands for values of the trace.
-        """
+    def _lay_out(self, recorder: TracedMemory, given: Sequence[Value], with_hidden: bool) -> None:
+        """Let stand-ins hold what was kept, or what follows from that."""
         count = len(self._live)
         for storage, value in zip(self._live, given, strict=False):
             recorder.hold(storage, value)
@@ -222,19 +210,6 @@ class Tape:
             if storage.recorder is recorder:
                 assert storage.value is not None
                 recorder.around[value] = storage.value
-        return known
-
-    def _share(self, recorder: TracedMemory, known: dict[Value, Value]) -> None:
-        """Let the walk read what was kept where it has computed that itself."""
-        cells = recorder.cells
-        state = {s: value for s, value in self._saved_state.items() if s in cells}
-        equal = {known[value]: value for value in known}
-        equal |= {cells[storage].value: value for storage, value in state.items()}
-        common = common_values(self._graph, recorder.graph, equal)
-        kept = {value: known[value] for value in self._given if value in known}
-        recorder.graph.substitute(
-            {x: kept[y] for x, y in common.items() if y in kept and x not in equal}
-        )
 
     def walked(
         self, roots: Iterable[Edge], ends: Collection[Edge], wanted: Collection[Edge]
@@ -256,15 +231,13 @@ class _Plan:
     Attributes:
         given: values of the trace's graph that a backward is given, in the order of the sources.
         state: memory of the step's state that it finds by itself, by the value that is there.
-        saved: the values of state that nodes have saved, by its memory.
     """
 
     def __init__(self, recorder: TracedMemory, histories: Histories, holdings: Holdings) -> None:
         self._recorder = recorder
         self._histories = histories
         self._originals = holdings.originals
-        self._memory_saved = holdings.saved_state
-        self.saved: dict[Storage, Value] = {}
+        self._saved = holdings.saved
         self._inputs = {entry.value: i for i, entry in enumerate(recorder.graph.inputs)}
         self._cells = {cell.value: cell for cell in recorder.cells.values() if not cell.is_inside}
         self.given: list[Value] = []
@@ -273,19 +246,12 @@ class _Plan:
         self.reads_again: list[int] = []
         self.state: dict[Value, TensorCore] = {}
 
-    def found(self, held: Contents, contents: Contents) -> tuple[list[Storage], list[Source]]:
-        """What a backward finds as it is by then, since no node has saved it, and where.
-
-        What is nowhere, when the call is over, is among what must be kept: `contents`.
-        """
-        found: dict[Storage, Source] = {}
-        for storage, value in held.items():
-            source = self._source(storage, value)
-            if source is None:
-                contents.setdefault(storage, value)
-            elif storage not in contents:
-                found[storage] = source
-        return [*found], [*found.values()]
+    def live(self, contents: Contents) -> Contents:
+        """Take out what no node has saved, where a call has it: it may be written unnoticed."""
+        found = {s: self._source(s, x) for s, x in contents.items() if s not in self._saved}
+        sources = {storage: source for storage, source in found.items() if source is not None}
+        self.sources += sources.values()
+        return {storage: contents.pop(storage) for storage in sources}
 
     def cut(self, contents: Contents) -> Cut:
         """The residuals, which become outputs of the graph."""
@@ -295,9 +261,11 @@ class _Plan:
         free = {s: self._source(s, value) for s, value in contents.items()}
         found = {contents[s]: source for s, source in free.items() if source is not None}
         numbers = {entry.value for entry in graph.inputs if entry.kind == "live"}
-        state = {x: _on(cell) for x, cell in self._cells.items() if _is_only_read(cell)}
-        saved = {x: tensor for x, tensor in state.items() if tensor._storage in self._memory_saved}
-        self.saved = {tensor._storage: x for x, tensor in saved.items()}
+        saved = {
+            value: _on(cell)
+            for value, cell in self._cells.items()
+            if cell.kind == "state" and not cell.is_written and cell.storage in self._saved
+        }
         decided = minimum_cut(graph, contents.values(), {*found, *numbers, *saved})
         read = dict.fromkeys(x for node in decided.repeated for x in node.operands)
         for value in dict.fromkeys([*contents.values(), *read]):  # in an order of their own
@@ -374,10 +342,6 @@ def _on(cell: Cell) -> TensorCore:
     return tensor
 
 
-def _is_only_read(cell: Cell) -> bool:
-    return cell.kind == "state" and not cell.is_written
-
-
 def is_read(node: Node) -> bool:
     """Whether a walk needs what the node saved, as far as one has shown."""
     return getattr(node, "_has_read", None) is not False
@@ -432,46 +396,44 @@ class Holdings:
     """Puts stand-ins in the place of tensors that nodes hold.
 
     Attributes:
-        saved: what the memory of stand-ins holds at the end of the trace, where each call has
-            another content; held: the same of what isn't saved, but held by objects and hooks.
+        contents: what the memory of stand-ins holds at the end of the trace, where each call has
+            another content.
         originals: the memory of the trace for memory of stand-ins, where that is another.
-        saved_state: memory of the step's state that was saved: a walk finds out if it was written.
+        saved: memory, the step's state included, that nodes saved: a walk finds out if it was
+            written.
     """
 
-    def __init__(
-        self,
-        recorder: TracedMemory,
-        formulas: list[Formula],
-    ) -> None:
+    def __init__(self, recorder: TracedMemory, formulas: list[Formula]) -> None:
         self._recorder = recorder
         self._formulas = formulas
         self._objects = {*recorder.containers}
         self._stand_ins: dict[int, tuple[TensorCore, TensorCore]] = {}
         self._storages: dict[Storage, Storage] = {}
         self._counters: dict[VersionCounter, VersionCounter] = {}
-        self.saved: Contents = {}
-        self.held: Contents = {}
+        self.contents: Contents = {}
         self.originals: dict[Storage, Storage] = {}
-        self.saved_state: set[Storage] = set()
+        self.saved: set[Storage] = set()
 
     def replace(self, node: Node) -> None:
         """Replace those of one node; one of an earlier trace has stand-ins already."""
         if node in self._recorder.past:
             for entry in saved_by(node):
                 if entry.tensor is not None:
-                    self._take(entry.tensor._storage, entry.tensor._storage, self.saved)
+                    self._take(entry.tensor._storage, entry.tensor._storage)
+                    self.saved.add(entry.tensor._storage)
             for tensor in tensors_of_users(node):
-                self._take(tensor._storage, tensor._storage, self.held)
+                self._take(tensor._storage, tensor._storage)
         elif isinstance(node, AccumulateGrad):
             if not self._recorder.is_outside(node.variable):
-                node.variable = self._stand_in(node.variable, {})
+                node.variable = self._stand_in(node.variable)
         else:
             for entry in saved_by(node):
                 self._replace_saved(entry)
             for sparse in getattr(node, "_saved", None) or ():
                 if isinstance(sparse, SavedSparse):
                     sparse.let_go()
-            self._replace_attributes(node)
+            for name in _names_of_users(node):
+                vars(node)[name] = self._replaced(vars(node)[name])
             for hook in _hooks_of(node):
                 self._replaced_leaf(hook, "")
 
@@ -482,14 +444,8 @@ class Holdings:
             return
         if entry.output_nr < 0 and entry.edge is None and entry.private_edge is None:
             entry.edge = edge_of(tensor)
-        if not self._is_of_a_call(tensor._storage):
-            self.saved_state.add(tensor._storage)
-        entry.tensor = self._stand_in(tensor, self.saved)
-
-    def _replace_attributes(self, node: Node) -> None:
-        attributes = vars(node)
-        for name in _names_of_users(node):
-            attributes[name] = self._replaced(attributes[name])
+        entry.tensor = self._with_content(tensor)
+        self.saved.add(entry.tensor._storage)
 
     def _replaced(self, value: Any) -> Any:
         return map_tree(self._replaced_leaf, value, leaves=self._objects)
@@ -497,12 +453,17 @@ class Holdings:
     def _replaced_leaf(self, leaf: Any, _: str) -> Any:
         if isinstance(leaf, TensorCore):
             edge = edge_of(leaf)
-            made = self._stand_in(leaf, self.held)
+            made = self._with_content(leaf)
             return made if edge is None else with_history(made, edge)
         if is_live(leaf):
             self._formulas.append(leaf.formula)
             return _Number(len(self._formulas) - 1)
-        self._refuse_argument(leaf)
+        if id(leaf) in self._objects:
+            self._recorder.run_op_by_op(
+                f"its results have a history, and a backward in that is given the "
+                f"{type(leaf).__name__} that is an argument, which may be another by then\n"
+                "hint: let ctx keep what is in it"
+            )
         if refers_to_trace(leaf):
             self._recorder.run_op_by_op(
                 "its results have a history, and a hook or an object in a ctx holds tensors or "
@@ -510,21 +471,17 @@ class Holdings:
             )
         return leaf
 
-    def _refuse_argument(self, value: Any) -> None:
-        """Let eager mode run what looks at an argument again in its backward, in a ctx."""
-        if id(value) in self._objects:
-            self._recorder.run_op_by_op(
-                f"its results have a history, and a backward in that is given the "
-                f"{type(value).__name__} that is an argument, which may be another by then\n"
-                "hint: let ctx keep what is in it"
-            )
+    def _with_content(self, tensor: TensorCore) -> TensorCore:
+        """What stands for a tensor, with a note of what its memory holds."""
+        made = self._stand_in(tensor)
+        self._take(tensor._storage, made._storage)
+        return made
 
-    def _stand_in(self, tensor: TensorCore, contents: Contents) -> TensorCore:
+    def _stand_in(self, tensor: TensorCore) -> TensorCore:
         """A tensor without data for one that each call has anew; one on the same memory else."""
         storage = tensor._storage
         known = self._stand_ins.get(id(tensor))
         if known is not None:
-            self._take(storage, known[1]._storage, contents)
             return known[1]
         if self._is_of_a_call(storage):
             if storage not in self._storages:
@@ -534,7 +491,6 @@ class Holdings:
             made._strides = tensor.element_strides()
         else:
             made = tensor._same_memory()
-        self._take(storage, made._storage, contents)
         counter = tensor._counter
         if counter not in self._counters:
             self._counters[counter] = VersionCounter()
@@ -550,10 +506,10 @@ class Holdings:
             return storage.array is None
         return cell.kind in ("arg", "grad") or storage in self._recorder.copied
 
-    def _take(self, storage: Storage, stand_in: Storage, contents: Contents) -> None:
+    def _take(self, storage: Storage, stand_in: Storage) -> None:
         if storage.recorder is self._recorder and self._is_of_a_call(storage):
             assert storage.value is not None
-            contents.setdefault(stand_in, storage.value)
+            self.contents.setdefault(stand_in, storage.value)
 
 
 @contextmanager

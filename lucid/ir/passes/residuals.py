@@ -185,29 +185,6 @@ def equal_values(graph: Graph) -> dict[Value, Value]:
     return equal
 
 
-def common_values(first: Graph, second: Graph, equal: Mapping[Value, Value]) -> dict[Value, Value]:
-    """Values of `second`, and the equal ones of `first`: value numbering across two graphs.
-
-    equal: values of `second` that are known to be equal to one of `first`.
-    """
-    alike = equal_values(first)
-    known: dict[tuple[object, ...], Node] = {}
-    for node in first.nodes:
-        if not first.has_effect(node):
-            operands = tuple(alike.get(operand, operand) for operand in node.operands)
-            known.setdefault(value_number(node, operands), node)
-    common = dict(equal)
-    for node in second.nodes:
-        if second.has_effect(node) or not all(operand in common for operand in node.operands):
-            continue
-        operands = tuple(alike.get(common[x], common[x]) for x in node.operands)
-        found = known.get(value_number(node, operands))
-        if found is not None:
-            for x, y in zip(node.results, found.results, strict=True):
-                common.setdefault(x, y)
-    return common
-
-
 def nodes_between(graph: Graph, known: Collection[Value], needed: Iterable[Value]) -> list[Node]:
     """The nodes that compute the needed values from known ones, in the order of the graph."""
     found: set[Node] = set()
