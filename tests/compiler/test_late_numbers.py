@@ -212,6 +212,17 @@ def test_a_text_of_a_tensor_with_a_history(agree: Any) -> None:
     natively(agree(calling(body, [(lucid.tensor([v, 1.0]),) for v in (1.0, 2.5)]), traces=1))
 
 
+def test_a_tensor_in_a_template_is_what_its_own_methods_say(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        try:
+            return "%d of %s" % (x.sum(), x), "{0.shape} {0}".format(x), "{:.2f}".format(x)  # noqa: UP031, UP032
+        except ValueError as error:  # of the elements of an axis
+            return str(error)
+
+    natively(agree(calling(body, scalars(2.0, 2.5)), traces=1))
+    natively(agree(calling(body, [(lucid.tensor([v]),) for v in (2.0, 2.5)]), traces=1))
+
+
 def test_a_text_that_is_looked_into_runs_op_by_op(agree: Any) -> None:
     def body(x: Any) -> Any:
         text = f"{x.item():.3f}"

@@ -26,6 +26,7 @@ from lucid.autograd.host_replay import MadeHostCall, replayed
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.state import PythonChanges, Surroundings
+from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
@@ -445,7 +446,7 @@ class Operands:
             if isinstance(leaf, TensorCore) or is_live(leaf):
                 found.append(self._slot(leaf))
                 return found[-1]
-            if hasattr(type(leaf), "bases"):
+            if is_late(leaf):
                 self._recorder.run_op_by_op(
                     f"it hands a {type(leaf).__name__}, a value that only a call knows, to a "
                     "custom Function that is a call of Python"

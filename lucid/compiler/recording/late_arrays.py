@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.compiler.inputs.late import Bases, Late, is_late
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.recording.late_numbers import Bases, LateScalar
+from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.ir.types import f64, has_dtype, i64
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.tree import Rebuild, flatten
@@ -43,7 +44,7 @@ OBJECTS = (
 _STEP_OF_SIZES = 64  # of pickles, so that their sizes don't vary
 
 
-class LateObject:
+class LateObject(Late):
     """An object of an immutable class that is known after the call, as a value of the graph.
 
     Attributes:
@@ -68,11 +69,11 @@ class LateObject:
         return _read(self.kind, self.exits.now_of(self.value))
 
     @property
-    def bases(self) -> Bases:
+    def bases(self) -> Bases:  # type: ignore[override]
         return {self.value: self.value}
 
     @property
-    def formula(self) -> Formula:
+    def formula(self) -> Formula:  # type: ignore[override]
         kind, value = self.kind, self.value
 
         def found(known: Any) -> Any:
@@ -426,7 +427,7 @@ def _operand(
         kind = type(leaf.now)
         value = leaf.recorder.live_value(leaf, i64 if isinstance(leaf.now, int) else f64)
         return value, lambda array: kind(array[()]), None
-    if hasattr(type(leaf), "bases"):
+    if is_late(leaf):
         exits.op_by_op("it hands a text with values that the step computes to a function")
     return None
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from lucid.compiler.inputs.late import Applied, Bases, Late, now_of
 from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, is_live
 from lucid.ir import ops
 from lucid.ir.op import Op
@@ -51,20 +52,12 @@ _ROUNDED: dict[Any, Op] = {math.floor: ops.floor, math.ceil: ops.ceil, round: op
 _TO_INT = (int, math.trunc, math.floor, math.ceil, round)
 
 
-Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
-
-
-class LateScalar(SymScalar):
+class LateScalar(SymScalar, Late):
     """A number whose value a call has when its native step has run.
 
     Arithmetic on it goes on: in the graph, for tensors and comparisons, and as a formula in Python,
     which each call takes for what is kept of it. A comparison is an exit, and so is what could
     raise an error: after the step nothing may. Who needs its digits runs the call op by op.
-
-    Attributes:
-        bases: what it follows from: outputs of the step, which are values of the graph, and live
-            scalars, whose numbers are those before the step. The formula gets what they are by
-            their keys.
     """
 
     __slots__ = ("bases", "exits")
@@ -145,15 +138,11 @@ class LateScalar(SymScalar):
         return super().apply(name, meaning, args)
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
-        formulas = [formula_of(arg) for arg in args]
         self._require_defined(meaning, args)
-        now = meaning(*map(_now, args))
+        found = Applied(meaning, args)
+        now = found.now
         if type(now) not in (int, float, np.float64):
             self._give_up(f"it computes {text} of")
-
-        def formula(known: Any) -> Any:
-            return meaning(*[of(known) for of in formulas])
-
         is_total = meaning in (*_TOTAL, *_DIVISIONS, round) or isinstance(meaning, np.ufunc)
         grows = type(now) is float and not is_total  # to where Python raises OverflowError
         if not grows and any(type(x) is LateScalar and not x.is_recorded for x in args):
@@ -162,10 +151,11 @@ class LateScalar(SymScalar):
             value = self._whole_of(meaning, args)
         else:
             value = self._computed(meaning, args, now)
-        found = LateScalar(now, formula, text, self.exits, self.recorder, bases_of(args), value)
-        if grows and (value is None or not abs(found) < math.inf):
+        of_call = found.formula, text, self.exits, self.recorder, found.bases
+        number = LateScalar(now, *of_call, value)
+        if grows and (value is None or not abs(number) < math.inf):
             self._give_up(f"it computes {text} of")
-        return found
+        return number
 
     def _require_defined(self, meaning: Callable[..., Any], args: Sequence[Any]) -> None:
         """Let each call find out before it stores anything whether Python would raise an error."""
@@ -175,7 +165,7 @@ class LateScalar(SymScalar):
         if meaning in _DIVISIONS:
             is_fit = bool(last != 0)
         elif meaning in _FINITE:
-            limit = math.inf if isinstance(_now(first), int) or len(args) > 1 else 2.0**63
+            limit = math.inf if isinstance(now_of(first), int) or len(args) > 1 else 2.0**63
             is_fit = len(args) > 1 or bool(abs(first) < limit)
         elif meaning in _POSITIVE:
             is_fit = bool(first > 0)
@@ -186,7 +176,7 @@ class LateScalar(SymScalar):
         else:
             is_fit = meaning in _GROWING
         if not is_fit:
-            meaning(*map(_now, args))  # raises what Python raises
+            meaning(*map(now_of, args))  # raises what Python raises
             self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
 
     def _is_power_defined(self, base: Any, exponent: Any) -> bool:
@@ -198,12 +188,12 @@ class LateScalar(SymScalar):
         """An int by an op of the graph."""
         op, found = _ON_INTS.get(meaning), None
         with self.recorder.annotated():
-            if meaning in _TO_INT and len(args) == 1 and isinstance(_now(args[0]), int):
+            if meaning in _TO_INT and len(args) == 1 and isinstance(now_of(args[0]), int):
                 found = _side(args[0], i64, self.recorder)
             elif meaning in _TO_INT and len(args) == 1:
                 whole: Value = _ROUNDED.get(meaning, ops.trunc)(args[0].value)
                 found = ops.cast(whole, dtype=i64)
-            elif op is not None and all(isinstance(_now(arg), int) for arg in args):
+            elif op is not None and all(isinstance(now_of(arg), int) for arg in args):
                 found = op(*[_side(arg, i64, self.recorder) for arg in args])
         return found
 
@@ -232,7 +222,7 @@ class LateScalar(SymScalar):
             return NotImplemented
         if isinstance(other, np.generic):
             other = other.item()
-        both = isinstance(self.now, int) and isinstance(_now(other), int)
+        both = isinstance(self.now, int) and isinstance(now_of(other), int)
         is_small = is_live(other) or (isinstance(other, int) and abs(other) < 2**62)
         dtype = i64 if both and is_small else f64
         with self.recorder.annotated():
@@ -271,29 +261,3 @@ def _side(arg: Any, dtype: DType, recorder: SymNumbers) -> Value:
         value: Value = arg.value
         return value
     return recorder.live_value(arg, i64)
-
-
-def _now(value: Any) -> Any:
-    return value.now if is_live(value) else value
-
-
-def bases_of(parts: Iterable[Any]) -> Bases:
-    """What numbers and texts follow from."""
-    found: Bases = {}
-    for part in parts:
-        if hasattr(type(part), "bases"):
-            found |= part.bases
-        elif is_live(part):
-            found[id(part)] = part
-    return found
-
-
-def formula_of(value: Any) -> Formula:
-    """What something is in a call, of what its bases are there."""
-    if hasattr(type(value), "bases"):
-        formula: Formula = value.formula
-        return formula
-    if is_live(value):
-        key = id(value)
-        return lambda known: known[key]
-    return lambda known: value

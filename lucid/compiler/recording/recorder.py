@@ -17,6 +17,7 @@ from lucid.autograd.node import AccumulateGrad, Gradients, Node
 from lucid.compiler.guards.events import is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
+from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
@@ -233,7 +234,7 @@ class Recorder(TracedMemory):
         self.functions.append(call)
 
     def _noted(self, leaf: Any, path: str) -> Any:
-        return self.value_of(leaf) if isinstance(leaf, TensorCore) else texts.now_of(leaf)
+        return self.value_of(leaf) if isinstance(leaf, TensorCore) else now_of(leaf)
 
     def derive(
         self, node: Node, apply: Callable[[Node, Gradients], Gradients], gradients: Gradients

@@ -25,6 +25,7 @@ import numpy as np
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
+from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed
@@ -36,7 +37,6 @@ from lucid.compiler.recording.texts import (
     asked,
     holds,
     is_in_text,
-    is_late,
     is_written_by_python,
     joined,
 )
