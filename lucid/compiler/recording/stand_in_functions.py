@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import json
 import os
+import pickle
 import pprint
 import random
 import secrets
 import time
+import traceback
 import types
 import uuid
 from collections.abc import Callable, Sequence
@@ -99,6 +101,15 @@ _EXACT = frozenset(
 )
 _WHOLE = (*PLAIN, tuple)  # of which texts are written with all that is in them
 _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
+# Functions that do something outside, to be done before what comes after them.
+_AT_ONCE: dict[Any, str] = {
+    **dict.fromkeys((pickle.dump, np.save, np.savez, np.savez_compressed), "it writes a file"),
+    **dict.fromkeys((np.savetxt, os.mkdir, os.makedirs, os.rename, os.replace), "it writes a file"),
+    **dict.fromkeys((os.remove, os.unlink), "it removes a file"),
+    **dict.fromkeys((pprint.pprint, pprint.pp), "it prints"),
+    **dict.fromkeys((traceback.print_exc, traceback.print_stack), "it prints"),
+    time.sleep: "it waits",
+}
 
 
 class StandInFunctions(Substitutes):
@@ -139,8 +150,7 @@ class StandInFunctions(Substitutes):
         if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
             return functools.partial(self._drawn, function)
         is_whole = function in TEXTS and bool(args) and isinstance(args[0], _WHOLE)
-        is_writer = function is pprint.pformat or is_whole
-        if function is json.dumps or (is_writer and holds(given, is_in_text)):
+        if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
         if _is_numpys(function, args) and (
             holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
@@ -243,6 +253,9 @@ class StandInFunctions(Substitutes):
                 f"it stops for a debugger, by {function.__qualname__}()",
                 "LUCID_EAGER=1 runs all steps op by op",
             )
+        if function in _AT_ONCE:
+            name = f"{function.__module__}.{function.__name__}"
+            self._recorder.exits.op_by_op(f"{_AT_ONCE[function]}, by {name}()")
         if function is sorted and args and isinstance(args[0], TensorCore):
             self._recorder.exits.op_by_op(
                 "it sorts the elements of a tensor, by sorted()", "use lucid.sort"
