@@ -104,15 +104,12 @@ class LateScalar(SymScalar, Late):
 
     def _called(self, dtype: DType) -> Value:
         """The number by a call of its formula within the native step."""
-        bases, formula = [*self.bases.items()], self.formula
-        reads = [_read_live(base) if is_live(base) else None for _, base in bases]
+        formula: Any = self.formula
+        values, read = operands_of(self.bases)
 
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
-            found = zip(bases, reads, arrays, strict=True)
-            known: Any = {key: x if read is None else read(x) for (key, _), read, x in found}
-            return [np.array(formula(known), dtype.numpy)]
+            return [np.array(formula(read(arrays)), dtype.numpy)]
 
-        values = [_own_value(base) if is_live(base) else base for _, base in bases]
         results, _ = self.exits.call(self.text, call, values)
         return results[0]
 
@@ -244,13 +241,27 @@ class LateScalar(SymScalar, Late):
         return hash(self._look())
 
 
-def _own_value(number: SymScalar) -> Value:
-    return number.whole if isinstance(number.now, int) else number.value
+def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarray]], Bases]]:
+    """What a call of Python's gets within the step that asks a formula, and how it reads them."""
+    values, kinds = [], []
+    for key, base in bases.items():
+        kinds.append((key, type(base.now) if is_live(base) else None))
+        is_whole = is_live(base) and isinstance(base.now, int)
+        dtype = i64 if is_whole else f64
+        values.append(base.recorder.live_value(base, dtype) if is_live(base) else base)
+
+    def read(arrays: Sequence[np.ndarray]) -> Bases:
+        pairs = zip(kinds, arrays, strict=False)  # behind which others may be
+        return {key: kind(x[()]) if kind else _read_only(x) for (key, kind), x in pairs}
+
+    return values, read
 
 
-def _read_live(number: SymScalar) -> Callable[[np.ndarray], Any]:
-    kind = type(number.now)
-    return lambda array: kind(array[()])
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """As Python gets it: what it writes there is no memory of the user's."""
+    array = array.view()
+    array.flags.writeable = False
+    return array
 
 
 def _side(arg: Any, dtype: DType, recorder: SymNumbers) -> Value:
