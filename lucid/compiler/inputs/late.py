@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.tensor.context import context
 
 Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
 
@@ -61,6 +62,16 @@ class Applied(Late):
             return function(*[of(known) for of in formulas], **found)
 
         return formula
+
+
+def writer(write: Callable[..., str]) -> Any:
+    """The method by which `write` asks for the text of a value, one that each call has perhaps."""
+
+    def written(value: Any, *how: str) -> str:
+        recorder: Any = context.recorder
+        return write(value.now, *how) if recorder is None else recorder.written(value, write, *how)
+
+    return written
 
 
 def is_late(value: object) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.inputs.late import Applied, Bases, Late
+from lucid.compiler.inputs.late import Applied, Bases, Late, writer
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.recording.late_numbers import LateScalar, operands_of
 from lucid.ir.types import has_dtype
@@ -120,14 +120,7 @@ class LateObject(Late):
     def __deepcopy__(self, memo: object) -> Any:
         return self.__copy__()
 
-    def __str__(self) -> str:
-        return self.exits.recorder.written(self, str)
-
-    def __repr__(self) -> str:
-        return self.exits.recorder.written(self, repr)
-
-    def __format__(self, specification: str) -> str:
-        return self.exits.recorder.written(self, format, specification)
+    __str__, __repr__, __format__ = writer(str), writer(repr), writer(format)
 
 
 class LateArray(LateObject):

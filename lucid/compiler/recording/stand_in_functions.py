@@ -35,6 +35,7 @@ from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import (
     TEXTS,
     WRITERS,
+    Answers,
     LateText,
     asked,
     holds,
@@ -189,7 +190,7 @@ class StandInFunctions(Substitutes):
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
-        return _Instead(self._outside.text, template) if holds(values, is_in_text) else None
+        return _Template(self._outside.text, template) if holds(values, is_in_text) else None
 
     def joined(self, parts: Sequence[str]) -> str | None:
         """What an f-string gives."""
@@ -203,7 +204,8 @@ class StandInFunctions(Substitutes):
         """What stands for a container in an f-string."""
         is_whole = isinstance(value, _WHOLE) and not is_written_by_python(value)
         is_meant = is_whole and holds(value, is_in_text)
-        return _Instead(self._outside.text, value) if is_meant else None
+        text = self._outside.text
+        return Answers(lambda write, *how: text(write, value, *how)) if is_meant else None
 
     def given_back(self, value: Any) -> Any:
         """What a function returns: what only a call knows not to code in C that looks into it."""
@@ -335,25 +337,16 @@ class StandInFunctions(Substitutes):
         return str(module).partition(".")[0] in _MODULES
 
 
-class _Instead:
-    """Stands for the left side of `template % values`, or for a container in an f-string."""
+class _Template:
+    """Stands for the left side of `template % values`."""
 
-    def __init__(self, write: Callable[..., str], value: Any) -> None:
+    def __init__(self, write: Callable[..., str], template: str) -> None:
         self._write = write
-        self._value = value
+        self._template = template
 
     def __mod__(self, values: Any) -> str:
         items = tuple(values) if isinstance(values, tuple) else values
-        return self._write(str.__mod__, self._value, items)
-
-    def __str__(self) -> str:
-        return self._write(str, self._value)
-
-    def __repr__(self) -> str:
-        return self._write(repr, self._value)
-
-    def __format__(self, specification: str) -> str:
-        return self._write(format, self._value, specification)
+        return self._write(str.__mod__, self._template, items)
 
 
 def _first_variable(frame: types.FrameType) -> Any:

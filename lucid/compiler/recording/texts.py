@@ -17,6 +17,7 @@ from lucid.compiler.inputs.late import (
     formula_of,
     is_late,
     now_of,
+    writer,
 )
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.ir.whose_code import is_librarys
@@ -35,16 +36,6 @@ TEXTS = (str, repr, format)
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 _PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType, slice, range)
 _FIXED = (*_PLAIN, type, types.FunctionType, types.BuiltinFunctionType)
-
-
-def _writer(write: Callable[..., str]) -> Any:
-    """The method of a `LateText` by which `write` asks for its text."""
-
-    def written(self: LateText, *how: str) -> str:
-        recorder: Any = context.recorder
-        return write(self.now, *how) if recorder is None else recorder.written(self, write, *how)
-
-    return written
 
 
 class LateText(str, Late):
@@ -86,7 +77,7 @@ class LateText(str, Late):
             return written(operator.getitem, self, index)
         return self.look()[index]
 
-    __str__, __repr__, __format__ = _writer(str), _writer(repr), _writer(format)
+    __str__, __repr__, __format__ = writer(str), writer(repr), writer(format)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -235,7 +226,7 @@ class _Asked(Late):
     def __init__(self, value: Any) -> None:
         self._value = value
         self._found: dict[Any, Any] = {}
-        self.now = _Answers(self._answer)
+        self.now = Answers(self._answer)
 
     def _answer(self, function: Callable[..., Any], *args: Any) -> Any:
         key = function, *args
@@ -252,10 +243,10 @@ class _Asked(Late):
     @property
     def formula(self) -> Formula:  # type: ignore[override]
         formulas = {key: formula_of(part) for key, part in self._found.items()}
-        return lambda known: _Answers(lambda *key: formulas[key](known))
+        return lambda known: Answers(lambda *key: formulas[key](known))
 
 
-class _Answers:
+class Answers:
     """Stands for an object in a text: what asks for the object's own text gets it from here.
 
     ask: gives an answer: to a function of the object and further arguments.
