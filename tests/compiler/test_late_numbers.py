@@ -142,6 +142,8 @@ def test_functions_of_math(agree: Any) -> None:
             *(math.floor(value), math.ceil(value), round(value), round(value, 1), int(value)),
             *(math.isnan(value), math.isfinite(value), value**2, value**-1.5, value // 0.3),
             *(value % 0.3, divmod(value, 0.7), max(value, 2.5), min(1.0, value)),
+            *(math.fabs(-value), math.copysign(value, -1.0), math.atan2(value, 2.0)),
+            *(x * math.erf(value), x * math.tan(value)),
         )
 
     (step,) = agree(calling(body, scalars(2.25, 3.5, 2.75)))

@@ -37,19 +37,46 @@ _ON_INTS: dict[Any, Op] = {
     operator.neg: ops.neg,
     abs: ops.abs,
 }
-_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
-_TOTAL = (operator.add, operator.sub, operator.mul, operator.neg, abs, math.tanh, math.atan)
-_FINITE = (math.sin, math.cos, math.tan, math.floor, math.ceil, math.trunc, round, int)
-_POSITIVE = (math.log, math.log2, math.log10)
-_SQRT = math.sqrt  # which is another function while a trace runs
-_GROWING = (math.exp, math.expm1, math.sinh, math.cosh, float)
-_IS_NAN, _IS_FINITE, _IS_INFINITE = (
-    (math.isnan, np.isnan),
-    (math.isfinite, np.isfinite),
-    (math.isinf, np.isinf),
+_DIVISIONS: dict[Any, Op] = {
+    operator.truediv: ops.div,
+    operator.floordiv: ops.floor_div,
+    operator.mod: ops.remainder,
+}
+# To where Python raises OverflowError.
+_GROWING = (math.exp, math.expm1, math.sinh, math.cosh, operator.pow)
+_TOTAL = (
+    *(operator.add, operator.sub, operator.mul, operator.neg, abs, float, math.fabs, math.copysign),
+    *(math.tanh, math.atan, math.atan2, math.erf, math.exp, math.expm1, math.sinh, math.cosh),
 )
 _ROUNDED: dict[Any, Op] = {math.floor: ops.floor, math.ceil: ops.ceil, round: ops.round}
 _TO_INT = (int, math.trunc, math.floor, math.ceil, round)
+
+
+def _is_rounded(number: Any, *digits: Any) -> Any:
+    return digits or isinstance(now_of(number), int) or abs(number) < 2.0**63
+
+
+def _is_power(base: Any, exponent: Any) -> Any:
+    if is_live(exponent) or not float(exponent).is_integer():
+        return base > 0
+    return exponent >= 0 or base != 0
+
+
+# Of which arguments Python computes a function: each call finds out before it stores anything.
+_DEFINED: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(_TOTAL, lambda *_: True),
+    **dict.fromkeys(_DIVISIONS, lambda _, divisor: divisor != 0),
+    **dict.fromkeys(_TO_INT, _is_rounded),
+    **dict.fromkeys((math.sin, math.cos, math.tan), lambda number: abs(number) < math.inf),
+    **dict.fromkeys((math.log, math.log2, math.log10), lambda number, *_: number > 0),
+    math.sqrt: lambda number: number >= 0,
+    operator.pow: _is_power,
+}
+_SAME_AS: dict[Any, Callable[[Any], bool]] = {
+    **dict.fromkeys((math.isnan, np.isnan), lambda number: number != number),
+    **dict.fromkeys((math.isfinite, np.isfinite), lambda number: abs(number) < math.inf),
+    **dict.fromkeys((math.isinf, np.isinf), lambda number: abs(number) == math.inf),
+}
 
 
 class LateScalar(SymScalar, Late):
@@ -126,22 +153,21 @@ class LateScalar(SymScalar, Late):
 
     def apply(self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
         """A function of numbers; this one alone, or `args`, one of which it is."""
-        if meaning in _IS_NAN:
-            return self != self
-        if meaning in _IS_FINITE:
-            return abs(self) < math.inf
-        if meaning in _IS_INFINITE:
-            return abs(self) == math.inf
+        if meaning in _SAME_AS:
+            return _SAME_AS[meaning](self)
         return super().apply(name, meaning, args)
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
-        self._require_defined(meaning, args)
         found = Applied(meaning, args)
-        now = found.now
+        is_defined: Any = isinstance(meaning, np.ufunc) or meaning in _DEFINED
+        if meaning in _DEFINED:
+            is_defined = _DEFINED[meaning](*args)
+        now = found.now  # which raises what Python raises
+        if not is_defined:
+            self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
         if type(now) not in (int, float, np.float64):
             self._give_up(f"it computes {text} of")
-        is_total = meaning in (*_TOTAL, *_DIVISIONS, round) or isinstance(meaning, np.ufunc)
-        grows = type(now) is float and not is_total  # to where Python raises OverflowError
+        grows = meaning in _GROWING and type(now) is float
         if not grows and any(type(x) is LateScalar and not x.is_recorded for x in args):
             value = None
         elif type(now) is int:
@@ -153,33 +179,6 @@ class LateScalar(SymScalar, Late):
         if grows and (value is None or not abs(number) < math.inf):
             self._give_up(f"it computes {text} of")
         return number
-
-    def _require_defined(self, meaning: Callable[..., Any], args: Sequence[Any]) -> None:
-        """Let each call find out before it stores anything whether Python would raise an error."""
-        first, last = args[0], args[-1]
-        if isinstance(meaning, np.ufunc) or meaning in _TOTAL:
-            return
-        if meaning in _DIVISIONS:
-            is_fit = bool(last != 0)
-        elif meaning in _FINITE:
-            limit = math.inf if isinstance(now_of(first), int) or len(args) > 1 else 2.0**63
-            is_fit = len(args) > 1 or bool(abs(first) < limit)
-        elif meaning in _POSITIVE:
-            is_fit = bool(first > 0)
-        elif meaning is _SQRT:
-            is_fit = bool(first >= 0)
-        elif meaning is operator.pow:
-            is_fit = self._is_power_defined(first, last)
-        else:
-            is_fit = meaning in _GROWING
-        if not is_fit:
-            meaning(*map(now_of, args))  # raises what Python raises
-            self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
-
-    def _is_power_defined(self, base: Any, exponent: Any) -> bool:
-        if is_live(exponent) or not float(exponent).is_integer():
-            return bool(base > 0)
-        return exponent >= 0 or bool(base != 0)
 
     def _whole_of(self, meaning: Callable[..., Any], args: Sequence[Any]) -> Value | None:
         """An int by an op of the graph."""
@@ -197,11 +196,10 @@ class LateScalar(SymScalar, Late):
     def _computed(self, meaning: Callable[..., Any], args: Sequence[Any], now: Any) -> Value | None:
         if meaning is float:
             return self.value
-        if meaning in (operator.truediv, operator.floordiv, operator.mod):
-            op = {operator.truediv: ops.div, operator.floordiv: ops.floor_div}
+        if meaning in _DIVISIONS:
             with self.recorder.annotated():
                 sides = [_side(arg, f64, self.recorder) for arg in args]
-                found: Value = op.get(meaning, ops.remainder)(*sides)
+                found: Value = _DIVISIONS[meaning](*sides)
             return found
         return super()._computed(meaning, args, now)
 
