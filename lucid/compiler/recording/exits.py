@@ -47,14 +47,13 @@ class Exits:
         self._told = context.told
         self.path: list[int] = []
         self.texts: list[str] = []
-        self._answers: dict[Any, int] = {}
+        self._answers: dict[Value, int] = {}
         self._numbers: dict[Any, LateScalar] = {}
 
     def ask(self, question: Value, what: str) -> int:
         """The outcome of an i64[] in this call, which the program is specialized on."""
-        key = _key_of(question)
-        if key in self._answers:
-            return self._answers[key]
+        if question in self._answers:
+            return self._answers[question]
         number = len(self.path)
         if number < len(self._told):
             answer = self._told[number]
@@ -63,7 +62,7 @@ class Exits:
         place = here()
         self.texts.append(what if place is None else f"{what} at {place}   {place.text}")
         self.path.append(answer)
-        self._answers[key] = answer
+        self._answers[question] = answer
         with self.recorder.annotated():
             limits = {"low": answer, "high": answer + 1}
             attributes = {**limits, "message": str(number), "error": "exit"}
@@ -203,22 +202,3 @@ class Exits:
             found = LateScalar(now, formula, what, self, self.recorder, {base: base}, value)
             self._numbers[key] = found
         return found
-
-
-def _key_of(question: Value) -> Any:
-    """What tells questions apart: the same one is asked once."""
-    keys: list[Any] = []
-    pending = [question]
-    while pending:  # through what asking itself has appended
-        value = pending.pop()
-        node = value.producer
-        if node is None or node.op not in _ASKING:
-            keys.append(value)
-            continue
-        keys += [node.op, tuple(sorted((k, str(x)) for k, x in node.attributes.items()))]
-        pending += node.operands
-    return tuple(keys)
-
-
-_ASKING: set[Any] = {ops.cast, ops.constant, ops.reshape}
-_ASKING |= {ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge, ops.abs}
