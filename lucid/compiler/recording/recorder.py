@@ -328,8 +328,7 @@ class Recorder(TracedMemory):
         Where nobody follows what becomes of the text, as in code in C, it is looked at.
         """
         if not self.is_followed_text(sys._getframe(2), value):
-            found = value.look() if isinstance(value, LateText) else value._look()
-            return write(found, *how)
+            return write(value._look(), *how)
         if isinstance(value, LateText) and write in (str, format) and not any(how):
             return value
         return texts.written(write, value, *how)

@@ -209,31 +209,28 @@ class StandInFunctions(Substitutes):
 
     def given_back(self, value: Any) -> Any:
         """What a function returns: what only a call knows not to code in C that looks into it."""
-        is_text = type(value) is LateText
-        if not is_text and not is_live(value):
-            return None
         at = self._collector.at
         assert at is not None
         name = at[0].co_name
-        if not is_text and name not in _EXACT:
+        if type(value) is not LateText and not (is_live(value) and name in _EXACT):
             return None
         frame = self._outside.frame()
         caller = frame.f_back
         assert caller is not None
         if not caller.f_code.co_filename.startswith(LIBRARY):
             is_told = self._collector.hears(caller) and self._takes(caller, frame)
+        elif name in WRITERS:
+            is_told = caller.f_code in self.asking
         else:
-            is_asked = name in WRITERS and caller.f_code in self.asking
-            is_told = is_asked or name not in (*WRITERS, *_EXACT)
-        if is_told:
-            return None
-        return value.look() if is_text else value._look()
+            is_told = name not in _EXACT
+        return None if is_told else value._look()
 
     def _takes(self, caller: types.FrameType, frame: types.FrameType) -> bool:
         """Whether a frame gets what another one returns as it is."""
         method, function, first = used_in(caller)
         if method == "show" or (method == "call" and function in TEXTS):
-            return first() is _first_variable(frame)
+            names = frame.f_code.co_varnames
+            return bool(names) and first() is frame.f_locals.get(names[0])  # its object
         if isinstance(function, (types.FunctionType, types.MethodType)):
             return True
         if frame.f_code.co_name in _EXACT:
@@ -349,12 +346,6 @@ class _Template:
         return self._write(str.__mod__, self._template, items)
 
 
-def _first_variable(frame: types.FrameType) -> Any:
-    """What a frame's function has been given first, such as its object."""
-    names = frame.f_code.co_varnames
-    return frame.f_locals.get(names[0]) if names else None
-
-
 def _is_users(function: Any) -> bool:
     return type(function) is types.FunctionType and is_followed(function.__code__)
 
@@ -402,6 +393,6 @@ def _joined(separator: str, parts: Any) -> str:
 def _is_looked_at(value: Any) -> bool:
     """Whether code in C may see a value as it is now."""
     if type(value) is LateText and all(map(is_live, value.bases.values())):
-        value.look()
+        value._look()
         return True
     return not holds(value, is_late)

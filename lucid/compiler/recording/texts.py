@@ -57,7 +57,7 @@ class LateText(str, Late):
     def now(self) -> str:
         return str.__getitem__(self, slice(None)) + ""
 
-    def look(self) -> str:
+    def _look(self) -> str:
         """What it is in all calls of the program: numbers that a call finds are guarded."""
         if context.recorder is not None and not all(map(is_live, self.bases.values())):
             recorder: Any = context.recorder
@@ -75,7 +75,7 @@ class LateText(str, Late):
     def __getitem__(self, index: Any) -> str:
         if isinstance(index, slice):
             return written(operator.getitem, self, index)
-        return self.look()[index]
+        return self._look()[index]
 
     __str__, __repr__, __format__ = writer(str), writer(repr), writer(format)
 
@@ -97,7 +97,7 @@ def _method(name: str) -> Callable[..., Any]:
     def method(self: LateText, *args: Any, **kwargs: Any) -> Any:
         if name in _CHANGES:
             return written(function, self, *args, **kwargs)
-        return function(self.look(), *args, **kwargs)
+        return function(self._look(), *args, **kwargs)
 
     method.__name__ = name
     return method
