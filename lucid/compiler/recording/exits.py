@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.recording.late_arrays import LateObject
 from lucid.compiler.recording.late_numbers import LateScalar
-from lucid.compiler.recording.texts import written
 from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.types import DType, f64, i64
@@ -167,10 +165,6 @@ class Exits:
         """The only element of a value, as a 0-d one."""
         with self.recorder.annotated():
             return ops.reshape(value, shape=()) if value.shape else value
-
-    def text(self, found: LateObject) -> str:
-        """A `str` that a call of Python's gives."""
-        return written(str, found)
 
     def number(
         self,

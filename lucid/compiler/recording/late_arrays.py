@@ -23,6 +23,7 @@ import numpy as np
 from lucid.compiler.inputs.late import Applied, Bases, Late, writer
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.recording.late_numbers import LateScalar, operands_of
+from lucid.compiler.recording.texts import written
 from lucid.ir.types import has_dtype
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.tree import Rebuild, flatten
@@ -322,7 +323,8 @@ def computed(
     call = _Call(whole.formula, read)
     results, known = exits.call(name, call, [*values, *after], generator)
     if known.kinds is None:
-        exits.op_by_op(f"it calls {name}(), which {known.refused}")
+        what = "returns something else than arrays, numbers and texts"
+        exits.op_by_op(f"it calls {name}(), which {what}")
     call.kinds, call.restore, call.parts = known.kinds, known.restore, known.parts
     of = [None if part is None else tensors.get(values[part]) for part in call.parts]
     found = map(functools.partial(_result, exits, f"{name}()"), results, call.kinds, of)
@@ -333,12 +335,10 @@ class _Call:
     """A call of Python's within the step, with data for arguments and results.
 
     Attributes:
-        kinds: of the results; None: they are something else, for the reason `refused`.
+        kinds: of the results; None: they are something else.
         restore: makes what the function returned of as many results.
         parts: for each of them which operand's memory it may be on; None: it is new.
     """
-
-    refused = "returns something else than arrays, numbers and texts"
 
     def __init__(self, formula: Formula, read: Callable[[Sequence[np.ndarray]], Any]) -> None:
         self._formula = formula
@@ -375,7 +375,7 @@ def _result(exits: Exits, text: str, value: Value, kind: type, tensor: TensorCor
         return exits.number(value, value, (), text, kind)
     if kind in OBJECTS:
         found = LateObject(exits, value, kind)
-        return exits.text(found) if kind is str else found
+        return written(str, found) if kind is str else found
     return LateArray(exits, value, kind, tensor, is_part=tensor is not None)
 
 

@@ -122,6 +122,7 @@ class StandInFunctions(Substitutes):
         self, recorder: Recorder, collector: GuardCollector, outside: DeferredCalls
     ) -> None:
         self._recorder = recorder
+        self._exits = recorder.exits
         self._collector = collector
         self._outside = outside
 
@@ -142,11 +143,14 @@ class StandInFunctions(Substitutes):
         if telling is not None:
             return telling
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
-        if (function is float or function is int) and not kwargs and self._is_number(args):
+        only: Any = args[0] if len(args) == 1 and not kwargs else None
+        if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
         if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
-        if function in _CALLED_ANEW or self._makes_data(function, owner, given):
+        makes = owner if isinstance(owner, type) else function
+        is_of_data = makes in _OF_TIMES or owner is int  # and what a call finds, perhaps
+        if function in _CALLED_ANEW or (is_of_data and holds(given, is_late)):
             return functools.partial(self._called_anew, function)
         if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
             return functools.partial(self._drawn, function)
@@ -157,17 +161,11 @@ class StandInFunctions(Substitutes):
             holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
-            exits = self._recorder.exits
-            return lambda *args, **kwargs: computed(exits, name, function, args, kwargs)
-        if (
-            function is len
-            and len(args) == 1
-            and _is_users(getattr(type(args[0]), "__len__", None))
-        ):
-            assert self._recorder.collector is not None
-            self._recorder.collector.measure(args[0])
-            return type(args[0]).__len__
-        if function is type and len(args) == 1 and (is_live(args[0]) or is_late(args[0])):
+            return lambda *args, **kwargs: computed(self._exits, name, function, args, kwargs)
+        if function is len and _is_users(getattr(type(only), "__len__", None)):
+            self._collector.measure(only)
+            return type(only).__len__
+        if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
         if not holds(given, is_late):
             return None
@@ -176,7 +174,7 @@ class StandInFunctions(Substitutes):
         ):
             return functools.partial(_with_tensors, function)
         if not self._may_get(function, args) and not all(map(_is_looked_at, given)):
-            self._recorder.exits.op_by_op(
+            self._exits.op_by_op(
                 f"it hands a value that the step computes to {function.__qualname__}(), which "
                 "isn't traced"
             )
@@ -184,9 +182,7 @@ class StandInFunctions(Substitutes):
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists that grow, or parts of them."""
-        collector = self._recorder.collector
-        assert collector is not None
-        return of_lists(collector, function, args, kwargs)
+        return of_lists(self._collector, function, args, kwargs)
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
@@ -242,26 +238,23 @@ class StandInFunctions(Substitutes):
     def refuse_after_writing(self, by: str) -> None:
         """Give up: what is told the world is told when the native step has run."""
         if self._outside.writes_files:
-            self._recorder.exits.op_by_op(f"it asks {by} when it has written files")
+            self._exits.op_by_op(f"it asks {by} when it has written files")
 
     def _refuse(self, function: Any, args: Sequence[Any]) -> None:
         """Give up where another function, or another mode, is meant."""
         is_debugger = type(function) is types.FunctionType and function.__qualname__ in _DEBUGGERS
         if function is breakpoint or is_debugger:
-            self._recorder.exits.op_by_op(
+            self._exits.op_by_op(
                 f"it stops for a debugger, by {function.__qualname__}()",
                 "LUCID_EAGER=1 runs all steps op by op",
             )
         if function in _AT_ONCE:
             name = f"{function.__module__}.{function.__name__}"
-            self._recorder.exits.op_by_op(f"{_AT_ONCE[function]}, by {name}()")
+            self._exits.op_by_op(f"{_AT_ONCE[function]}, by {name}()")
         if function is sorted and args and isinstance(args[0], TensorCore):
-            self._recorder.exits.op_by_op(
-                "it sorts the elements of a tensor, by sorted()", "use lucid.sort"
-            )
+            self._exits.op_by_op("it sorts the elements of a tensor, by sorted()", "use lucid.sort")
 
-    def _is_number(self, args: Sequence[Any]) -> bool:
-        value = args[0] if len(args) == 1 else None
+    def _is_number(self, value: Any) -> bool:
         if type(value) is LateArray:
             return value.value.type.size == 1
         if isinstance(value, TensorCore):
@@ -274,18 +267,11 @@ class StandInFunctions(Substitutes):
             return self._recorder.known(value) is None
         return type(value) in (LateArray, LateScalar)
 
-    def _makes_data(self, function: Any, owner: Any, given: Sequence[Any]) -> bool:
-        """Whether a class makes an object, a time or an int, of what a call finds."""
-        kind = owner if isinstance(owner, type) else function
-        is_meant = isinstance(kind, type) and (kind in _OF_TIMES or owner is int)
-        return is_meant and holds(given, is_late)
-
     def _called_anew(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """A clock is read at each call, when all that comes before it has been computed."""
-        exits = self._recorder.exits
         name = f"{function.__module__ or function.__self__.__name__}.{function.__name__}"
-        after = exits.latest() if function in _CLOCKS else ()
-        return computed(exits, name, function, args, kwargs, after=after)
+        after = self._exits.latest() if function in _CLOCKS else ()
+        return computed(self._exits, name, function, args, kwargs, after=after)
 
     def _draws(self, generator: Any, name: str) -> bool:
         """Whether a method gives random numbers of a generator from outside."""
@@ -295,7 +281,7 @@ class StandInFunctions(Substitutes):
 
     def _drawn(self, draw: Any, *args: Any, **kwargs: Any) -> Any:
         """Random numbers are drawn at each call, in the program's order."""
-        generator, exits = draw.__self__, self._recorder.exits
+        generator, exits = draw.__self__, self._exits
         name = f"{self._collector.name_of_generator(generator)}.{draw.__name__}"
         if isinstance(generator, random.Random) and draw.__name__ == "choice":
             items = args[0] if args else kwargs["seq"]
