@@ -455,7 +455,7 @@ def test_the_last_entry_of_a_list_that_gets_longer(compile):
     return found
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_entries_of_lists_that_the_step_changes_otherwise_as_well(compile):
     turned, longer, table = [1.0, 2.0, 3.0], [0.0, 2.0], {"a": 1.0}
 

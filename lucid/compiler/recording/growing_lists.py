@@ -347,22 +347,26 @@ class GrowingView(ListPart):
     def clear(self) -> None:
         """Have none."""
         self._change("clear")
-        self.places = []
-        self.size = self._added = 0
+        self._hold(())
+
+    def _hold(self, entries: Sequence[Any]) -> None:
+        """Have just these, which are known."""
+        self.places = [(None, entry) for entry in entries]
+        self.size = self._added = len(entries)
 
     def popleft(self) -> Any:
         """Take the first entry of a deque."""
         return self._take_first("popleft")
 
     def pop(self, *index: int) -> Any:
-        """Take the first entry of a list."""
-        return self._take_first("pop", 0) if index == (0,) else self._refuse("pop")
+        """Take an entry of a list, or the last one."""
+        return self._take_first("pop", 0) if index == (0,) else self._rearrange("pop", *index)
 
     def __delitem__(self, key: Any) -> None:
         if key == 0 and isinstance(self.owner, list):
             self._take_first("pop", 0)
         else:
-            self._refuse("del")
+            self._rearrange("__delitem__", key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         key = _looked_at(key)
@@ -371,14 +375,15 @@ class GrowingView(ListPart):
             self.places[key] = None, value
             self._added = max(self._added, -key)
         else:
-            self._refuse("item assignment")
+            self._rearrange("__setitem__", key, value)
 
     def __imul__(self, count: Any) -> Any:
-        return self._refuse("*=")
+        self._rearrange("__imul__", count)
+        return self.owner
 
     def _take_first(self, name: str, *args: Any) -> Any:
         if not is_live(self.size) or not self.size > self._added:
-            self._refuse(name)
+            return self._rearrange(name, *args)
         value = self._from_start(0)
         self._change(name, *args)
         del self.places[0]
@@ -386,11 +391,14 @@ class GrowingView(ListPart):
         self._taken += 1
         return value
 
-    def _refuse(self, name: str, *_: Any, **__: Any) -> Any:
-        """Give up where it is changed otherwise than at its ends."""
-        self.recorder.exits.op_by_op(
-            f"it changes {self.source.path}, a list that grows and at which it looks, by {name}"
-        )
+    def _rearrange(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Do what needs to know all entries: each call sets them anew."""
+        entries = self.listed()
+        result = getattr(entries, name)(*args, **kwargs)
+        self._change("clear")
+        self._change("extend", [*entries])
+        self._hold([*entries])
+        return result
 
     def _change(self, name: str, *args: Any) -> None:
         self.collector.note_growth(self.owner)
@@ -405,7 +413,7 @@ class GrowingView(ListPart):
             return functools.partial(self.part, slice(None))
         if name in ("index", "count"):
             return getattr(self.listed(), name)
-        return functools.partial(self._refuse, name)
+        return functools.partial(self._rearrange, name)
 
 
 def _of_entries(name: str) -> Callable[..., Any]:
