@@ -241,18 +241,22 @@ class LateScalar(SymScalar, Late):
 
 def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarray]], Bases]]:
     """What a call of Python's gets within the step that asks a formula, and how it reads them."""
-    values, kinds = [], []
+    values, readers = [], []
     for key, base in bases.items():
-        kinds.append((key, type(base.now) if is_live(base) else None))
+        readers.append((key, _reader(type(base.now)) if is_live(base) else _read_only))
         is_whole = is_live(base) and isinstance(base.now, int)
         dtype = i64 if is_whole else f64
         values.append(base.recorder.live_value(base, dtype) if is_live(base) else base)
 
     def read(arrays: Sequence[np.ndarray]) -> Bases:
-        pairs = zip(kinds, arrays, strict=False)  # behind which others may be
-        return {key: kind(x[()]) if kind else _read_only(x) for (key, kind), x in pairs}
+        pairs = zip(readers, arrays, strict=False)  # behind which others may be
+        return {key: reader(array) for (key, reader), array in pairs}
 
     return values, read
+
+
+def _reader(kind: type) -> Callable[[np.ndarray], Any]:
+    return lambda array: kind(array[()])
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
