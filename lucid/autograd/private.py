@@ -134,11 +134,6 @@ def record_op(
         result._private = PrivateRecord(forward, (node, 0), base)
 
 
-def record_write(target: TensorCore, value: TensorCore) -> None:
-    """Note that a forward wrote `value` into `target`: its base changes, if it is a view."""
-    note_written(target, private_edge(value))
-
-
 def note_written(
     target: TensorCore, edge: Edge | None, forward: CustomForward | None = None
 ) -> None:

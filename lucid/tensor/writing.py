@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lucid.autograd.node import CopySlices, OverwriteBackward, edge_of, move_retained
-from lucid.autograd.private import record_write
+from lucid.autograd.private import note_written, private_edge
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError, completed
 from lucid.ir.location import at_line, here
@@ -138,7 +138,7 @@ def keep_written(target: TensorCore, value: TensorCore) -> None:
         if value.requires_grad or target.requires_grad:
             rebase_history(target, value)
     elif context.forward is not None:
-        record_write(target, value)
+        note_written(target, private_edge(value))
 
 
 def refusal_of_writes(view: TensorCore) -> str | None:

@@ -147,10 +147,22 @@ def written_at_the_end(found):
     return step
 
 
+def shown(found):
+    window = deque(maxlen=3)
+
+    def step(x):
+        window.append(x.abs().max().item())
+        found.append(window[-1])
+        print(window)
+        return f"{window}", f"{found!r}"
+
+    return step
+
+
 PROGRAMS = [
     *((last_losses, 3), (running_mean, 4), (window, 4), (improvement, 6), (previous_tensor, 1)),
     *((records, 1), (schedule, 1), (meter, 3), (epochs, 4), (written_at_the_end, 2)),
-    (told, 2),
+    *((told, 2), (shown, 4)),
 ]
 
 
@@ -207,6 +219,24 @@ def test_other_entries_and_other_lengths_are_seen():
     losses.append("a")
     with pytest.raises(TypeError):
         step(lucid.tensor(1.0))
+
+
+def test_a_list_that_is_kept_short_and_sorted(agree):
+    def scenario(compile):
+        found, best = [], []
+
+        @compile
+        def step(x):
+            found.append(x.abs().max().item())
+            if len(found) > 4:
+                del found[:-4]
+            best.append(found[-1])
+            best.sort()
+            return sum(found) / len(found), best[0], best.pop() if len(best) > 3 else None
+
+        return [step(lucid.randn(3)) for _ in range(CALLS)], found, best
+
+    agree(scenario)
 
 
 def test_what_a_part_is_does_not_follow_the_list():

@@ -25,7 +25,8 @@ from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.host_replay import MadeHostCall, replayed
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
-from lucid.compiler.hosts.state import PythonChanges, Surroundings
+from lucid.compiler.hosts.state import Surroundings, Undo
+from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
@@ -79,7 +80,7 @@ class HostRecording:
         self._findings: dict[Any, Node] = {}
         self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
         self.left: LeavesTrace | None = None
-        self.undo: list[PythonChanges] = []
+        self.undo: list[Undo] = []
 
     def know(self, contexts: Mapping[HostForward, BackwardCFunction]) -> None:
         """Take what host calls of an earlier call have left for those of its backward."""
@@ -113,7 +114,7 @@ class HostRecording:
             if pickle.dumps(state_of(generator)) == left:  # else another thread has drawn as well
                 put_state(generator, before)
         while self.undo:
-            changed = self.undo.pop().put_back() or changed
+            changed = self.undo.pop()() or changed
         if changed is not None and not failed:
             path, host = changed
             self._recorder.run_op_by_op(
@@ -445,7 +446,7 @@ class Operands:
             if isinstance(leaf, TensorCore) or is_live(leaf):
                 found.append(self._slot(leaf))
                 return found[-1]
-            if hasattr(type(leaf), "bases"):
+            if is_late(leaf):
                 self._recorder.run_op_by_op(
                     f"it hands a {type(leaf).__name__}, a value that only a call knows, to a "
                     "custom Function that is a call of Python"

@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,6 +28,9 @@ from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
+_Left = list[tuple[EntryGuard | ContentsGuard | ArrayGuard, list[Any]]]
+Undo = Callable[[], tuple[str, str] | None]
+"""Puts back what a call changed in Python; what traced code has changed since, and the call."""
 
 
 _LOGS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
@@ -97,7 +101,7 @@ class Surroundings:
         yield from reachable(self._roots, TensorCore)
 
     @contextmanager
-    def untouched(self, undo: list[PythonChanges]) -> Iterator[None]:
+    def untouched(self, undo: list[Undo]) -> Iterator[None]:
         """Undo what the block changes in Python: it is an evaluation more than eager has.
 
         Objects hold until the trace ends what the block left, which code that follows may read.
@@ -128,10 +132,11 @@ class Surroundings:
                 self._recorder.run_op_by_op(f"{self._name}, a host call, writes {error}")
             raise
         else:
-            changes = PythonChanges(self._name, collector)
-            undo.append(changes)
+            left = _left_by(collector)
+            undo.append(partial(_put_back, self._name, left))
             if self._recorder.collector is not None:
-                self._recorder.collector.note_host(changes.guards(), in_rounds=self._in_rounds)
+                guards = [guard for guard, _ in left]
+                self._recorder.collector.note_host(guards, in_rounds=self._in_rounds)
         finally:
             collector.put_back_generators()
             collector.end()
@@ -224,26 +229,20 @@ class _Unsaid(Substitutes):
         return (lambda *_, **__: None) if says else None
 
 
-class PythonChanges:
-    """What one evaluation changed in Python objects."""
+def _left_by(collector: GuardCollector) -> _Left:
+    """What an evaluation changed in Python objects: the guards of it, and what is there now."""
+    guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
+    return [(guard, _state_of(guard)) for guard in guards if not _holds(guard)]
 
-    def __init__(self, name: str, collector: GuardCollector) -> None:
-        self._name = name
-        guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
-        self._left = [(guard, _state_of(guard)) for guard in guards if not _holds(guard)]
 
-    def guards(self) -> Iterator[EntryGuard | ContentsGuard | ArrayGuard]:
-        """The guards of what it changed."""
-        return (guard for guard, _ in self._left)
-
-    def put_back(self) -> tuple[str, str] | None:
-        """Undo it; return what the traced code has changed since, if it has, and the call."""
-        pairs = [(x.path, changed_since(left, _state_of(x))) for x, left in self._left]
-        changed = next((path for path, is_other in pairs if is_other), None)
-        for guard, _ in self._left:
-            guard.put_back()
-        epoch.count += 1  # which objects of the library's go by
-        return None if changed is None else (changed, self._name)
+def _put_back(name: str, left: _Left) -> tuple[str, str] | None:
+    """Undo it; return what the traced code has changed since, if it has, and the call."""
+    pairs = [(guard.path, changed_since(now, _state_of(guard))) for guard, now in left]
+    changed = next((path for path, is_other in pairs if is_other), None)
+    for guard, _ in left:
+        guard.put_back()
+    epoch.count += 1  # which objects of the library's go by
+    return None if changed is None else (changed, name)
 
 
 _KINDS = (EntryGuard, ContentsGuard, ArrayGuard)

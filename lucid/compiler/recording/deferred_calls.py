@@ -11,20 +11,13 @@ import functools
 import io
 import json
 import logging
-import os
 import pathlib
-import pickle
-import pprint
 import sys
-import time
-import traceback
 import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import SCALARS
@@ -58,15 +51,7 @@ _TELL: dict[str, tuple[str, ...]] = {
 }
 _NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
-# Functions that do something outside, and return None; those that write files.
-_WRITE: frozenset[Any] = frozenset(
-    {
-        *(pickle.dump, np.save, np.savez, np.savez_compressed, np.savetxt),
-        *(os.mkdir, os.makedirs, os.remove, os.unlink, os.rename, os.replace),
-    }
-)
-_DO = _WRITE | {time.sleep, traceback.print_exc, traceback.print_stack}
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type(np.save))
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
 _LAZY = (types.GeneratorType, map, filter, zip)
 
@@ -101,7 +86,7 @@ class DeferredCalls:
         for deferred in self.deferred:
             owner = deferred.kwargs.get("file") or getattr(deferred.function, "__self__", None)
             is_file = isinstance(owner, (io.IOBase, pathlib.PurePath))
-            if deferred.function in _WRITE or (is_file and owner not in (sys.stdout, sys.stderr)):
+            if is_file and owner not in (sys.stdout, sys.stderr):
                 return True
         return False
 
@@ -114,10 +99,10 @@ class DeferredCalls:
         """What takes down a call that does something outside; None: it does nothing there."""
         if function is warnings.warn:
             return functools.partial(self.say, self._warning())
-        if isinstance(function, _FUNCTIONS) and function in _OF_NOW:
-            return functools.partial(_OF_NOW[function], self)
-        if isinstance(function, _FUNCTIONS) and function in _DO:
-            return functools.partial(self.say, function)
+        if function is print:
+            return self._print
+        if function is json.dump:
+            return self._json
         name = function.__name__ if isinstance(function, (*_FUNCTIONS, *_METHODS)) else ""
         owner = function.__self__ if isinstance(function, _METHODS) else None
         if isinstance(function, types.FunctionType) and function.__module__ == "logging":
@@ -168,7 +153,7 @@ class DeferredCalls:
 
         def note(*args: Any, **kwargs: Any) -> None:
             level, message, *values = args if name == "log" else (_LEVELS[name], *args)
-            if any(not _is_fixed(x) for x in (message, *values)):
+            if not all(isinstance(x, SCALARS) or is_of_call(x) for x in (message, *values)):
                 message, values = self._message(message, values), []
             self.say(log, level, message, *values, **kwargs)
 
@@ -198,15 +183,6 @@ class DeferredCalls:
     def _json(self, obj: Any, fp: Any, **how: Any) -> None:
         self.say(fp.write, self.text(json.dumps, obj, **how))
 
-    def _pprint(self, object: Any, stream: Any = None, *args: Any, **how: Any) -> None:
-        self.say(print, self.text(pprint.pformat, object, *args, **how), file=stream)
-
-    def _pickle(self, obj: Any, *args: Any, **how: Any) -> None:
-        """`pickle.dump`, which nobody can make of an object as it was before the call's end."""
-        if any(_is_object(leaf) for leaf in flatten(obj)[0]):
-            self._exits.op_by_op("it pickles an object, which may change until the call has ended")
-        self.say(pickle.dump, obj, *args, **how)
-
     def _warning(self) -> Callable[..., Any]:
         frame = self.frame()
         file, line, names = frame.f_code.co_filename, frame.f_lineno, frame.f_globals
@@ -228,28 +204,9 @@ class DeferredCalls:
         return frame
 
 
-_OF_NOW: dict[Any, Callable[..., None]] = {
-    print: DeferredCalls._print,
-    json.dump: DeferredCalls._json,
-    pprint.pprint: DeferredCalls._pprint,
-    pprint.pp: functools.partial(DeferredCalls._pprint, sort_dicts=False),
-    pickle.dump: DeferredCalls._pickle,
-}
-
-
 def _is_word(value: Any) -> bool:
     """Whether it is a number or a text, or None."""
     return isinstance(value, SCALARS) or is_number_or_text(value)
-
-
-def _is_fixed(value: Any) -> bool:
-    """Whether a value can't change until the call has ended, or only a call knows it."""
-    return _is_word(value) or is_of_call(value)
-
-
-def _is_object(value: Any) -> bool:
-    """Whether what is in a value may change until the call has ended."""
-    return not _is_fixed(value) and not isinstance(value, (np.ndarray, np.generic, type))
 
 
 def _say_nothing(*_: Any, **__: Any) -> None:

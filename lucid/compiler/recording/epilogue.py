@@ -15,6 +15,7 @@ from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import SCALARS, brief
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
+from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
@@ -22,7 +23,7 @@ from lucid.compiler.recording.growing_lists import ListPart, settled
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.recording.texts import is_late, is_of_call
+from lucid.compiler.recording.texts import is_of_call
 from lucid.compiler.results.histories import Histories, History, calls_users, lost_backward
 from lucid.compiler.results.output_specs import (
     ArrayCopy,

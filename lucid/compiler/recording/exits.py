@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.recording.late_arrays import LateObject
 from lucid.compiler.recording.late_numbers import LateScalar
-from lucid.compiler.recording.texts import written
 from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.types import DType, f64, i64
@@ -47,14 +45,13 @@ class Exits:
         self._told = context.told
         self.path: list[int] = []
         self.texts: list[str] = []
-        self._answers: dict[Any, int] = {}
+        self._answers: dict[Value, int] = {}
         self._numbers: dict[Any, LateScalar] = {}
 
     def ask(self, question: Value, what: str) -> int:
         """The outcome of an i64[] in this call, which the program is specialized on."""
-        key = _key_of(question)
-        if key in self._answers:
-            return self._answers[key]
+        if question in self._answers:
+            return self._answers[question]
         number = len(self.path)
         if number < len(self._told):
             answer = self._told[number]
@@ -63,7 +60,7 @@ class Exits:
         place = here()
         self.texts.append(what if place is None else f"{what} at {place}   {place.text}")
         self.path.append(answer)
-        self._answers[key] = answer
+        self._answers[question] = answer
         with self.recorder.annotated():
             limits = {"low": answer, "high": answer + 1}
             attributes = {**limits, "message": str(number), "error": "exit"}
@@ -169,10 +166,6 @@ class Exits:
         with self.recorder.annotated():
             return ops.reshape(value, shape=()) if value.shape else value
 
-    def text(self, found: LateObject) -> str:
-        """A `str` that a call of Python's gives."""
-        return written(str, found)
-
     def number(
         self,
         base: Value,
@@ -203,22 +196,3 @@ class Exits:
             found = LateScalar(now, formula, what, self, self.recorder, {base: base}, value)
             self._numbers[key] = found
         return found
-
-
-def _key_of(question: Value) -> Any:
-    """What tells questions apart: the same one is asked once."""
-    keys: list[Any] = []
-    pending = [question]
-    while pending:  # through what asking itself has appended
-        value = pending.pop()
-        node = value.producer
-        if node is None or node.op not in _ASKING:
-            keys.append(value)
-            continue
-        keys += [node.op, tuple(sorted((k, str(x)) for k, x in node.attributes.items()))]
-        pending += node.operands
-    return tuple(keys)
-
-
-_ASKING: set[Any] = {ops.cast, ops.constant, ops.reshape}
-_ASKING |= {ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge, ops.abs}

@@ -26,14 +26,14 @@ from lucid.compiler.guards.mutable_sources import (
     MutableSource,
     stands_for_list,
 )
+from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of, formula_of, now_of
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, SymScalar, is_live
-from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
+from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector
-    from lucid.compiler.recording.exits import Exits
     from lucid.compiler.recording.recorder import Recorder
 
 # Functions of all entries whose result is a number of the same kind for two entries or more.
@@ -47,32 +47,25 @@ _LAST = 256  # entries of a list that each call asks whether they are numbers
 _Place = tuple[int | None, Any]  # an entry: where it was at the start, from the end; and itself
 
 
-class _Entries(ListStandIn):
-    """What a growing list and a part of one have in common.
+def _writer(write: Callable[..., str]) -> Any:
+    """The method of a `ListPart` by which `write` asks for its text."""
 
-    Attributes:
-        size: how many entries it has: an int, or a live number.
-    """
+    def written(part: Any, *how: str) -> str:
+        if part.is_formula():
+            text: str = part.view.recorder.written(part, write, *how)
+            return text
+        return write(part.listed(), *how)
 
-    __slots__ = ()
-    size: Any
-
-    def __len__(self) -> int:
-        return int(_looked_at(self.size))
-
-    def __bool__(self) -> bool:
-        return bool(self.size != 0)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.listed())
+    return written
 
 
-class ListPart(_Entries):
-    """A part of a growing list, as the step has cut it out, or sorted it; all of it is one as well.
+class ListPart(ListStandIn, Late):
+    """A part of a growing list, as the step has cut it out; the list itself is one as well.
 
     Attributes:
         now: the entries in the call that is traced.
-        formula: those in a call; bases: what it follows from.
+        places: those, and where each was at the start.
+        size: how many entries it has: an int, or a live number.
         text: how the user got at it.
         is_from_end: whether entries are where they are, as seen from its end.
     """
@@ -80,14 +73,14 @@ class ListPart(_Entries):
     __slots__ = ("_listed", "bases", "formula", "is_from_end", "places", "size", "text", "view")
 
     def __init__(
-        self, view: GrowingView, places: list[_Place], size: Any, formula: Formula, text: str
+        self, of: ListPart, places: list[_Place], size: Any, formula: Formula, text: str
     ) -> None:
-        self.view = view
+        self.view: GrowingView = of.view
         self.places = places
-        self.size = size
+        self.size: Any = size
         self.formula = formula
         self.text = text
-        self.bases: Bases = bases_of(flatten([args for _, args in view.source.done])[0])
+        self.bases = of.bases
         self.is_from_end = True
         self._listed: list[Any] | None = None
 
@@ -96,26 +89,21 @@ class ListPart(_Entries):
         return list
 
     @property
-    def now(self) -> list[Any]:
-        return [_now(entry) for _, entry in self.places]
-
-    @property
-    def exits(self) -> Exits:
-        """Those of the trace."""
-        return self.view.recorder.exits
+    def now(self) -> Any:
+        return [now_of(entry) for _, entry in self.places]
 
     def listed(self) -> list[Any]:
         if self._listed is None:
-            size = self.size if self.is_from_end else self.view.size_at_start
-            _looked_at(size)
+            _looked_at(self.size if self.is_from_end else self.view.size_at_start)
             self._listed = self.view.found(self.places)
         return self._listed
 
-    _look = listed
+    def _look(self) -> list[Any]:
+        return self.listed()
 
     def is_of_numbers(self) -> bool:
         """Whether all entries are numbers of one kind, by now and in each call."""
-        kinds = {type(_now(entry)) for _, entry in self.places}
+        kinds = {type(now_of(entry)) for _, entry in self.places}
         kind = next(iter(kinds)) if len(kinds) == 1 else object
         is_number = issubclass(kind, (int, float, np.floating)) and kind is not bool
         return self._listed is None and is_number and self.view.are_all(kind)
@@ -127,33 +115,36 @@ class ListPart(_Entries):
     def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The number that a function gives of it; None where that is no number."""
         leaves = [*args, *kwargs.values()]
-        if any(isinstance(x, (list, tuple, dict, np.ndarray)) for x in leaves if x is not self):
+        if any(isinstance(x, (*PLAIN, tuple, np.ndarray)) for x in leaves if x is not self):
             return None
         if not self.is_of_numbers():
             return None
         if not self.size >= 2:
             _looked_at(self.size)
-        formulas, names = [*map(formula_of, leaves)], [*kwargs]
-        count, bases, recorder = len(args), bases_of(leaves), self.view.recorder
-
-        def formula(known: Any) -> Any:
-            found = [of(known) for of in formulas]
-            return function(*found[:count], **dict(zip(names, found[count:], strict=True)))
-
-        given = [x.now if type(x) is ListPart else _now(x) for x in leaves]
-        now = function(*given[:count], **dict(zip(names, given[count:], strict=True)))
+        found, recorder = Applied(function, args, kwargs), self.view.recorder
+        now, bases = found.now, found.bases
+        formula: Any = found.formula
         if type(now) not in (int, float, np.float64):
             return None
-        inside = [x.text if type(x) is ListPart or is_live(x) else repr(x) for x in leaves]
+        inside = [x.text if stands_for_list(x) or is_live(x) else repr(x) for x in leaves]
         text = f"{function.__module__}.{function.__name__}({', '.join(inside)})"
         if not all(map(is_live, bases.values())):
-            return LateScalar(now, formula, text, self.exits, recorder, bases, None)
+            return LateScalar(now, formula, text, recorder.exits, recorder, bases, None)
         early = {key: number.formula for key, number in bases.items()}
 
         def of_call(call: Any) -> Any:
             return formula({key: of(call) for key, of in early.items()})
 
         return SymScalar(now, of_call, text, recorder, None if early else lambda: formula({}))
+
+    def __len__(self) -> int:
+        return int(_looked_at(self.size))
+
+    def __bool__(self) -> bool:
+        return bool(self.size != 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.listed())
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
@@ -167,36 +158,27 @@ class ListPart(_Entries):
 
     def part(self, key: slice) -> Any:
         """A slice: a list of its entries where they are few, or no numbers."""
-        start, stop, step = (
+        start, stop, step = bounds = [
             x._look() if type(x) is LateScalar else x for x in (key.start, key.stop, key.step)
-        )
-        places = self.places[slice(*map(_now, (start, stop, step)))]
+        ]
+        places = self.places[slice(*map(now_of, bounds))]
         parts = f"{'' if start is None else start}:{'' if stop is None else stop}"
-        size, content = self.size, _slice_of(self.formula, (start, stop, step))
+        size, text = self.size, f"{self.text}[{parts}]"
         if is_live(size):
-            text = f"len({self.text}[{parts}])"
-            size = size.applied(text, _size_of_slice, (size, start, stop, step))
+            size = size.applied(f"len({text})", _size_of_slice, (size, *bounds))
         is_tail = type(start) is int and start < 0 and stop is step is None
-        if is_tail and self is self.view.whole:
+        if is_tail and self is self.view:
             content = self.view.tail_of(start)
-        found = ListPart(self.view, places, size, content, f"{self.text}[{parts}]")
+        else:
+            content = Applied(_cut, (self, *bounds)).formula
+        found = ListPart(self, places, size, content, text)
         found.is_from_end = self.is_from_end and step in (None, 1)
         found.is_from_end &= stop is None or (type(stop) is int and stop < 0)
-        found.bases = self.bases | bases_of((start, stop, step))
+        found.bases = self.bases | bases_of(bounds)
         is_short = is_tail and -start <= _SHORT
         return found.listed() if is_short or not found.is_of_numbers() else found
 
-    def __str__(self) -> str:
-        if not self.is_formula():
-            return str(self.listed())
-        part: Any = self
-        return self.view.recorder.written(part, str)
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def __format__(self, specification: str) -> str:
-        return format(str(self), specification)
+    __str__, __repr__, __format__ = _writer(str), _writer(repr), _writer(format)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -204,28 +186,28 @@ class ListPart(_Entries):
         return getattr(self.listed(), name)
 
 
-class GrowingView(_Entries):
+class GrowingView(ListPart):
     """Stands for one growing list while a step is traced; the list itself isn't touched.
 
     Attributes:
         places: its entries by now.
         size_at_start: its size when the step began.
-        whole: all of it, as it was asked for last.
     """
 
     def __init__(self, source: GrowingList, recorder: Recorder, collector: GuardCollector) -> None:
+        self.view = self
         self.source = source
         self.owner = owner = source.owner
         self.recorder = recorder
         self.collector = collector
         source.done = []
         self._count = count = len(owner)
-        self.places: list[_Place] = [(i - count, x) for i, x in enumerate(owner)]
+        self.places = [(i - count, x) for i, x in enumerate(owner)]
         text = recorder.unused_text(f"len({source.path})")
-        size = recorder.live_scalar(text, count, lambda call: len(owner), lambda: len(owner))
-        self.size: Any = size
-        self.size_at_start: Any = size
-        self.whole: ListPart | None = None
+        self.size = recorder.live_scalar(text, count, lambda call: len(owner), lambda: len(owner))
+        self.size_at_start: Any = self.size
+        self.is_from_end = True
+        self._listed = None
         self._added = 0  # entries at the end that the step has added
         self._taken = 0  # entries at the start that are gone
 
@@ -235,26 +217,30 @@ class GrowingView(_Entries):
 
     # ------------------------------------------------------------------ looking
 
-    def snapshot(self) -> ListPart:
-        """What it has in it by now."""
+    @property
+    def now(self) -> Any:
+        return self._of_kind(super().now)
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
         count = len(self.source.done)
-        text = self.source.path + (f", changed {count} times" if count else "")
-        self.whole = ListPart(self, [*self.places], self.size, self._content(), text)
-        return self.whole
+        return self.source.path + (f", changed {count} times" if count else "")
 
-    def listed(self) -> list[Any]:
-        return self.snapshot().listed()
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        return _tree([args for _, args in self.source.done]).bases
 
-    def _content(self) -> Formula:
-        """The entries in a call, when so much has been done to them."""
+    @property
+    def formula(self) -> Formula:  # type: ignore[override]
+        """The entries in a call, when so much has been done to them as by now."""
         owner, kind = self.owner, list if isinstance(self.owner, list) else deque
-        steps = [(getattr(kind, name), _formula_of_all(args)) for name, args in self.source.done]
+        steps = [(getattr(kind, name), _tree(args).formula) for name, args in self.source.done]
 
         def formula(known: Any) -> Any:
             found = copy.copy(owner)
             for change, args in steps:
                 change(found, *args(known))
-            return found if isinstance(found, list) else [*found]
+            return found
 
         return formula
 
@@ -262,10 +248,16 @@ class GrowingView(_Entries):
         """The last entries of a list in a call, without a look at the others."""
         done, owner = self.source.done, self.owner
         if type(owner) is not list or any(name != "append" for name, _ in done):
-            content = self._content()
-            return lambda known: content(known)[start:]
+            return Applied(_cut, (self, start, None, None)).formula
         added = [formula_of(args[0]) for _, args in done]
         return lambda known: [*owner[start:], *(of(known) for of in added)][start:]
+
+    def listed(self) -> Any:
+        _looked_at(self.size)
+        return self._of_kind(self.found(self.places))
+
+    def _of_kind(self, entries: list[Any]) -> Any:
+        return entries if isinstance(self.owner, list) else deque(entries, self.owner.maxlen)
 
     def found(self, places: Sequence[_Place]) -> list[Any]:
         """Entries as the user's code gets them.
@@ -312,29 +304,14 @@ class GrowingView(_Entries):
             self.recorder.guard_value(f"the types in {self.source.path}", kinds, expected)
         return found
 
-    def _all(self) -> list[Any]:
-        """The entries, when the step is specialized on how many there are."""
-        if is_live(self.size):
-            _looked_at(self.size_at_start)
-            self._hold(self.found(self.places))
-        return [entry for _, entry in self.places]
-
-    def _hold(self, entries: Sequence[Any]) -> None:
-        """Have just these, which are known."""
-        self.places = [(None, entry) for entry in entries]
-        self.size = self._added = len(entries)
-
     # ------------------------------------------------------------------ what instructions do
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice):
-            return self.snapshot().part(key)
-        key = _looked_at(key)
-        if not -len(self.places) <= key < len(self.places):
-            return self._all()[key]  # which raises an error
-        if key < 0:
-            return self.snapshot()[key]
-        return self._all()[key] if self.places[key][0] is None else self._from_start(key)
+        if not isinstance(key, slice):
+            key = _looked_at(key)
+            if 0 <= key < len(self.places) and self.places[key][0] is not None:
+                return self._from_start(key)
+        return super().__getitem__(key)
 
     def _from_start(self, key: int) -> Any:
         """An entry that the step has found there, counted from the start."""
@@ -372,6 +349,11 @@ class GrowingView(_Entries):
         self._change("clear")
         self._hold(())
 
+    def _hold(self, entries: Sequence[Any]) -> None:
+        """Have just these, which are known."""
+        self.places = [(None, entry) for entry in entries]
+        self.size = self._added = len(entries)
+
     def popleft(self) -> Any:
         """Take the first entry of a deque."""
         return self._take_first("popleft")
@@ -379,6 +361,12 @@ class GrowingView(_Entries):
     def pop(self, *index: int) -> Any:
         """Take an entry of a list, or the last one."""
         return self._take_first("pop", 0) if index == (0,) else self._rearrange("pop", *index)
+
+    def __delitem__(self, key: Any) -> None:
+        if key == 0 and isinstance(self.owner, list):
+            self._take_first("pop", 0)
+        else:
+            self._rearrange("__delitem__", key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         key = _looked_at(key)
@@ -393,12 +381,6 @@ class GrowingView(_Entries):
         self._rearrange("__imul__", count)
         return self.owner
 
-    def __delitem__(self, key: Any) -> None:
-        if key == 0 and isinstance(self.owner, list):
-            self._take_first("pop", 0)
-        else:
-            self._rearrange("__delitem__", key)
-
     def _take_first(self, name: str, *args: Any) -> Any:
         if not is_live(self.size) or not self.size > self._added:
             return self._rearrange(name, *args)
@@ -411,9 +393,7 @@ class GrowingView(_Entries):
 
     def _rearrange(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Do what needs to know all entries: each call sets them anew."""
-        entries: Any = self._all()
-        if not isinstance(self.owner, list):
-            entries = deque(entries, self.owner.maxlen)
+        entries = self.listed()
         result = getattr(entries, name)(*args, **kwargs)
         self._change("clear")
         self._change("extend", [*entries])
@@ -430,22 +410,17 @@ class GrowingView(_Entries):
         if name == "maxlen":
             return self.owner.maxlen
         if name == "copy":
-            return functools.partial(self.snapshot().part, slice(None))
+            return functools.partial(self.part, slice(None))
         if name in ("index", "count"):
             return getattr(self.listed(), name)
         return functools.partial(self._rearrange, name)
-
-
-def _collector_of(part: Any) -> GuardCollector:
-    view: GrowingView = part.view if type(part) is ListPart else part
-    return view.collector
 
 
 def _of_entries(name: str) -> Callable[..., Any]:
     def operate(part: Any, *args: Any) -> Any:
         for value in args:
             if isinstance(value, PLAIN) and not stands_for_list(value):
-                _collector_of(part).iterate(value)
+                part.view.collector.iterate(value)
         return getattr(part.listed(), name)(*map(_as_list, args))
 
     operate.__name__ = name
@@ -454,13 +429,13 @@ def _of_entries(name: str) -> Callable[..., Any]:
 
 def _joined(part: Any, before: Any) -> Any:
     """What `before + part` gives; a list and a part know nothing of one another."""
-    _collector_of(part).iterate(before)
+    part.view.collector.iterate(before)
     return before + part.listed()
 
 
-setattr(_Entries, "__radd__", _joined)  # noqa: B010 - which type checkers see as an attribute
+setattr(ListPart, "__radd__", _joined)  # noqa: B010 - which type checkers see as an attribute
 for _name in ("add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge", "contains", "reversed"):
-    setattr(_Entries, f"__{_name}__", _of_entries(f"__{_name}__"))
+    setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
 for _name in ("iadd", "imul", "setitem", "delitem"):
     setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
 
@@ -471,11 +446,10 @@ def of_lists(
     """What a function gives that only looks, of growing lists or parts of them."""
 
     def part_of(value: Any) -> Any:
-        view = collector.growing.get(id(value), value)
-        return view.snapshot() if type(view) is GrowingView else view
+        return collector.growing.get(id(value), value)
 
     args, kwargs = [*map(part_of, args)], {name: part_of(x) for name, x in kwargs.items()}
-    part = next(x for x in (*args, *kwargs.values()) if type(x) is ListPart)
+    part = next(x for x in (*args, *kwargs.values()) if stands_for_list(x))
     if function is len:
         return part.size
     if function is bool:
@@ -507,24 +481,19 @@ def _as_list(value: Any) -> Any:
     return value.listed() if stands_for_list(value) else value
 
 
-def _now(value: Any) -> Any:
-    return value.now if is_live(value) else value
-
-
 def _looked_at(value: Any) -> Any:
     """A number that the step is specialized on."""
     return value._look() if is_live(value) else value
 
 
-def _formula_of_all(args: tuple[Any, ...]) -> Formula:
-    leaves, rebuild = flatten(args)
-    formulas = [*map(formula_of, leaves)]
-    return lambda known: rebuild([of(known) for of in formulas])
+def _tree(tree: Any) -> Applied:
+    """A container as what a call makes of its leaves."""
+    leaves, rebuild = flatten(tree)
+    return Applied(lambda *found: rebuild([*found]), leaves)
 
 
-def _slice_of(content: Formula, bounds: Sequence[Any]) -> Formula:
-    formulas = [*map(formula_of, bounds)]
-    return lambda known: content(known)[slice(*(of(known) for of in formulas))]
+def _cut(entries: Sequence[Any], *bounds: Any) -> list[Any]:
+    return [*entries][slice(*bounds)]
 
 
 def _size_of_slice(size: int, start: Any, stop: Any, step: Any) -> int:

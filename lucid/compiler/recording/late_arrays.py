@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.recording.late_numbers import Bases, LateScalar
-from lucid.ir.types import f64, has_dtype, i64
+from lucid.compiler.inputs.late import Applied, Bases, Late, writer
+from lucid.compiler.inputs.scalars import Formula
+from lucid.compiler.recording.late_numbers import LateScalar, operands_of
+from lucid.compiler.recording.texts import written
+from lucid.ir.types import has_dtype
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.tree import Rebuild, flatten
 
@@ -36,14 +38,16 @@ _COMPUTED = frozenset({"T", "mT", "real", "imag"})
 
 
 # Immutable classes whose objects are values of the graph.
-OBJECTS = (
-    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
-    *(time.struct_time, uuid.UUID, bytes, str),
+OBJECTS: frozenset[type] = frozenset(
+    {
+        *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
+        *(time.struct_time, uuid.UUID, bytes, str),
+    }
 )
 _STEP_OF_SIZES = 64  # of pickles, so that their sizes don't vary
 
 
-class LateObject:
+class LateObject(Late):
     """An object of an immutable class that is known after the call, as a value of the graph.
 
     Attributes:
@@ -68,17 +72,13 @@ class LateObject:
         return _read(self.kind, self.exits.now_of(self.value))
 
     @property
-    def bases(self) -> Bases:
+    def bases(self) -> Bases:  # type: ignore[override]
         return {self.value: self.value}
 
     @property
-    def formula(self) -> Formula:
-        kind, value = self.kind, self.value
-
-        def found(known: Any) -> Any:
-            return _read(kind, known[value])
-
-        return found
+    def formula(self) -> Formula:  # type: ignore[override]
+        kind, read = self.kind, operator.itemgetter(self.value)
+        return read if kind is np.ndarray else lambda known: _read(kind, read(known))
 
     @property
     def what(self) -> str:
@@ -121,14 +121,7 @@ class LateObject:
     def __deepcopy__(self, memo: object) -> Any:
         return self.__copy__()
 
-    def __str__(self) -> str:
-        return self.exits.recorder.written(self, str)
-
-    def __repr__(self) -> str:
-        return self.exits.recorder.written(self, repr)
-
-    def __format__(self, specification: str) -> str:
-        return self.exits.recorder.written(self, format, specification)
+    __str__, __repr__, __format__ = writer(str), writer(repr), writer(format)
 
 
 class LateArray(LateObject):
@@ -315,58 +308,47 @@ def computed(
     """
     leaves, rebuild = flatten((list(args), kwargs))
     is_flat = not kwargs and len(leaves) == len(args) and all(map(operator.is_, leaves, args))
-    given = [_operand(exits, leaf) for leaf in leaves]
-    fixed = [leaf if x is None else None for leaf, x in zip(leaves, given, strict=True)]
-    readers = [None if x is None else x[1] for x in given]
-    call = _Call(function, fixed, None if is_flat else rebuild, readers)
-    values, tensors = [x[0] for x in given if x is not None], [x[2] for x in given if x is not None]
+    leaves = [leaf.numpy() if isinstance(leaf, TensorCore) else leaf for leaf in leaves]
+    tensors: dict[Any, TensorCore | None] = {}
+    for leaf in leaves:
+        if type(leaf) is LateArray:
+            tensors[leaf.operand()] = leaf.tensor
+
+    def called(*found: Any) -> Any:
+        args, kwargs = rebuild([*found])
+        return function(*args, **kwargs)
+
+    whole = Applied(function if is_flat else called, leaves)
+    values, read = operands_of(whole.bases)
+    call = _Call(whole.formula, read)
     results, known = exits.call(name, call, [*values, *after], generator)
     if known.kinds is None:
-        exits.op_by_op(f"it calls {name}(), which {known.refused}")
+        what = "returns something else than arrays, numbers and texts"
+        exits.op_by_op(f"it calls {name}(), which {what}")
     call.kinds, call.restore, call.parts = known.kinds, known.restore, known.parts
-    found = [
-        _result(exits, f"{name}()", value, kind, None if part is None else tensors[part])
-        for value, kind, part in zip(results, call.kinds, call.parts, strict=True)
-    ]
-    return call.restore(found)
+    of = [None if part is None else tensors.get(values[part]) for part in call.parts]
+    found = map(functools.partial(_result, exits, f"{name}()"), results, call.kinds, of)
+    return call.restore([*found])
 
 
 class _Call:
     """A call of Python's within the step, with data for arguments and results.
 
-    Args:
-        leaves: those of the arguments that are the same in each call.
-        rebuild: makes positional and keyword arguments of all leaves; None: the leaves are them.
-        given: how the others are read.
-
     Attributes:
-        kinds: of the results; None: they are something else, for the reason `refused`.
+        kinds: of the results; None: they are something else.
         restore: makes what the function returned of as many results.
         parts: for each of them which operand's memory it may be on; None: it is new.
     """
 
-    refused = "returns something else than arrays, numbers and texts"
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        leaves: list[Any],
-        rebuild: Rebuild | None,
-        given: list[Callable[[np.ndarray], Any] | None],
-    ) -> None:
-        self._function = function
-        self._leaves = leaves
-        self._rebuild = rebuild
-        self._given = given
+    def __init__(self, formula: Formula, read: Callable[[Sequence[np.ndarray]], Any]) -> None:
+        self._formula = formula
+        self._read = read
         self.kinds: list[type] | None = None
         self.restore: Rebuild = list
         self.parts: list[int | None] = []
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        remaining, pairs = iter(arrays), zip(self._leaves, self._given, strict=True)
-        filled = [leaf if given is None else given(next(remaining)) for leaf, given in pairs]
-        args, kwargs = (filled, {}) if self._rebuild is None else self._rebuild(filled)
-        result = self._function(*args, **kwargs)
+        result = self._formula(self._read(arrays))
         if self.kinds == [type(result)]:
             return [_data_of(result)]
         found, restore = flatten(result)
@@ -393,7 +375,7 @@ def _result(exits: Exits, text: str, value: Value, kind: type, tensor: TensorCor
         return exits.number(value, value, (), text, kind)
     if kind in OBJECTS:
         found = LateObject(exits, value, kind)
-        return exits.text(found) if kind is str else found
+        return written(str, found) if kind is str else found
     return LateArray(exits, value, kind, tensor, is_part=tensor is not None)
 
 
@@ -407,32 +389,3 @@ def _is_data(value: Any) -> bool:
             return False
     is_number = kind in (bool, int, float) or issubclass(kind, (np.number, np.bool_))
     return (is_number or kind is np.ndarray) and has_dtype(np.asarray(value))
-
-
-def _operand(
-    exits: Exits, leaf: Any
-) -> tuple[Value, Callable[[np.ndarray], Any], TensorCore | None] | None:
-    """A value that each call brings, how the function gets it, and the tensor that it is of.
-
-    None: it is what it is.
-    """
-    if isinstance(leaf, TensorCore):
-        leaf = leaf.numpy()
-    if type(leaf) in (LateArray, LateObject):
-        is_array = leaf.kind is np.ndarray
-        read = _read_only if is_array else functools.partial(_read, leaf.kind)
-        return leaf.operand(), read, leaf.tensor if is_array else None
-    if is_live(leaf):
-        kind = type(leaf.now)
-        value = leaf.recorder.live_value(leaf, i64 if isinstance(leaf.now, int) else f64)
-        return value, lambda array: kind(array[()]), None
-    if hasattr(type(leaf), "bases"):
-        exits.op_by_op("it hands a text with values that the step computes to a function")
-    return None
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    """As NumPy gets it: what it writes there is no memory of the user's."""
-    array = array.view()
-    array.flags.writeable = False
-    return array

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from lucid.compiler.inputs.late import Applied, Bases, Late, now_of
 from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, is_live
 from lucid.ir import ops
 from lucid.ir.op import Op
@@ -36,35 +37,54 @@ _ON_INTS: dict[Any, Op] = {
     operator.neg: ops.neg,
     abs: ops.abs,
 }
-_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
-_TOTAL = (operator.add, operator.sub, operator.mul, operator.neg, abs, math.tanh, math.atan)
-_FINITE = (math.sin, math.cos, math.tan, math.floor, math.ceil, math.trunc, round, int)
-_POSITIVE = (math.log, math.log2, math.log10)
-_SQRT = math.sqrt  # which is another function while a trace runs
-_GROWING = (math.exp, math.expm1, math.sinh, math.cosh, float)
-_IS_NAN, _IS_FINITE, _IS_INFINITE = (
-    (math.isnan, np.isnan),
-    (math.isfinite, np.isfinite),
-    (math.isinf, np.isinf),
+_DIVISIONS: dict[Any, Op] = {
+    operator.truediv: ops.div,
+    operator.floordiv: ops.floor_div,
+    operator.mod: ops.remainder,
+}
+# To where Python raises OverflowError.
+_GROWING = (math.exp, math.expm1, math.sinh, math.cosh, operator.pow)
+_TOTAL = (
+    *(operator.add, operator.sub, operator.mul, operator.neg, abs, float, math.fabs, math.copysign),
+    *(math.tanh, math.atan, math.atan2, math.erf, math.exp, math.expm1, math.sinh, math.cosh),
 )
 _ROUNDED: dict[Any, Op] = {math.floor: ops.floor, math.ceil: ops.ceil, round: ops.round}
 _TO_INT = (int, math.trunc, math.floor, math.ceil, round)
 
 
-Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
+def _is_rounded(number: Any, *digits: Any) -> Any:
+    return digits or isinstance(now_of(number), int) or abs(number) < 2.0**63
 
 
-class LateScalar(SymScalar):
+def _is_power(base: Any, exponent: Any) -> Any:
+    if is_live(exponent) or not float(exponent).is_integer():
+        return base > 0
+    return exponent >= 0 or base != 0
+
+
+# Of which arguments Python computes a function: each call finds out before it stores anything.
+_DEFINED: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(_TOTAL, lambda *_: True),
+    **dict.fromkeys(_DIVISIONS, lambda _, divisor: divisor != 0),
+    **dict.fromkeys(_TO_INT, _is_rounded),
+    **dict.fromkeys((math.sin, math.cos, math.tan), lambda number: abs(number) < math.inf),
+    **dict.fromkeys((math.log, math.log2, math.log10), lambda number, *_: number > 0),
+    math.sqrt: lambda number: number >= 0,
+    operator.pow: _is_power,
+}
+_SAME_AS: dict[Any, Callable[[Any], bool]] = {
+    **dict.fromkeys((math.isnan, np.isnan), lambda number: number != number),
+    **dict.fromkeys((math.isfinite, np.isfinite), lambda number: abs(number) < math.inf),
+    **dict.fromkeys((math.isinf, np.isinf), lambda number: abs(number) == math.inf),
+}
+
+
+class LateScalar(SymScalar, Late):
     """A number whose value a call has when its native step has run.
 
     Arithmetic on it goes on: in the graph, for tensors and comparisons, and as a formula in Python,
     which each call takes for what is kept of it. A comparison is an exit, and so is what could
     raise an error: after the step nothing may. Who needs its digits runs the call op by op.
-
-    Attributes:
-        bases: what it follows from: outputs of the step, which are values of the graph, and live
-            scalars, whose numbers are those before the step. The formula gets what they are by
-            their keys.
     """
 
     __slots__ = ("bases", "exits")
@@ -111,15 +131,12 @@ class LateScalar(SymScalar):
 
     def _called(self, dtype: DType) -> Value:
         """The number by a call of its formula within the native step."""
-        bases, formula = [*self.bases.items()], self.formula
-        reads = [_read_live(base) if is_live(base) else None for _, base in bases]
+        formula: Any = self.formula
+        values, read = operands_of(self.bases)
 
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
-            found = zip(bases, reads, arrays, strict=True)
-            known: Any = {key: x if read is None else read(x) for (key, _), read, x in found}
-            return [np.array(formula(known), dtype.numpy)]
+            return [np.array(formula(read(arrays)), dtype.numpy)]
 
-        values = [_own_value(base) if is_live(base) else base for _, base in bases]
         results, _ = self.exits.call(self.text, call, values)
         return results[0]
 
@@ -136,85 +153,53 @@ class LateScalar(SymScalar):
 
     def apply(self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
         """A function of numbers; this one alone, or `args`, one of which it is."""
-        if meaning in _IS_NAN:
-            return self != self
-        if meaning in _IS_FINITE:
-            return abs(self) < math.inf
-        if meaning in _IS_INFINITE:
-            return abs(self) == math.inf
+        if meaning in _SAME_AS:
+            return _SAME_AS[meaning](self)
         return super().apply(name, meaning, args)
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
-        formulas = [formula_of(arg) for arg in args]
-        self._require_defined(meaning, args)
-        now = meaning(*map(_now, args))
+        found = Applied(meaning, args)
+        is_defined: Any = isinstance(meaning, np.ufunc) or meaning in _DEFINED
+        if meaning in _DEFINED:
+            is_defined = _DEFINED[meaning](*args)
+        now = found.now  # which raises what Python raises
+        if not is_defined:
+            self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
         if type(now) not in (int, float, np.float64):
             self._give_up(f"it computes {text} of")
-
-        def formula(known: Any) -> Any:
-            return meaning(*[of(known) for of in formulas])
-
-        is_total = meaning in (*_TOTAL, *_DIVISIONS, round) or isinstance(meaning, np.ufunc)
-        grows = type(now) is float and not is_total  # to where Python raises OverflowError
+        grows = meaning in _GROWING and type(now) is float
         if not grows and any(type(x) is LateScalar and not x.is_recorded for x in args):
             value = None
         elif type(now) is int:
             value = self._whole_of(meaning, args)
         else:
             value = self._computed(meaning, args, now)
-        found = LateScalar(now, formula, text, self.exits, self.recorder, bases_of(args), value)
-        if grows and (value is None or not abs(found) < math.inf):
+        of_call = found.formula, text, self.exits, self.recorder, found.bases
+        number = LateScalar(now, *of_call, value)
+        if grows and (value is None or not abs(number) < math.inf):
             self._give_up(f"it computes {text} of")
-        return found
-
-    def _require_defined(self, meaning: Callable[..., Any], args: Sequence[Any]) -> None:
-        """Let each call find out before it stores anything whether Python would raise an error."""
-        first, last = args[0], args[-1]
-        if isinstance(meaning, np.ufunc) or meaning in _TOTAL:
-            return
-        if meaning in _DIVISIONS:
-            is_fit = bool(last != 0)
-        elif meaning in _FINITE:
-            limit = math.inf if isinstance(_now(first), int) or len(args) > 1 else 2.0**63
-            is_fit = len(args) > 1 or bool(abs(first) < limit)
-        elif meaning in _POSITIVE:
-            is_fit = bool(first > 0)
-        elif meaning is _SQRT:
-            is_fit = bool(first >= 0)
-        elif meaning is operator.pow:
-            is_fit = self._is_power_defined(first, last)
-        else:
-            is_fit = meaning in _GROWING
-        if not is_fit:
-            meaning(*map(_now, args))  # raises what Python raises
-            self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
-
-    def _is_power_defined(self, base: Any, exponent: Any) -> bool:
-        if is_live(exponent) or not float(exponent).is_integer():
-            return bool(base > 0)
-        return exponent >= 0 or bool(base != 0)
+        return number
 
     def _whole_of(self, meaning: Callable[..., Any], args: Sequence[Any]) -> Value | None:
         """An int by an op of the graph."""
         op, found = _ON_INTS.get(meaning), None
         with self.recorder.annotated():
-            if meaning in _TO_INT and len(args) == 1 and isinstance(_now(args[0]), int):
+            if meaning in _TO_INT and len(args) == 1 and isinstance(now_of(args[0]), int):
                 found = _side(args[0], i64, self.recorder)
             elif meaning in _TO_INT and len(args) == 1:
                 whole: Value = _ROUNDED.get(meaning, ops.trunc)(args[0].value)
                 found = ops.cast(whole, dtype=i64)
-            elif op is not None and all(isinstance(_now(arg), int) for arg in args):
+            elif op is not None and all(isinstance(now_of(arg), int) for arg in args):
                 found = op(*[_side(arg, i64, self.recorder) for arg in args])
         return found
 
     def _computed(self, meaning: Callable[..., Any], args: Sequence[Any], now: Any) -> Value | None:
         if meaning is float:
             return self.value
-        if meaning in (operator.truediv, operator.floordiv, operator.mod):
-            op = {operator.truediv: ops.div, operator.floordiv: ops.floor_div}
+        if meaning in _DIVISIONS:
             with self.recorder.annotated():
                 sides = [_side(arg, f64, self.recorder) for arg in args]
-                found: Value = op.get(meaning, ops.remainder)(*sides)
+                found: Value = _DIVISIONS[meaning](*sides)
             return found
         return super()._computed(meaning, args, now)
 
@@ -232,7 +217,7 @@ class LateScalar(SymScalar):
             return NotImplemented
         if isinstance(other, np.generic):
             other = other.item()
-        both = isinstance(self.now, int) and isinstance(_now(other), int)
+        both = isinstance(self.now, int) and isinstance(now_of(other), int)
         is_small = is_live(other) or (isinstance(other, int) and abs(other) < 2**62)
         dtype = i64 if both and is_small else f64
         with self.recorder.annotated():
@@ -254,13 +239,31 @@ class LateScalar(SymScalar):
         return hash(self._look())
 
 
-def _own_value(number: SymScalar) -> Value:
-    return number.whole if isinstance(number.now, int) else number.value
+def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarray]], Bases]]:
+    """What a call of Python's gets within the step that asks a formula, and how it reads them."""
+    values, readers = [], []
+    for key, base in bases.items():
+        readers.append((key, _reader(type(base.now)) if is_live(base) else _read_only))
+        is_whole = is_live(base) and isinstance(base.now, int)
+        dtype = i64 if is_whole else f64
+        values.append(base.recorder.live_value(base, dtype) if is_live(base) else base)
+
+    def read(arrays: Sequence[np.ndarray]) -> Bases:
+        pairs = zip(readers, arrays, strict=False)  # behind which others may be
+        return {key: reader(array) for (key, reader), array in pairs}
+
+    return values, read
 
 
-def _read_live(number: SymScalar) -> Callable[[np.ndarray], Any]:
-    kind = type(number.now)
+def _reader(kind: type) -> Callable[[np.ndarray], Any]:
     return lambda array: kind(array[()])
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """As Python gets it: what it writes there is no memory of the user's."""
+    array = array.view()
+    array.flags.writeable = False
+    return array
 
 
 def _side(arg: Any, dtype: DType, recorder: SymNumbers) -> Value:
@@ -271,29 +274,3 @@ def _side(arg: Any, dtype: DType, recorder: SymNumbers) -> Value:
         value: Value = arg.value
         return value
     return recorder.live_value(arg, i64)
-
-
-def _now(value: Any) -> Any:
-    return value.now if is_live(value) else value
-
-
-def bases_of(parts: Iterable[Any]) -> Bases:
-    """What numbers and texts follow from."""
-    found: Bases = {}
-    for part in parts:
-        if hasattr(type(part), "bases"):
-            found |= part.bases
-        elif is_live(part):
-            found[id(part)] = part
-    return found
-
-
-def formula_of(value: Any) -> Formula:
-    """What something is in a call, of what its bases are there."""
-    if hasattr(type(value), "bases"):
-        formula: Formula = value.formula
-        return formula
-    if is_live(value):
-        key = id(value)
-        return lambda known: known[key]
-    return lambda known: value

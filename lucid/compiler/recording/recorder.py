@@ -17,6 +17,7 @@ from lucid.autograd.node import AccumulateGrad, Gradients, Node
 from lucid.compiler.guards.events import is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
+from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
@@ -233,7 +234,7 @@ class Recorder(TracedMemory):
         self.functions.append(call)
 
     def _noted(self, leaf: Any, path: str) -> Any:
-        return self.value_of(leaf) if isinstance(leaf, TensorCore) else texts.now_of(leaf)
+        return self.value_of(leaf) if isinstance(leaf, TensorCore) else now_of(leaf)
 
     def derive(
         self, node: Node, apply: Callable[[Node, Gradients], Gradients], gradients: Gradients
@@ -327,8 +328,7 @@ class Recorder(TracedMemory):
         Where nobody follows what becomes of the text, as in code in C, it is looked at.
         """
         if not self.is_followed_text(sys._getframe(2), value):
-            found = value.look() if isinstance(value, LateText) else value._look()
-            return write(found, *how)
+            return write(value._look(), *how)
         if isinstance(value, LateText) and write in (str, format) and not any(how):
             return value
         return texts.written(write, value, *how)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import json
 import os
+import pickle
 import pprint
 import random
 import secrets
 import time
+import traceback
 import types
 import uuid
 from collections.abc import Callable, Sequence
@@ -25,6 +27,7 @@ import numpy as np
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
+from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed
@@ -32,11 +35,11 @@ from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import (
     TEXTS,
     WRITERS,
+    Answers,
     LateText,
     asked,
     holds,
     is_in_text,
-    is_late,
     is_written_by_python,
     joined,
 )
@@ -99,6 +102,15 @@ _EXACT = frozenset(
 )
 _WHOLE = (*PLAIN, tuple)  # of which texts are written with all that is in them
 _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
+# Functions that do something outside, to be done before what comes after them.
+_AT_ONCE: dict[Any, str] = {
+    **dict.fromkeys((pickle.dump, np.save, np.savez, np.savez_compressed), "it writes a file"),
+    **dict.fromkeys((np.savetxt, os.mkdir, os.makedirs, os.rename, os.replace), "it writes a file"),
+    **dict.fromkeys((os.remove, os.unlink), "it removes a file"),
+    **dict.fromkeys((pprint.pprint, pprint.pp), "it prints"),
+    **dict.fromkeys((traceback.print_exc, traceback.print_stack), "it prints"),
+    time.sleep: "it waits",
+}
 
 
 class StandInFunctions(Substitutes):
@@ -110,6 +122,7 @@ class StandInFunctions(Substitutes):
         self, recorder: Recorder, collector: GuardCollector, outside: DeferredCalls
     ) -> None:
         self._recorder = recorder
+        self._exits = recorder.exits
         self._collector = collector
         self._outside = outside
 
@@ -130,33 +143,29 @@ class StandInFunctions(Substitutes):
         if telling is not None:
             return telling
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
-        if (function is float or function is int) and not kwargs and self._is_number(args):
+        only: Any = args[0] if len(args) == 1 and not kwargs else None
+        if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
         if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
-        if function in _CALLED_ANEW or self._makes_data(function, owner, given):
+        makes = owner if isinstance(owner, type) else function
+        is_of_data = makes in _OF_TIMES or owner is int  # and what a call finds, perhaps
+        if function in _CALLED_ANEW or (is_of_data and holds(given, is_late)):
             return functools.partial(self._called_anew, function)
         if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
             return functools.partial(self._drawn, function)
         is_whole = function in TEXTS and bool(args) and isinstance(args[0], _WHOLE)
-        is_writer = function is pprint.pformat or is_whole
-        if function is json.dumps or (is_writer and holds(given, is_in_text)):
+        if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
         if _is_numpys(function, args) and (
             holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
-            exits = self._recorder.exits
-            return lambda *args, **kwargs: computed(exits, name, function, args, kwargs)
-        if (
-            function is len
-            and len(args) == 1
-            and _is_users(getattr(type(args[0]), "__len__", None))
-        ):
-            assert self._recorder.collector is not None
-            self._recorder.collector.measure(args[0])
-            return type(args[0]).__len__
-        if function is type and len(args) == 1 and (is_live(args[0]) or is_late(args[0])):
+            return lambda *args, **kwargs: computed(self._exits, name, function, args, kwargs)
+        if function is len and _is_users(getattr(type(only), "__len__", None)):
+            self._collector.measure(only)
+            return type(only).__len__
+        if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
         if not holds(given, is_late):
             return None
@@ -165,7 +174,7 @@ class StandInFunctions(Substitutes):
         ):
             return functools.partial(_with_tensors, function)
         if not self._may_get(function, args) and not all(map(_is_looked_at, given)):
-            self._recorder.exits.op_by_op(
+            self._exits.op_by_op(
                 f"it hands a value that the step computes to {function.__qualname__}(), which "
                 "isn't traced"
             )
@@ -173,13 +182,11 @@ class StandInFunctions(Substitutes):
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists that grow, or parts of them."""
-        collector = self._recorder.collector
-        assert collector is not None
-        return of_lists(collector, function, args, kwargs)
+        return of_lists(self._collector, function, args, kwargs)
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
-        return _Instead(self._outside.text, template) if holds(values, is_in_text) else None
+        return _Template(self._outside.text, template) if holds(values, is_in_text) else None
 
     def joined(self, parts: Sequence[str]) -> str | None:
         """What an f-string gives."""
@@ -193,35 +200,33 @@ class StandInFunctions(Substitutes):
         """What stands for a container in an f-string."""
         is_whole = isinstance(value, _WHOLE) and not is_written_by_python(value)
         is_meant = is_whole and holds(value, is_in_text)
-        return _Instead(self._outside.text, value) if is_meant else None
+        text = self._outside.text
+        return Answers(lambda write, *how: text(write, value, *how)) if is_meant else None
 
     def given_back(self, value: Any) -> Any:
         """What a function returns: what only a call knows not to code in C that looks into it."""
-        is_text = type(value) is LateText
-        if not is_text and not is_live(value):
-            return None
         at = self._collector.at
         assert at is not None
         name = at[0].co_name
-        if not is_text and name not in _EXACT:
+        if type(value) is not LateText and not (is_live(value) and name in _EXACT):
             return None
         frame = self._outside.frame()
         caller = frame.f_back
         assert caller is not None
         if not caller.f_code.co_filename.startswith(LIBRARY):
             is_told = self._collector.hears(caller) and self._takes(caller, frame)
+        elif name in WRITERS:
+            is_told = caller.f_code in self.asking
         else:
-            is_asked = name in WRITERS and caller.f_code in self.asking
-            is_told = is_asked or name not in (*WRITERS, *_EXACT)
-        if is_told:
-            return None
-        return value.look() if is_text else value._look()
+            is_told = name not in _EXACT
+        return None if is_told else value._look()
 
     def _takes(self, caller: types.FrameType, frame: types.FrameType) -> bool:
         """Whether a frame gets what another one returns as it is."""
         method, function, first = used_in(caller)
         if method == "show" or (method == "call" and function in TEXTS):
-            return first() is _first_variable(frame)
+            names = frame.f_code.co_varnames
+            return bool(names) and first() is frame.f_locals.get(names[0])  # its object
         if isinstance(function, (types.FunctionType, types.MethodType)):
             return True
         if frame.f_code.co_name in _EXACT:
@@ -233,23 +238,23 @@ class StandInFunctions(Substitutes):
     def refuse_after_writing(self, by: str) -> None:
         """Give up: what is told the world is told when the native step has run."""
         if self._outside.writes_files:
-            self._recorder.exits.op_by_op(f"it asks {by} when it has written files")
+            self._exits.op_by_op(f"it asks {by} when it has written files")
 
     def _refuse(self, function: Any, args: Sequence[Any]) -> None:
         """Give up where another function, or another mode, is meant."""
         is_debugger = type(function) is types.FunctionType and function.__qualname__ in _DEBUGGERS
         if function is breakpoint or is_debugger:
-            self._recorder.exits.op_by_op(
+            self._exits.op_by_op(
                 f"it stops for a debugger, by {function.__qualname__}()",
                 "LUCID_EAGER=1 runs all steps op by op",
             )
+        if function in _AT_ONCE:
+            name = f"{function.__module__}.{function.__name__}"
+            self._exits.op_by_op(f"{_AT_ONCE[function]}, by {name}()")
         if function is sorted and args and isinstance(args[0], TensorCore):
-            self._recorder.exits.op_by_op(
-                "it sorts the elements of a tensor, by sorted()", "use lucid.sort"
-            )
+            self._exits.op_by_op("it sorts the elements of a tensor, by sorted()", "use lucid.sort")
 
-    def _is_number(self, args: Sequence[Any]) -> bool:
-        value = args[0] if len(args) == 1 else None
+    def _is_number(self, value: Any) -> bool:
         if type(value) is LateArray:
             return value.value.type.size == 1
         if isinstance(value, TensorCore):
@@ -262,18 +267,11 @@ class StandInFunctions(Substitutes):
             return self._recorder.known(value) is None
         return type(value) in (LateArray, LateScalar)
 
-    def _makes_data(self, function: Any, owner: Any, given: Sequence[Any]) -> bool:
-        """Whether a class makes an object, a time or an int, of what a call finds."""
-        kind = owner if isinstance(owner, type) else function
-        is_meant = isinstance(kind, type) and (kind in _OF_TIMES or owner is int)
-        return is_meant and holds(given, is_late)
-
     def _called_anew(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """A clock is read at each call, when all that comes before it has been computed."""
-        exits = self._recorder.exits
         name = f"{function.__module__ or function.__self__.__name__}.{function.__name__}"
-        after = exits.latest() if function in _CLOCKS else ()
-        return computed(exits, name, function, args, kwargs, after=after)
+        after = self._exits.latest() if function in _CLOCKS else ()
+        return computed(self._exits, name, function, args, kwargs, after=after)
 
     def _draws(self, generator: Any, name: str) -> bool:
         """Whether a method gives random numbers of a generator from outside."""
@@ -283,7 +281,7 @@ class StandInFunctions(Substitutes):
 
     def _drawn(self, draw: Any, *args: Any, **kwargs: Any) -> Any:
         """Random numbers are drawn at each call, in the program's order."""
-        generator, exits = draw.__self__, self._recorder.exits
+        generator, exits = draw.__self__, self._exits
         name = f"{self._collector.name_of_generator(generator)}.{draw.__name__}"
         if isinstance(generator, random.Random) and draw.__name__ == "choice":
             items = args[0] if args else kwargs["seq"]
@@ -322,31 +320,16 @@ class StandInFunctions(Substitutes):
         return str(module).partition(".")[0] in _MODULES
 
 
-class _Instead:
-    """Stands for the left side of `template % values`, or for a container in an f-string."""
+class _Template:
+    """Stands for the left side of `template % values`."""
 
-    def __init__(self, write: Callable[..., str], value: Any) -> None:
+    def __init__(self, write: Callable[..., str], template: str) -> None:
         self._write = write
-        self._value = value
+        self._template = template
 
     def __mod__(self, values: Any) -> str:
         items = tuple(values) if isinstance(values, tuple) else values
-        return self._write(str.__mod__, self._value, items)
-
-    def __str__(self) -> str:
-        return self._write(str, self._value)
-
-    def __repr__(self) -> str:
-        return self._write(repr, self._value)
-
-    def __format__(self, specification: str) -> str:
-        return self._write(format, self._value, specification)
-
-
-def _first_variable(frame: types.FrameType) -> Any:
-    """What a frame's function has been given first, such as its object."""
-    names = frame.f_code.co_varnames
-    return frame.f_locals.get(names[0]) if names else None
+        return self._write(str.__mod__, self._template, items)
 
 
 def _is_users(function: Any) -> bool:
@@ -396,6 +379,6 @@ def _joined(separator: str, parts: Any) -> str:
 def _is_looked_at(value: Any) -> bool:
     """Whether code in C may see a value as it is now."""
     if type(value) is LateText and all(map(is_live, value.bases.values())):
-        value.look()
+        value._look()
         return True
     return not holds(value, is_late)

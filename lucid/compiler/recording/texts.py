@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 import operator
 import types
@@ -10,10 +9,17 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from lucid.compiler.inputs.late import (
+    Applied,
+    Bases,
+    Late,
+    bases_of,
+    formula_of,
+    is_late,
+    now_of,
+    writer,
+)
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.recording.growing_lists import ListPart
-from lucid.compiler.recording.late_arrays import LateArray, LateObject
-from lucid.compiler.recording.late_numbers import Bases, LateScalar, bases_of, formula_of
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -32,30 +38,14 @@ _PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType, slice,
 _FIXED = (*_PLAIN, type, types.FunctionType, types.BuiltinFunctionType)
 
 
-def _writer(write: Callable[..., str]) -> Any:
-    """The method of a `LateText` by which `write` asks for its text."""
-
-    def written(self: LateText, *how: str) -> str:
-        recorder: Any = context.recorder
-        return write(self.now, *how) if recorder is None else recorder.written(self, write, *how)
-
-    return written
-
-
-class LateText(str):
+class LateText(str, Late):
     """A text that is known after the call. As a `str` it is what the call that is traced gives.
 
     It may be joined with others, formatted, printed, logged, kept and returned. Where somebody
     looks into it, the call runs op by op, if the step has computed what is in it.
-
-    Attributes:
-        formula: the text of a call; bases: as of a number.
     """
 
     __slots__ = ("bases", "formula")
-
-    bases: Bases
-    formula: Formula
 
     def __new__(cls, now: str, bases: Bases, formula: Formula) -> LateText:
         """`now`: what it is in the call that is traced."""
@@ -67,7 +57,7 @@ class LateText(str):
     def now(self) -> str:
         return str.__getitem__(self, slice(None)) + ""
 
-    def look(self) -> str:
+    def _look(self) -> str:
         """What it is in all calls of the program: numbers that a call finds are guarded."""
         if context.recorder is not None and not all(map(is_live, self.bases.values())):
             recorder: Any = context.recorder
@@ -85,9 +75,9 @@ class LateText(str):
     def __getitem__(self, index: Any) -> str:
         if isinstance(index, slice):
             return written(operator.getitem, self, index)
-        return self.look()[index]
+        return self._look()[index]
 
-    __str__, __repr__, __format__ = _writer(str), _writer(repr), _writer(format)
+    __str__, __repr__, __format__ = writer(str), writer(repr), writer(format)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -107,7 +97,7 @@ def _method(name: str) -> Callable[..., Any]:
     def method(self: LateText, *args: Any, **kwargs: Any) -> Any:
         if name in _CHANGES:
             return written(function, self, *args, **kwargs)
-        return function(self.look(), *args, **kwargs)
+        return function(self._look(), *args, **kwargs)
 
     method.__name__ = name
     return method
@@ -121,11 +111,6 @@ _OWN = {*vars(LateText), "__init__", "__getattribute__", "__doc__", "__setattr__
 _OWN |= {"__init_subclass__", "__subclasshook__", "__dir__"}
 for _name in set(dir(str)) - _OWN:
     setattr(LateText, _name, _method(_name))
-
-
-def is_late(value: object) -> bool:
-    """Whether a value is one that Python knows only after a call's native step."""
-    return type(value) in (LateScalar, LateText, LateArray, LateObject, ListPart)
 
 
 def is_number_or_text(value: object) -> bool:
@@ -155,7 +140,7 @@ def _within(value: Any) -> list[Any]:
     """A value, and the first of those in it if it is a container."""
     found = [value]
     for x in found:  # which grows meanwhile
-        if isinstance(x, _CONTAINERS) and len(found) < _MOST_SEARCHED:
+        if isinstance(x, _CONTAINERS) and not is_late(x) and len(found) < _MOST_SEARCHED:
             found += dict.values(x) if isinstance(x, dict) else x
     return found
 
@@ -188,12 +173,6 @@ def _settled(value: Any) -> Any:
     return rebuild([*map(now_of, leaves)]) if any(map(is_number_or_text, leaves)) else value
 
 
-def now_of(value: Any) -> Any:
-    """What a value that only a call knows is in the call that is traced; others are themselves."""
-    is_known_later = is_number_or_text(value) or type(value) in (_Parts, _Asked)
-    return value.now if is_known_later else value
-
-
 # ---------------------------------------------------------------------- writing
 
 
@@ -202,19 +181,10 @@ def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
 
     Each call calls it again, with what only a call knows.
     """
-    given, named = [*map(_part, args)], {name: _part(value) for name, value in kwargs.items()}
-    now = function(*map(now_of, given), **{name: now_of(part) for name, part in named.items()})
-    bases = bases_of((*given, *named.values()))
-    if not bases:
-        return now
-    formulas = [*map(formula_of, given)]
-    by_name = {name: formula_of(part) for name, part in named.items()}
-
-    def formula(known: Any) -> str:
-        found = {name: of(known) for name, of in by_name.items()}
-        return function(*[of(known) for of in formulas], **found)
-
-    return LateText(now, bases, formula)
+    parts = Applied(function, [*map(_part, args)], {k: _part(x) for k, x in kwargs.items()})
+    now = parts.now  # which asks objects, whose answers have bases
+    bases = parts.bases
+    return LateText(now, bases, parts.formula) if bases else now
 
 
 def joined(separator: str, parts: Iterable[str]) -> str:
@@ -235,40 +205,14 @@ def of_tensor(tensor: Tensor, value: Value, now: Any) -> LateText:
 def _part(value: Any) -> Any:
     """A value in a text: what of it only a call knows, and what is to be asked at once."""
     if isinstance(value, Tensor):
-        return _shown(value)
+        return _Asked(value)
     if is_of_call(value) or isinstance(value, _FIXED):
         return value
     asked_now = {id(x) for x in _within(value) if is_written_by_python(x) or is_record(x)}
     leaves, rebuild = flatten(value, asked_now)
     if len(leaves) == 1 and leaves[0] is value:
         return _Asked(value)
-    return _Parts([*map(_part, leaves)], rebuild)
-
-
-class _Parts:
-    """What only a call knows, put together of parts.
-
-    Attributes:
-        now: it in the call that is traced, as far as it is known when it is put together.
-        bases, formula: as of a number; to be asked for when the text has been written.
-    """
-
-    def __init__(self, parts: list[Any], together: Callable[[list[Any]], Any]) -> None:
-        self._parts = parts
-        self._together = together
-
-    @property
-    def now(self) -> Any:
-        return self._together([*map(now_of, self._parts)])
-
-    @property
-    def bases(self) -> Bases:
-        return bases_of(self._parts)
-
-    @property
-    def formula(self) -> Formula:
-        formulas, together = [*map(formula_of, self._parts)], self._together
-        return lambda known: together([of(known) for of in formulas])
+    return Applied(lambda *parts: rebuild([*parts]), [*map(_part, leaves)])
 
 
 def asked(function: Callable[..., Any], *args: Any) -> Any:
@@ -276,35 +220,33 @@ def asked(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-class _Asked:
-    """An object in a text, whose own code says what is seen of it: at once, not after the call.
-
-    Attributes:
-        now: what stands for it in the call that is traced; bases, formula: as of parts.
-    """
+class _Asked(Late):
+    """A tensor or an object in a text, whose own code says at once what is seen of it."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
         self._found: dict[Any, Any] = {}
-        self.now = _Answers(self._answer)
+        self.now = Answers(self._answer)
 
     def _answer(self, function: Callable[..., Any], *args: Any) -> Any:
         key = function, *args
         if key not in self._found:
-            self._found[key] = _part(asked(function, self._value, *args))
+            is_number = function is float and isinstance(self._value, Tensor)
+            found = self._value.item() if is_number else asked(function, self._value, *args)
+            self._found[key] = _part(found)
         return now_of(self._found[key])
 
     @property
-    def bases(self) -> Bases:
+    def bases(self) -> Bases:  # type: ignore[override]
         return bases_of(self._found.values())
 
     @property
-    def formula(self) -> Formula:
+    def formula(self) -> Formula:  # type: ignore[override]
         formulas = {key: formula_of(part) for key, part in self._found.items()}
-        return lambda known: _Answers(lambda *key: formulas[key](known))
+        return lambda known: Answers(lambda *key: formulas[key](known))
 
 
-class _Answers:
+class Answers:
     """Stands for an object in a text: what asks for the object's own text gets it from here.
 
     ask: gives an answer: to a function of the object and further arguments.
@@ -335,34 +277,3 @@ class _Answers:
 
     def __getattr__(self, name: str) -> Any:
         return self._ask(getattr, name)
-
-
-def _shown(tensor: Tensor) -> _Parts:
-    """A tensor in a text: its own text, and its number where it has one element."""
-    is_number = type(tensor) is Tensor and not tensor._type.shape
-    has_number = tensor._type.size == 1 and (is_number or tensor.dtype.kind != "bool")
-    number = tensor.item() if has_number else None
-    return _Parts([str(tensor), number], functools.partial(_Shown, is_number))
-
-
-class _Shown:
-    """The same in one call.
-
-    is_number: whether `format` writes the number in any case, as of a tensor without axes.
-    """
-
-    def __init__(self, is_number: bool, found: list[Any]) -> None:
-        self._text, self._number = found
-        self._is_number = is_number
-
-    def __str__(self) -> str:
-        return str(self._text)
-
-    __repr__ = __str__
-
-    def __format__(self, specification: str) -> str:
-        is_number = specification or self._is_number
-        return format(self._number if is_number else self._text, specification)
-
-    def __float__(self) -> float:
-        return float(self._number)

@@ -1,0 +1,106 @@
+"""What Python has when the native step has run: functions of what the step gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.tensor.context import context
+
+Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
+
+
+class Late:
+    """A value that a call has when its native step has run.
+
+    Attributes:
+        now: what it is in the call that is traced.
+        bases: what it follows from: outputs of the step, which are values of the graph, and live
+            scalars, whose numbers are those before the step.
+        formula: gives it, of what its bases are in a call, by their keys. It must not raise: the
+            step has stored its results by then.
+    """
+
+    __slots__ = ()
+
+    now: Any
+    bases: Bases
+    formula: Formula
+
+
+class Applied(Late):
+    """What a function gives of values, some of which are known late, or live numbers."""
+
+    __slots__ = ("_args", "_function", "_kwargs")
+
+    def __init__(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = {}
+    ) -> None:
+        self._function = function
+        self._args = args
+        self._kwargs = kwargs
+
+    @property
+    def now(self) -> Any:
+        named = {name: now_of(value) for name, value in self._kwargs.items()}
+        return self._function(*map(now_of, self._args), **named)
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        return bases_of((*self._args, *self._kwargs.values()))
+
+    @property
+    def formula(self) -> Formula:  # type: ignore[override]
+        function, formulas = self._function, [*map(formula_of, self._args)]
+        if not self._kwargs:
+            return lambda known: function(*[of(known) for of in formulas])
+        named = {name: formula_of(value) for name, value in self._kwargs.items()}
+
+        def formula(known: Any) -> Any:
+            found = {name: of(known) for name, of in named.items()}
+            return function(*[of(known) for of in formulas], **found)
+
+        return formula
+
+
+def writer(write: Callable[..., str]) -> Any:
+    """The method by which `write` asks for the text of a value, one that each call has perhaps."""
+
+    def written(value: Any, *how: str) -> str:
+        recorder: Any = context.recorder
+        return write(value.now, *how) if recorder is None else recorder.written(value, write, *how)
+
+    return written
+
+
+def is_late(value: object) -> bool:
+    """Whether Python knows a value only after a call's native step."""
+    return issubclass(type(value), Late)
+
+
+def now_of(value: Any) -> Any:
+    """What something is in the call that is traced."""
+    return value.now if is_late(value) or is_live(value) else value
+
+
+def bases_of(parts: Iterable[Any]) -> Bases:
+    """What the late values and the live numbers among some follow from."""
+    found: Bases = {}
+    for part in parts:
+        if is_late(part):
+            found |= part.bases
+        elif is_live(part):
+            found[id(part)] = part
+    return found
+
+
+def formula_of(value: Any) -> Formula:
+    """What something is in a call, of what its bases are there."""
+    if is_late(value):
+        formula: Formula = value.formula
+        return formula
+    if is_live(value):
+        key = id(value)
+        return lambda known: known[key]
+    return lambda known: value
