@@ -1,6 +1,7 @@
 """Docstrings that follow from another's: a variant's, and a module's from its function.
 
 What is the same is written once. Whoever asks for help, or runs doctests, finds the whole text.
+What a parameter means in all functions of a file, or of a folder, its docstring says in `Args:`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import ast
 import doctest
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Collection
+from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -18,6 +21,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 _HEADING = re.compile(
     r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises|Example|Examples):\n(?= )"
 )
+_SAID = re.compile(r"\n +([*\w, ]+):")
 _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
 
@@ -52,7 +56,7 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
     """
 
     def fill(value: T) -> T:
-        theirs = inspect.cleandoc(other.__doc__ or "")
+        theirs = inspect.cleandoc(described(other).__doc__ or "")
         for word, instead in renamed.items():
             theirs = re.sub(rf"\b{word}\b", instead, theirs)
         parts = _sections(theirs if axes == 1 else _over(theirs, axes))
@@ -67,12 +71,44 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
     return fill
 
 
+def described(value: T) -> T:
+    """Describe the parameters that a docstring leaves out as its module's or package's has them.
+
+    Their defaults are told as well. A docstring of one line stays as it is.
+    """
+    shared, own = _shared(value.__module__), value.__doc__
+    if not shared or own is None or "\n" not in own:
+        return value
+    names = _parameters(value)
+    said_of = {word for names in _SAID.findall(own) for word in re.findall(r"\w+", names)}
+    if (shared.keys() & names) - said_of:
+        parameters, entries = inspect.signature(value).parameters, []
+        for name in names:
+            if said := shared.get(name):
+                default = parameters[name].default
+                if default is not inspect.Parameter.empty and "Default:" not in said:
+                    said = f"{said} Default: {default!r}."
+                entries.append(textwrap.fill(f"    {name}:{said}", 96, subsequent_indent=" " * 8))
+        value.__doc__ = _filled(inspect.cleandoc(own), "Args:\n" + "\n".join(entries), names)
+    return value
+
+
+@cache
+def _shared(module: str) -> dict[str, str]:
+    """What the docstrings of a module and its package say of parameters."""
+    package = module.rpartition(".")[0]
+    docs = [getattr(sys.modules.get(name), "__doc__", "") for name in (package, module)]
+    entries = [_entries(_sections(inspect.cleandoc(doc or "")).get("Args", "")) for doc in docs]
+    return {name: said for each in entries for name, said in each.items()}
+
+
 def of_module(cls: type, function: Callable[..., Any]) -> str:
     """The docstring of a module that calls a function with its settings.
 
     What the module is called with stands in `Inputs:`, and the examples make the module first.
     """
-    own, full = inspect.cleandoc(cls.__doc__ or ""), inspect.cleandoc(function.__doc__ or "")
+    own = inspect.cleandoc(cls.__doc__ or "")
+    full = inspect.cleandoc(described(function).__doc__ or "")
     forward: Any = cls.__dict__.get("forward") or inspect.getattr_static(cls, "forward")
     settings, operands, parts = _parameters(cls), _parameters(forward), _sections(full)
     parts["Inputs"] = _chosen(_entries(parts.get("Args", "")), operands)

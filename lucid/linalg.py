@@ -2,6 +2,11 @@
 
 Factorizations, inverses and solutions come from NumPy's LAPACK: in a compiled step they are host
 calls, and what is around them stays native. Gradients of every order are made of tensor operations.
+
+Args:
+    A: floats (..., m, n).
+    left: on which side of X the matrices stand.
+    pivot: whether rows are exchanged; True alone is supported.
 """
 
 from __future__ import annotations
@@ -148,7 +153,6 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     Args:
         A: floats (..., n, n).
         B: floats of the same dtype, (..., n, k) or (..., n).
-        left: on which side of X the matrices stand. Default: True.
 
     Raises:
         LinAlgError: a matrix is singular.
@@ -178,7 +182,6 @@ def solve_triangular(
         A: floats (..., n, n).
         B: floats of the same dtype, (..., n, k).
         upper: whether the upper triangle is read, else the lower.
-        left: on which side of X the matrices stand. Default: True.
         unitriangular: whether the diagonal counts as 1, unread. Default: False.
 
     Raises:
@@ -225,7 +228,6 @@ def pinv(
     Singular values of at most `rtol` times the largest count as 0.
 
     Args:
-        A: floats (..., m, n).
         atol: PyTorch's; None alone is supported. Default: None.
         rtol: Default: None, max(m, n) times the dtype's eps.
         hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
@@ -268,7 +270,6 @@ def lstsq(
     "gelsd" and "gelss", else empty.
 
     Args:
-        A: floats (..., m, n).
         B: floats of the same dtype, (..., m, k) or (..., m).
         rcond: what part of the largest singular value counts as 0. Default: None, as in `pinv`.
         driver: "gelsy", "gels" (for matrices of full rank), "gelsd" or "gelss": what is returned
@@ -502,7 +503,6 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     `full_matrices` U is (..., m, k) and Vh (..., k, n).
 
     Args:
-        A: floats (..., m, n).
         full_matrices: whether U and Vh are square. Default: True.
         driver: None; a routine can be chosen on GPUs alone. Default: None.
 
@@ -525,7 +525,6 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Return the singular values of matrices in descending order.
 
     Args:
-        A: floats (..., m, n).
         driver: None; a routine can be chosen on GPUs alone. Default: None.
 
     Raises:
@@ -553,7 +552,6 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     Shapes: (..., m, n) gives (..., m, k) and (..., k, n), with k = min(m, n), or m if "complete".
 
     Args:
-        A: floats (..., m, n).
         mode: "reduced", "complete", or "r", whose Q is empty. Default: "reduced".
 
     Raises:
@@ -581,7 +579,6 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
 
     Args:
         A: floats (..., m, n), which may be singular.
-        pivot: whether rows are exchanged; True alone is supported. Default: True.
 
     Raises:
         OptionError: without `pivot`.
@@ -634,10 +631,6 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
     U is the upper triangle, L what is below it, with an implied diagonal of 1. Row i was exchanged
     with row pivots[i] - 1, an int32, in turn.
 
-    Args:
-        A: floats (..., m, n).
-        pivot: whether rows are exchanged; True alone is supported. Default: True.
-
     Raises:
         LinAlgError: a matrix is singular.
         OptionError: without `pivot`.
@@ -663,8 +656,6 @@ def lu_factor_ex(
     It counts from 1, and is 0 where there is none.
 
     Args:
-        A: floats (..., m, n).
-        pivot: whether rows are exchanged; True alone is supported. Default: True.
         check_errors: whether a singular matrix is an error. Default: False.
 
     Raises:
@@ -694,7 +685,6 @@ def lu_solve(
         LU: floats (..., n, n), both triangles in one matrix.
         pivots: int32 (..., n).
         B: floats of the same dtype, (..., n, k).
-        left: on which side of X the matrices stand. Default: True.
         adjoint: whether to solve with A transposed. Default: False.
 
     Raises:
@@ -761,7 +751,6 @@ def matrix_rank(
     """Return how many singular values are above both `atol` and `rtol` times the largest, as int64.
 
     Args:
-        A: floats (..., m, n).
         atol: an absolute bound. Default: None, 0.
         rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
             `atol`.

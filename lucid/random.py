@@ -2,6 +2,11 @@
 
 A generator's state is a tensor i64[2] of seed and offset. A draw of n numbers uses the counters
 from the offset on and moves it by n: in a compiled step the state is read and written as any other.
+
+Args:
+    generator: what to draw from; None is the default generator.
+    device: the CPU or None.
+    input: a tensor of floats.
 """
 
 from __future__ import annotations
@@ -358,9 +363,7 @@ def rand(
 
     Args:
         *size: the shape, as ints or as one tuple or list of them.
-        generator: what to draw from. Default: None, the default generator.
         dtype: of the result, one of floats. Default: the default dtype.
-        device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
@@ -413,9 +416,7 @@ def rand_like(
 
     Args:
         input: whose shape and dtype are taken.
-        generator: what to draw from. Default: None, the default generator.
         dtype: another dtype of floats. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it. Default: False.
         memory_format: any memory format, without effect. Default: None.
 
@@ -472,9 +473,7 @@ def randint(
         low: the least number; with two arguments the limit.
         high: the limit, which isn't drawn; with two arguments the size. Default: None.
         size: the shape, a tuple or list. Default: None.
-        generator: what to draw from. Default: None, the default generator.
         dtype: of the result. Default: int64.
-        device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it, which needs a dtype of floats.
             Default: False.
 
@@ -534,9 +533,7 @@ def randperm(
 
     Args:
         n: how many integers, at least 0.
-        generator: what to draw from. Default: None, the default generator.
         dtype: of the result. Default: int64.
-        device: the CPU or None. Default: None.
 
     Raises:
         ShapeError: n is negative.
@@ -573,9 +570,7 @@ def normal(
         mean: a number or a tensor. Default: 0.0.
         std: the standard deviation, a number or a tensor, not negative. Default: 1.0.
         size: the shape. Default: None, that of the tensors.
-        generator: what to draw from. Default: None, the default generator.
         dtype: of the result. Default: None, as above.
-        device: the CPU or None. Default: None.
 
     Raises:
         ShapeError: there is neither a size nor a tensor.
@@ -615,7 +610,6 @@ def bernoulli(
     Args:
         input: probabilities; with `p` only its shape and dtype count.
         p: one probability for all. Default: None.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         DTypeError: the probabilities are no floats.
@@ -648,7 +642,6 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 
     Args:
         input: rates, floats from 0 on.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         DTypeError: the rates are no floats.
@@ -691,7 +684,6 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     Args:
         count: whole numbers from 0 on, in a float dtype.
         prob: probabilities, of the dtype of `count`.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         DTypeError: they are no floats, or the dtypes differ.
@@ -763,7 +755,6 @@ def multinomial(
         input: the weights, floats that are finite and not negative.
         num_samples: how many indices for each row.
         replacement: whether an index may come again. Default: False.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: a weight is negative, infinite or NaN, or fewer are above 0 than samples are
@@ -821,10 +812,8 @@ def uniform_(
     """Overwrite the tensor with uniform numbers from [from_, to), and return it.
 
     Args:
-        input: a tensor of floats.
         from_: the least number. Default: 0.0.
         to: the limit, which isn't drawn but for rounding. Default: 1.0.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: `from_` is above `to`.
@@ -849,10 +838,8 @@ def normal_(
     """Overwrite the tensor with normal numbers, and return it.
 
     Args:
-        input: a tensor of floats.
         mean: of the numbers. Default: 0.0.
         std: their standard deviation, not negative. Default: 1.0.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: `std` is negative.
@@ -881,7 +868,6 @@ def bernoulli_(
     Args:
         input: a tensor of any dtype.
         p: the probability, a number or a tensor that broadcasts. Default: 0.5.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: a probability isn't in [0, 1].
@@ -910,7 +896,6 @@ def random_(
         input: a tensor of any dtype.
         from_: the least number; without `to` the limit. Default: None.
         to: the limit, which isn't drawn. Default: None.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: the range is empty.
@@ -940,9 +925,7 @@ def exponential_(
     """Overwrite the tensor with numbers of density `lambd * exp(-lambd x)` for x > 0; return it.
 
     Args:
-        input: a tensor of floats.
         lambd: the rate, above 0; the mean is its reciprocal. Default: 1.0.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: the rate isn't above 0.
@@ -965,7 +948,6 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
     Mean and standard deviation are those of the logarithms.
 
     Args:
-        input: a tensor of floats.
         mean: of the logarithms. Default: 1.
         std: their standard deviation. Default: 2.
 

@@ -789,7 +789,6 @@ class CatTransform(_Joined):
 
     Args:
         tseq: the transforms.
-        dim: the axis. Default: 0.
         lengths: how many elements of the axis each takes. Default: None, one each.
 
     Raises:
@@ -845,7 +844,6 @@ class StackTransform(_Joined):
 
     Args:
         tseq: the transforms, as many as the axis has places.
-        dim: the axis. Default: 0.
 
     Example:
         >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.modes import no_grad
+from lucid.docstrings import described
 from lucid.functions.arguments import complete, kind_of, remedy_for
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import (
@@ -47,7 +48,7 @@ def at_border(function: FunctionType, module: str, name: str) -> Callable[..., A
     """The function as users get it, as `module.name`; the same one whenever it is asked for."""
     found = _known.get(function)
     if found is None:
-        found = _known[function] = _bordered(function)
+        found = _known[function] = _bordered(described(function))
         found.__module__, found.__qualname__ = module, name
     return found
 
@@ -155,7 +156,7 @@ def explain_calls(namespace: Any, names: dict[str, Any], modules: str | tuple[st
     for name, value in list(names.items()):
         public = type(value) is FunctionType and not name.startswith("_")
         if public and value.__module__.startswith(modules):
-            setattr(namespace, name, _explained(value))
+            setattr(namespace, name, _explained(described(value)))
 
 
 @cache

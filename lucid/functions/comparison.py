@@ -1,4 +1,8 @@
-"""Comparisons, logic and bits."""
+"""Comparisons, logic and bits.
+
+Args:
+    input: a tensor of any dtype.
+"""
 
 from __future__ import annotations
 
@@ -231,9 +235,6 @@ def _whole(op: Op, x: Tensor) -> Tensor:
 def isnan(input: Tensor) -> Tensor:
     """Return whether each element is NaN, as bools; of integers and bools none is.
 
-    Args:
-        input: a tensor of any dtype.
-
     Example:
         >>> lucid.isnan(lucid.tensor([float("nan"), float("inf"), 1.0]))
         tensor([ True, False, False])
@@ -243,9 +244,6 @@ def isnan(input: Tensor) -> Tensor:
 
 def isinf(input: Tensor) -> Tensor:
     """Return whether each element is an infinity of either sign, as bools; no integer is.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.isinf(lucid.tensor([float("nan"), float("inf"), 1.0]))
@@ -258,9 +256,6 @@ def isinf(input: Tensor) -> Tensor:
 
 def isfinite(input: Tensor) -> Tensor:
     """Return whether each element is neither NaN nor infinite, as bools; all integers are finite.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.isfinite(lucid.tensor([float("nan"), float("inf"), 1.0]))
@@ -317,9 +312,6 @@ def logical_xor(input: Tensor, other: Tensor) -> Tensor:
 
 def logical_not(input: Tensor) -> Tensor:
     """Return whether each element is zero, as bools; a NaN is not.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.logical_not(lucid.tensor([0.0, 2.0]))

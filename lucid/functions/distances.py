@@ -26,7 +26,6 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """Return the p-norm of the difference of two tensors, over all elements: a 0-d tensor.
 
     Args:
-        input: a tensor.
         other: what is subtracted, which broadcasts.
         p: the order, as in `norm`. Default: 2.
 

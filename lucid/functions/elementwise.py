@@ -302,9 +302,6 @@ def square(input: Tensor) -> Tensor:
 
     Integers wrap around where the square doesn't fit.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.square(lucid.tensor([-2.0, 3.0]))
         tensor([4., 9.])
@@ -373,9 +370,6 @@ _POWERS: dict[Any, Callable[[Tensor], Tensor]] = {
 def neg(input: Tensor) -> Tensor:
     """Return `-input`, which for unsigned integers wraps around.
 
-    Args:
-        input: a tensor.
-
     Raises:
         DTypeError: bools; `~` inverts these.
 
@@ -421,9 +415,6 @@ conj = real = positive
 def abs(input: Tensor) -> Tensor:
     """Return the absolute value, in the tensor's dtype; its derivative at 0 is 0.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.abs(lucid.tensor([-1.5, 0.0, 2.0]))
         tensor([1.5000, 0.0000, 2.0000])
@@ -436,9 +427,6 @@ absolute = abs
 
 def sign(input: Tensor) -> Tensor:
     """Return -1, 0 or 1 in the tensor's dtype; a bool is its own sign, and the derivative is 0.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> lucid.sign(lucid.tensor([-2.5, 0.0, 3.0]))
@@ -704,9 +692,6 @@ def floor(input: Tensor) -> Tensor:
 
     In the tensor's dtype; integers are copied.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.floor(lucid.tensor([1.7, -1.2]))
         tensor([ 1., -2.])
@@ -728,9 +713,6 @@ def ceil(input: Tensor) -> Tensor:
 def trunc(input: Tensor) -> Tensor:
     """Return each element without its fraction, towards zero; integers are copied.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.trunc(lucid.tensor([1.7, -1.7]))
         tensor([ 1., -1.])
@@ -745,7 +727,6 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Round to `decimals` places, halves to the even neighbour, as NumPy; integers are copied.
 
     Args:
-        input: a tensor.
         decimals: places behind the point; negative ones before it. Default: 0.
 
     Raises:
@@ -798,7 +779,6 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
     tensor where it is taken. Dtypes promote: integers with a bound of floats give floats.
 
     Args:
-        input: a tensor.
         min: a number or a tensor. Default: None, no bound.
         max: a number or a tensor. Default: None, no bound.
 
@@ -836,7 +816,6 @@ def clamp_min(input: Tensor, min: Operand) -> Tensor:
     """Return `clamp(input, min=min)`: no element below the bound.
 
     Args:
-        input: a tensor.
         min: a number or a tensor.
 
     Example:
@@ -850,7 +829,6 @@ def clamp_max(input: Tensor, max: Operand) -> Tensor:
     """Return `clamp(input, max=max)`: no element above the bound.
 
     Args:
-        input: a tensor.
         max: a number or a tensor.
 
     Example:
@@ -866,7 +844,6 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
     Where they are equal, each gets half of the gradient.
 
     Args:
-        input: a tensor.
         other: a tensor.
 
     Example:
@@ -893,7 +870,6 @@ def nan_to_num(
     """Replace NaN by `nan` and infinities by the dtype's limits, or by the numbers given.
 
     Args:
-        input: a tensor.
         nan: for NaN. Default: 0.
         posinf: for inf. Default: the dtype's largest number.
         neginf: for -inf. Default: the dtype's smallest number.
@@ -962,7 +938,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     The result has the dtype of `input`; no gradient goes to what is replaced.
 
     Args:
-        input: a tensor.
         mask: a tensor of bools.
         value: a number or a 0-d tensor.
 
@@ -986,10 +961,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
 def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
     """Return a copy with row-major memory of its own, through which gradients flow.
 
-    Args:
-        input: a tensor.
-        memory_format: any memory format, without effect. Default: None.
-
     Raises:
         ArgumentError: what is no memory format.
 
@@ -1004,9 +975,6 @@ def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
 
 def sgn(input: Tensor) -> Tensor:
     """Return `sign(input)`: lucid has no complex numbers, for which PyTorch's function differs.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> lucid.sgn(lucid.tensor([-2.5, 0.0]))

@@ -65,7 +65,6 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     result has its shape.
 
     Args:
-        input: the tensor.
         dim: the axis to pick along; negative ones count from the end.
         index: integers from 0 to the size of that axis; negative ones aren't taken.
 
@@ -95,7 +94,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     It goes with `argsort` and `argmax(keepdim=True)`. Without a dim both tensors are flattened.
 
     Args:
-        input: the tensor.
         indices: integers; negative ones count from the end.
         dim: the axis to pick along. Default: None, the flattened tensors.
 
@@ -157,8 +155,6 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     Shapes: that of `input`, with the length of the index along `dim`.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: a vector of integers, or a 0-d one; negative ones aren't taken.
 
     Raises:
@@ -207,7 +203,6 @@ def scatter(
     dtype: that of `input`, which `src` has too.
 
     Args:
-        input: the tensor.
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: a tensor, or a number for all places.
@@ -250,7 +245,6 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     Shapes: `src` is at least as long as `index` on each axis.
 
     Args:
-        input: the tensor.
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: what to add, of the dtype of `input`.
@@ -336,8 +330,6 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     Shapes: `source` is as `input`, with the length of the index along `dim`.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: a vector of integers from 0 to the size of that axis.
         source: the slices, of the dtype of `input`.
 
@@ -358,8 +350,6 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
     """Return a copy with one value in all of the slices along `dim` that a vector of indices names.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: a vector of integers; negative ones count from the end.
         value: a number or a 0-d tensor.
 
@@ -401,7 +391,6 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     Of several values for one element the last one stays; with `accumulate` all are added.
 
     Args:
-        input: the tensor.
         indices: a tuple of integer tensors, bool masks or None, one for each leading axis; None is
             the whole axis.
         values: what to write, of the dtype of `input`; it broadcasts.
@@ -452,7 +441,6 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     How many there are depends on data: a compiled step is traced anew for each size that it meets.
 
     Args:
-        input: the tensor.
         mask: bools; it broadcasts with `input`.
 
     Raises:
@@ -481,7 +469,6 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     dtype: int64.
 
     Args:
-        input: the tensor.
         as_tuple: whether to return one vector for each axis, which can index `input`. Default:
             False.
 
@@ -536,7 +523,6 @@ def unique(
     traced anew for each size. The result has no history.
 
     Args:
-        input: the tensor.
         sorted: True or False; they are in order with either. Default: True.
         return_inverse: whether to return also where each element went. Default: False.
         return_counts: whether to return also how often each came. Default: False.

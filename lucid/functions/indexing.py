@@ -66,7 +66,6 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     where it holds, along as many axes as it has.
 
     Args:
-        input: the tensor.
         index: an int, slice, None, `...`, integer or bool tensor, list or array, or a tuple of
             them.
 

@@ -1,4 +1,8 @@
-"""Joining tensors, cutting them apart, and shifting their elements."""
+"""Joining tensors, cutting them apart, and shifting their elements.
+
+Args:
+    tensors: a list or tuple of at least one tensor.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +59,6 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
 
     Shapes: the other axes have the same sizes; along `dim` the sizes are added.
     dtype: what the dtypes promote to.
-
-    Args:
-        tensors: a list or tuple of at least one tensor.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         ShapeError: a tensor is 0-d, or sizes on another axis differ.
@@ -127,9 +127,6 @@ def hstack(tensors: Tensors) -> Tensor:
 
     The first tensor decides which of the two it is. dtypes are promoted.
 
-    Args:
-        tensors: a list or tuple of at least one tensor.
-
     Raises:
         ShapeError: sizes on another axis differ.
 
@@ -148,9 +145,6 @@ def vstack(tensors: Tensors) -> Tensor:
     """Join tensors one below the other, along axis 0; vectors and 0-d tensors count as one row.
 
     dtypes are promoted.
-
-    Args:
-        tensors: a list or tuple of at least one tensor.
 
     Raises:
         ShapeError: rows have different lengths.
@@ -179,7 +173,6 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         tensor: what is cut.
         split_size_or_sections: an int, the size of each part, or a list of sizes that sum to that
             of the axis.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         ShapeError: the listed sizes don't sum to the size of the axis, one is negative, or the
@@ -226,7 +219,6 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
     Args:
         split_size: an int, the size of each part but for the last, or a list of sizes that sum to
             that of the axis.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         ShapeError: the listed sizes don't sum to the size of the axis.
@@ -252,9 +244,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     the number asked for.
 
     Args:
-        input: the tensor.
         chunks: the number of parts, above 0.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         OptionError: `chunks` isn't above 0.
@@ -306,7 +296,6 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     flattened tensor is rolled, and gets its shape back.
 
     Args:
-        input: the tensor.
         shifts: how far, an int or one for each axis; negative ones move towards the front, any size
             counts modulo the axis.
         dims: an axis, or as many as shifts. Default: None, the flattened tensor.
@@ -355,7 +344,6 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
     Args:
         input: a tensor of at least two axes.
-        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
         dim1: the axis of rows. Default: 0.
         dim2: the axis of columns. Default: 1.
 
@@ -429,8 +417,6 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
     Args:
         input: a tensor of at least one axis.
-        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
-
         dim1: where the matrices' rows are in the result. Default: -2.
         dim2: where their columns are, another axis. Default: -1.
 
@@ -545,7 +531,6 @@ def pad(
     Shapes: `pad` holds (before, after) of the last axis, then of the one before it, and so on.
 
     Args:
-        input: the tensor.
         pad: the widths, two for each axis, beginning with the last one.
         mode: "constant", which is what there is here. Default: "constant".
         value: what to add. Default: None, which is 0.

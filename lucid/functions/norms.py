@@ -33,7 +33,6 @@ def vector_norm(
         x: a tensor of floats, unless `dtype` makes it one.
         ord: the order, a number. Default: 2.
         dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
         dtype: what the elements are converted to before. Default: None.
 
     Raises:
@@ -62,7 +61,6 @@ def matrix_norm(
             singular value).
             Default: "fro".
         dim: the axes of rows and columns, which the result lacks. Default: (-2, -1).
-        keepdim: whether the axes stay, with size 1. Default: False.
 
     Raises:
         OptionError: another `ord`.
@@ -121,7 +119,6 @@ def norm(
         A: a tensor of floats, unless `dtype` makes it one.
         ord: the order. Default: None.
         dim: an axis or two, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
         dtype: what the elements are converted to before. Default: None.
 
     Raises:

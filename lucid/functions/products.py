@@ -26,7 +26,6 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     Shapes: (n, m) and (p, q) give (n p, m q); of fewer axes, those in front have size 1.
 
     Args:
-        input: a tensor.
         other: a tensor; dtypes promote.
 
     Example:
@@ -49,7 +48,6 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Shapes: (..., k) and (other..., k) give (..., other...).
 
     Args:
-        input: a tensor.
         other: a tensor of the same dtype, with a last axis of the same size.
 
     Raises:

@@ -1,4 +1,8 @@
-"""What sorting tells: medians, quantiles, the k-th element, and places in a sorted row."""
+"""What sorting tells: medians, quantiles, the k-th element, and places in a sorted row.
+
+Args:
+    input: a tensor of any dtype.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +37,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
     """Return (values, indices) of the k-th smallest element along `dim`, counted from 1.
 
     Args:
-        input: a tensor of any dtype.
         k: which one, from 1 to the size of the axis.
         dim: the axis to look along, which the results lack. Default: -1.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         OptionError: there is no such element.
@@ -75,9 +77,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     Of an even number it is the lower one of the two in the middle. A NaN among them is the result.
 
     Args:
-        input: a tensor of any dtype.
         dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         OptionError: there are no elements.
@@ -99,9 +99,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     """Return the `median` of the elements that are no NaN; of NaN alone it is NaN.
 
     Args:
-        input: a tensor of any dtype.
         dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         OptionError: there are no elements.
@@ -154,7 +152,6 @@ def quantile(
         input: a tensor of floats.
         q: a number in [0, 1], or a 0-d tensor or vector of such.
         dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
-        keepdim: whether the axis stays, with size 1. Default: False.
         interpolation: where the place is between two elements: "linear", "lower", "higher",
             "midpoint" or "nearest". Default: "linear".
 
@@ -187,7 +184,6 @@ def nanquantile(
         input: a tensor of floats.
         q: a number in [0, 1], or a 0-d tensor or vector of such.
         dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
-        keepdim: whether the axis stays, with size 1. Default: False.
         interpolation: where the place is between two elements: "linear", "lower", "higher",
             "midpoint" or "nearest". Default: "linear".
 

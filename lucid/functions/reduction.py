@@ -1,4 +1,10 @@
-"""Reductions, statistics and running sums."""
+"""Reductions, statistics and running sums.
+
+Args:
+    input: a tensor of any dtype.
+    dim: an axis or several, which the result lacks. Default: None, all of them.
+    dtype: what the elements are converted to before.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +75,6 @@ def sum(
 
     Integers and bools are summed as int64, floats in their own dtype.
 
-    Args:
-        input: a tensor of any dtype.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
-        dtype: what the elements are converted to before. Default: None.
-
     Raises:
         IndexOutOfRangeError: there is no such axis.
         OptionError: an axis is named twice.
@@ -100,9 +100,6 @@ def mean(
 
     Args:
         input: a tensor of floats, unless `dtype` makes it one.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
-        dtype: what the elements are converted to before. Default: None.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
@@ -143,10 +140,7 @@ def prod(
     Integers and bools are multiplied as int64, floats in their own dtype.
 
     Args:
-        input: a tensor of any dtype.
         dim: one axis, which the result lacks. Default: None, all of them.
-        keepdim: whether the axis stays, with size 1. Default: False.
-        dtype: what the elements are converted to before. Default: None.
 
     Raises:
         ArgumentError: several axes.
@@ -173,9 +167,7 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     Equal ones share the gradient, unlike those of `max` along an axis.
 
     Args:
-        input: a tensor of any dtype.
         dim: an axis or several, which the result lacks. Default: (), all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
 
     Raises:
         ShapeError: an axis has no elements.
@@ -211,9 +203,7 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     Along an axis the index is that of the first one among equals, which gets the gradient.
 
     Args:
-        input: a tensor of any dtype.
         dim: the axis, which the results lack, or in its place the other tensor. Default: None.
-        keepdim: whether the axis stays, with size 1. Default: False.
         other: a second tensor; then this is `maximum`. Default: None.
 
     Raises:
@@ -295,7 +285,6 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Args:
         dim: one axis, which the result lacks. Default: None, the tensor in row-major order.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Example:
         >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]), 1)
@@ -375,10 +364,6 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """Return how many elements over `dim` are not zero, as int64; a NaN is not zero.
 
-    Args:
-        input: a tensor of any dtype.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-
     Raises:
         IndexOutOfRangeError: there is no such axis.
 
@@ -412,7 +397,6 @@ def var(
         dim: an axis or several, which the result lacks. Default: None, all of them. A bool in its
             place is read as `unbiased`, as in PyTorch.
         unbiased: False is `correction=0`, True is `correction=1`. Default: None.
-        keepdim: whether the axes stay, with size 1. Default: False.
         correction: what is taken off the number of elements. Default: None, 1.
 
     Raises:
@@ -442,7 +426,6 @@ def var_mean(
         dim: an axis or several, which the results lack. Default: None, all of them. A bool in its
             place is read as `unbiased`, as in PyTorch.
         unbiased: False is `correction=0`, True is `correction=1`. Default: None.
-        keepdim: whether the axes stay, with size 1. Default: False.
         correction: what is taken off the number of elements. Default: None, 1.
 
     Raises:
@@ -576,7 +559,6 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
         dim: an axis or several, which the result lacks.
-        keepdim: whether the axes stay, with size 1. Default: False.
 
     Raises:
         ShapeError: an axis has no elements.

@@ -40,7 +40,6 @@ def scatter_reduce(
     dtype: that of `input`, which `src` has too; a mean of integers rounds down.
 
     Args:
-        input: the tensor.
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: what is reduced.
@@ -80,8 +79,6 @@ def index_reduce(
     dtype: that of `input`, which `source` has too; a mean of integers rounds down.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: a vector of integers from 0 to the size of that axis.
         source: the slices.
         reduce: "prod", "mean", "amax" or "amin"; `index_add` makes sums.
@@ -185,7 +182,6 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     Elements that are left over aren't used.
 
     Args:
-        input: the tensor.
         mask: bools; it broadcasts with `input`.
         source: at least as many elements as the mask has ones, of the dtype of `input`.
 

@@ -50,7 +50,6 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     never copies.
 
     Args:
-        input: the tensor.
         *sizes: the shape, as ints or as one tuple or list of them; `()` for one element.
         shape: the same by keyword, instead of `sizes`.
 
@@ -82,7 +81,6 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     `input`.
 
     Args:
-        input: the tensor.
         *shape: the shape, as ints or as one tuple or list of them.
         size: the same by keyword, instead of `shape`.
 
@@ -117,7 +115,6 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
     Only the shape of `other` is looked at.
 
     Args:
-        input: the tensor.
         other: whose shape the view has.
 
     Raises:
@@ -155,7 +152,6 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     Aliasing: a view where strides allow it, else a copy.
 
     Args:
-        input: the tensor.
         start_dim: the first axis to merge; negative ones count from the end. Default: 0.
         end_dim: the last axis to merge. Default: -1.
 
@@ -184,9 +180,6 @@ def ravel(input: Tensor) -> Tensor:
 
     Aliasing: a view where strides allow it, else a copy.
 
-    Args:
-        input: the tensor.
-
     Example:
         >>> lucid.tensor([[1, 2], [3, 4]]).ravel()
         tensor([1, 2, 3, 4])
@@ -198,7 +191,6 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     """Split the axis `dim` into axes of the given sizes: the inverse of `flatten`, as a view.
 
     Args:
-        input: the tensor.
         dim: the axis to split; negative ones count from the end.
         sizes: of the new axes, a tuple or list, of which one may be -1.
 
@@ -225,7 +217,6 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     An axis of another size that `dim` names is kept, silently.
 
     Args:
-        input: the tensor.
         dim: an axis or several; negative ones count from the end. Default: None, all axes of size
             1.
 
@@ -290,7 +281,6 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     Only strides change, so the view isn't contiguous in general.
 
     Args:
-        input: the tensor.
         *order: all axes in their new order, as ints or as one tuple; negative ones count from the
             end.
         dims: the same by keyword, instead of `order`.
@@ -321,7 +311,6 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     -1.
 
     Args:
-        input: the tensor.
         dim0: an axis; negative ones count from the end.
         dim1: the axis that it changes places with.
 
@@ -393,7 +382,6 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Return a view with the axes `source` at the places `destination`, the others in order.
 
     Args:
-        input: the tensor.
         source: an axis, or a tuple of them; negative ones count from the end.
         destination: as many places of the result.
 
@@ -440,7 +428,6 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     before writing to it.
 
     Args:
-        input: the tensor.
         *sizes: the shape, as ints or as one tuple; -1 keeps a size.
         size: the same by keyword, instead of `sizes`.
 
@@ -529,7 +516,6 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     Shapes: size i of the result is `times[i]` times that of `input`.
 
     Args:
-        input: the tensor.
         *times: a count for each axis, as ints or as one tuple.
         repeats: the same by keyword, instead of `times`.
 
@@ -563,7 +549,6 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     Fewer counts than axes are for the last axes; the others are repeated once.
 
     Args:
-        input: the tensor.
         *times: a count for each axis, as ints or as one tuple.
         dims: the same by keyword, instead of `times`.
 
@@ -589,7 +574,6 @@ def repeat_interleave(
     for each size.
 
     Args:
-        input: the tensor.
         repeats: an int, or an integer tensor with one count for each index along `dim`.
         dim: the axis; negative ones count from the end. Default: None, the flattened tensor.
 
@@ -650,8 +634,6 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     Unlike a slice it doesn't cut a range that is too long, but raises.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         start: the first index; negative ones count from the end.
         length: how many indices; 0 gives a tensor without elements.
 
@@ -686,8 +668,6 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Return the view at one index along `dim`, without that axis: `input[:, index]` for dim 1.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: the index; negative ones count from the end.
 
     Raises:
@@ -728,7 +708,6 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     It is a copy, not a view with negative strides: writes to it don't show in `input`.
 
     Args:
-        input: the tensor.
         *axes: the axes, as ints or as one tuple; negative ones count from the end.
         dims: the same by keyword, instead of `axes`.
 
@@ -793,7 +772,6 @@ def size(input: Tensor, dim: int | None = None) -> Any:
     """Return the shape as a `lucid.Size`, or with `dim` the size of one axis as an int.
 
     Args:
-        input: the tensor.
         dim: the axis; negative ones count from the end. Default: None, all of them.
 
     Raises:
@@ -817,9 +795,6 @@ def storage_offset(input: Tensor) -> int:
     """Return where in its storage the tensor begins, counted in elements.
 
     It isn't 0 only for views. It looks at memory, so in a trace it raises `TraceError`.
-
-    Args:
-        input: the tensor.
 
     Example:
         >>> lucid.arange(6)[2:].storage_offset()
@@ -856,9 +831,6 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
 def numel(input: Tensor) -> int:
     """Return the number of elements, the product of the sizes; a 0-d tensor has one.
 
-    Args:
-        input: the tensor.
-
     Example:
         >>> lucid.numel(lucid.zeros(2, 3))
         6
@@ -869,9 +841,6 @@ def numel(input: Tensor) -> int:
 def dim(input: Tensor) -> int:
     """Return the number of axes; a 0-d tensor has none.
 
-    Args:
-        input: the tensor.
-
     Example:
         >>> lucid.zeros(2, 3).dim()
         2
@@ -881,9 +850,6 @@ def dim(input: Tensor) -> int:
 
 def element_size(input: Tensor) -> int:
     """Return how many bytes an element takes, which the dtype says.
-
-    Args:
-        input: the tensor.
 
     Example:
         >>> lucid.zeros(2, dtype=lucid.float64).element_size()
@@ -904,10 +870,6 @@ def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
     """Return whether the elements lie in row-major order without gaps.
 
     No other order is ever wanted, so all memory formats ask for the same.
-
-    Args:
-        input: the tensor.
-        memory_format: any memory format, without effect. Default: None.
 
     Example:
         >>> x = lucid.zeros(2, 3)

@@ -1,4 +1,8 @@
-"""Functions of one or two elements that need no op: logarithms of sums, signs, divisors."""
+"""Functions of one or two elements that need no op: logarithms of sums, signs, divisors.
+
+Args:
+    input: a tensor of any dtype.
+"""
 
 from __future__ import annotations
 
@@ -187,7 +191,6 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; where one is a NaN, the other.
 
     Args:
-        input: a tensor of any dtype.
         other: a tensor or a number.
 
     Example:
@@ -275,9 +278,6 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 def isposinf(input: Tensor) -> Tensor:
     """Return whether each element is positive infinity, which no integer is.
 
-    Args:
-        input: a tensor of any dtype.
-
     Example:
         >>> lucid.isposinf(lucid.tensor([1.0, float("inf"), -float("inf")]))
         tensor([False,  True, False])
@@ -287,9 +287,6 @@ def isposinf(input: Tensor) -> Tensor:
 
 def isneginf(input: Tensor) -> Tensor:
     """Return whether each element is negative infinity, which no integer is.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.isneginf(lucid.tensor([1.0, float("inf"), -float("inf")]))
@@ -305,9 +302,6 @@ def _equals(input: Tensor, value: Number, op: str) -> Tensor:
 
 def isreal(input: Tensor) -> Tensor:
     """Return whether each element is real: always, as lucid has no complex numbers.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.isreal(lucid.tensor([1.0, 2.0]))

@@ -32,7 +32,6 @@ def aminmax(
     Args:
         input: a tensor of any dtype.
         dim: one axis, which the results lack. Default: None, all of them.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         ShapeError: an axis has no elements.
@@ -57,7 +56,6 @@ def nansum(
     Args:
         input: a tensor of any dtype; integers and bools are summed as int64.
         dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
         dtype: what the elements are converted to before. Default: None.
 
     Raises:
@@ -100,7 +98,6 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
     Args:
         input: a tensor of any dtype.
         dim: the axis to look along, which the results lack. Default: -1.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         ShapeError: the axis has no elements.

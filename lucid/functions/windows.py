@@ -78,9 +78,6 @@ def hann_window(
         periodic: whether it is a period of a longer signal, as `stft` wants it, or symmetric.
             Default: True.
         dtype: of the result. Default: the default dtype.
-        layout: `lucid.strided` or None. Default: None.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         OptionError: the length is negative.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
+from lucid.docstrings import described
 from lucid.ir import environment
 from lucid.ir.errors import ArgumentError
 from lucid.ir.location import LIBRARY
@@ -162,12 +163,17 @@ def _edged(value: Any, edge: Callable[..., Any] = _edge) -> Any:
 
 
 def edge_of_module(name: str) -> None:
-    """Let a module's public functions, and its own classes' methods, be such functions."""
+    """Let a module's public functions, and its own classes' methods, be such functions.
+
+    What their docstrings leave out, they have from the module's.
+    """
     module = sys.modules[name]
     names = vars(module)
     own = [key for key, value in names.items() if getattr(value, "__module__", None) == name]
     for key in names.get("__all__", [key for key in own if not key.startswith("_")]):
         value = names.get(key)
+        if isinstance(value, type | FunctionType):
+            described(value)
         if isinstance(value, type):
             for cls in value.__mro__:
                 if cls.__module__.partition(".")[0] == "lucid":

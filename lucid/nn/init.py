@@ -1,4 +1,9 @@
-"""Initial values of parameters, written in place and without gradient."""
+"""Initial values of parameters, written in place and without gradient.
+
+Args:
+    generator: where random numbers come from. None is lucid's own.
+    tensor: what is filled, in place.
+"""
 
 from __future__ import annotations
 
@@ -64,10 +69,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     The tensor is written in place, without history, and returned.
 
     Args:
-        tensor: what is filled, in place.
         a: the lower bound. Default: 0.0.
         b: the upper bound. Default: 1.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Example:
         >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
@@ -144,7 +147,6 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     The tensor is written in place, without history, and returned.
 
     Args:
-        tensor: what is filled, in place.
         val: the number.
 
     Example:
@@ -199,7 +201,6 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     The tensor is written in place, without history, and returned.
 
     Args:
-        tensor: what is filled, in place.
         groups: each group passes its own channels on. Default: 1.
 
     Raises:
@@ -248,7 +249,6 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
     Args:
         tensor: what is filled, in place: (out, in, *).
         gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Example:
         >>> nn.init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
@@ -291,7 +291,6 @@ def kaiming_uniform_(
         mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
             'fan_in'.
         nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
-        generator: where random numbers come from. None is lucid's own.
 
     Example:
         >>> nn.init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
@@ -316,7 +315,6 @@ def kaiming_normal_(
         mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
             'fan_in'.
         nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
-        generator: where random numbers come from. None is lucid's own.
 
     Example:
         >>> nn.init.kaiming_normal_(lucid.empty(50, 100)).std().item() < 0.2
@@ -334,9 +332,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     in deep linear neural networks", 2013.
 
     Args:
-        tensor: what is filled, in place.
         gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Raises:
         ShapeError: it has less than two axes.
@@ -369,7 +365,6 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         tensor: what is filled, in place: (rows, columns).
         sparsity: the share of zeros in each column, from 0 to 1.
         std: the standard deviation of the others. Default: 0.01.
-        generator: where random numbers come from. None is lucid's own.
 
     Raises:
         ShapeError: it hasn't two axes.

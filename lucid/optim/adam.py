@@ -20,10 +20,7 @@ class Adam(Optimizer):
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
         betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
-        eps: keeps the division finite. Default: 1e-08.
         weight_decay: the parameter times this is added to the gradient. Default: 0.0.
         amsgrad: divide by the greatest second moment so far. Default: False.
         foreach: True, False or None; the update is the same.

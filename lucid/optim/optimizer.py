@@ -49,7 +49,6 @@ class Optimizer(Hooked):
         defaults: the hyper-parameters of groups that don't say otherwise.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
         defaults: the hyper-parameters of groups that don't say otherwise.
 
     Raises:

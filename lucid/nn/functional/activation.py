@@ -119,10 +119,6 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
     The result is as large as the input, and of its dtype.
 
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
-
     Example:
         >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.0000, 0.5000, 3.0000])
@@ -181,7 +177,6 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
 
     Args:
-        input: the tensor, of a float dtype.
         approximate: "none", or "tanh". Default: 'none'.
 
     Raises:
@@ -362,7 +357,6 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     The result is as large as the input, and of its dtype.
 
     Args:
-        input: the tensor, of a float dtype.
         lambd: where the threshold is. Default: 0.5.
 
     Example:
@@ -389,7 +383,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Raises `ShapeError` for another number of weights.
 
     Args:
-        input: the tensor, of a float dtype.
         weight: the slope below 0, (1,), or (c,) for channels on axis 1.
 
     Raises:
@@ -419,10 +412,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
     Reference: Dauphin et al., "Language Modeling with Gated Convolutional Networks", 2016.
 
-    Args:
-        input: the tensor, of a float dtype.
-        dim: the axis. Default: -1.
-
     Raises:
         ShapeError: the size along `dim` is odd.
 
@@ -447,7 +436,6 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
         logits: the logarithms of weights.
         tau: the temperature: the smaller, the nearer to one-hot. Default: 1.0.
         hard: one-hot in the forward, with the gradient of the soft draw. Default: False.
-        dim: the axis. Default: -1.
 
     Example:
         >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()

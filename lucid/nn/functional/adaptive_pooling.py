@@ -79,7 +79,6 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] |
     Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
 
     Args:
-        input: the tensor, of a float dtype.
         output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
 
     Example:

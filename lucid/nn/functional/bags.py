@@ -44,11 +44,9 @@ def embedding_bag(
         offsets: where in the vector each bag begins, (bags,).
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
-        norm_type: of which order that norm is. Default: 2.0.
         scale_grad_by_freq: divide the gradient of a row by how often it is looked up; not with
             "max". Default: False.
         mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
-        sparse: False; gradients are dense.
         per_sample_weights: factors of input's shape, for mode "sum".
         include_last_offset: the last offset is the end of the last bag. Default: False.
         padding_idx: the row that counts nothing; None for none.

@@ -177,7 +177,6 @@ def nll_loss(
         target: classes, (n, *) or ().
         weight: a factor for each class, (classes,). None for 1.
         ignore_index: targets of this class count nothing. Default: -100.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
@@ -229,7 +228,6 @@ def cross_entropy(
         target: class indices (n, *) or (), or probabilities of the input's shape.
         weight: a factor for each class, (classes,). None for 1.
         ignore_index: targets of this class count nothing. Default: -100.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         label_smoothing: how much of each target is spread over all classes, from 0 to 1. Default:
             0.0.
 

@@ -397,7 +397,6 @@ def conv1d(
         stride: from one window to the next; an int, or one for each axis. Default: 1.
         padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
             for as many as keep the size (only with stride 1). Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
 
     Example:
@@ -468,7 +467,6 @@ def conv_transpose1d(
         output_padding: how much longer the result is at its ends, less than the stride or the
             dilation. Default: 0.
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        dilation: the distance between the elements of a window. Default: 1.
 
     Example:
         >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape

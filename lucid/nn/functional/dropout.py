@@ -49,10 +49,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Raises `OptionError` for p outside of [0, 1].
 
     Args:
-        input: the tensor, of a float dtype.
         p: the probability of an element to be dropped. Default: 0.5.
         training: draw; else the input comes back. Default: True.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> F.dropout(lucid.ones(3), training=False)

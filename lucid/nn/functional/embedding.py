@@ -80,10 +80,8 @@ def embedding(
         padding_idx: the row that gets no gradient; negative counts from the end.
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
-        norm_type: of which order that norm is. Default: 2.0.
         scale_grad_by_freq: divide the gradient of a row by how often it is looked up. Default:
             False.
-        sparse: False; gradients are dense.
 
     Raises:
         OptionError: `padding_idx` is outside of the table; `sparse`.

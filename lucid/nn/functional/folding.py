@@ -31,8 +31,6 @@ def unfold(
 
     Args:
         input: (n, c, h, w) or (c, h, w).
-        kernel_size: the size of a window; an int, or one for each axis.
-        dilation: the distance between the elements of a window. Default: 1.
         padding: how many elements are added at both ends of each axis. Default: 0.
         stride: from window to window. Default: 1.
 
@@ -69,8 +67,6 @@ def fold(
     Args:
         input: columns, (n, c * kernel, windows) or without n.
         output_size: the size of the axes before `unfold`.
-        kernel_size: the size of a window; an int, or one for each axis.
-        dilation: the distance between the elements of a window. Default: 1.
         padding: how many elements are added at both ends of each axis. Default: 0.
         stride: from window to window. Default: 1.
 

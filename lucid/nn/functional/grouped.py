@@ -32,7 +32,6 @@ def group_norm(
         num_groups: into how many groups the channels are cut.
         weight: a factor of each channel, (c,). None for 1.
         bias: a shift of each channel, (c,). None for 0.
-        eps: keeps the division finite. Default: 1e-05.
 
     Raises:
         ShapeError: the input has less than two axes.

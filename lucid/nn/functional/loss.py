@@ -1,4 +1,8 @@
-"""Losses on real numbers and probabilities, in the input's shape and then reduced."""
+"""Losses on real numbers and probabilities, in the input's shape and then reduced.
+
+Args:
+    weight: factors of the losses; None for 1.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +41,7 @@ def mse_loss(
     "none".
 
     Args:
-        input: the tensor, of a float dtype.
         target: what `input` is compared with.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         weight: factors of the losses, of input's shape, by whose sum a mean divides; None for 1.
 
     Raises:
@@ -99,9 +101,7 @@ def smooth_l1_loss(
     It grows like a square for small differences, and like a line for large ones.
 
     Args:
-        input: the tensor, of a float dtype.
         target: what `input` is compared with.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         beta: where squares turn to a line; 0 is `l1_loss`. Default: 1.0.
 
     Raises:
@@ -138,7 +138,6 @@ def huber_loss(
 
     Args:
         delta: where squares turn to a line. Default: 1.0.
-        weight: factors of the losses; None for 1.
 
     Raises:
         OptionError: `delta` isn't positive.
@@ -198,8 +197,6 @@ def binary_cross_entropy(
     Args:
         input: probabilities, from 0 to 1.
         target: what each should be, from 0 to 1.
-        weight: factors of the losses; None for 1.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
@@ -233,8 +230,6 @@ def binary_cross_entropy_with_logits(
     Args:
         input: logits, of any size.
         target: what sigmoid(input) should be, from 0 to 1.
-        weight: factors of the losses; None for 1.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         pos_weight: what a positive target counts; broadcast against the target.
 
     Example:
@@ -324,7 +319,6 @@ def gaussian_nll_loss(
         var: the variances, of the input's shape, or without its last axis.
         full: with the constant term. Default: False.
         eps: variances count as this much at least. Default: 1e-06.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
@@ -358,8 +352,6 @@ def poisson_nll_loss(
         log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
             log(input + eps). Default: True.
         full: with Stirling's approximation of log(target!). Default: False.
-        eps: keeps the division finite. Default: 1e-08.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))

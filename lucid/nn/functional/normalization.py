@@ -149,11 +149,9 @@ def layer_norm(
     Raises `ShapeError` when the input's last axes have other sizes.
 
     Args:
-        input: the tensor, of a float dtype.
         normalized_shape: the sizes of the last axes; an int for one axis.
         weight: factors, of that shape. None for 1.
         bias: shifts, of that shape. None for 0.
-        eps: keeps the division finite. Default: 1e-05.
 
     Example:
         >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
@@ -174,7 +172,6 @@ def rms_norm(
     Reference: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 
     Args:
-        input: the tensor, of a float dtype.
         normalized_shape: the sizes of the last axes; an int for one.
         weight: factors, of that shape. None for 1.
         eps: None is the machine epsilon of the input's dtype.
@@ -216,7 +213,6 @@ def batch_norm(
         bias: a shift of each channel, (c,). None for 0.
         training: use the statistics of the batch, not the running ones. Default: False.
         momentum: how far the running statistics move towards the new ones. Default: 0.1.
-        eps: keeps the division finite. Default: 1e-05.
 
     Raises:
         ShapeError: a batch of one element for each channel while training, or statistics that

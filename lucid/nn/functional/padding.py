@@ -27,7 +27,6 @@ def pad(
     `pad` is (low, high) of the last axis, then of the one before. A negative count cuts off.
 
     Args:
-        input: the tensor, of a float dtype.
         pad: (low, high) of the last axis, then of the one before, and so on; negative counts cut
             off.
         mode: "constant" (with `value`), "reflect" (the end itself isn't repeated), "replicate" or

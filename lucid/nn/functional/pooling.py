@@ -239,11 +239,8 @@ def max_pool1d(
     down. Ties go to the first. With `return_indices` the result is a pair.
 
     Args:
-        input: the tensor, of a float dtype.
-        kernel_size: the size of a window; an int, or one for each axis.
         stride: from window to window; an int, or one for each axis. None is `kernel_size`.
         padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
         ceil_mode: let a window that begins inside reach over the end. Default: False.
         return_indices: return the places of the greatest elements too, flat within the axes.
             Default: False.

@@ -1,4 +1,9 @@
-"""Images of other sizes: interpolation, sampling at points, channels turned into space."""
+"""Images of other sizes: interpolation, sampling at points, channels turned into space.
+
+Args:
+    size: the new sizes; an int for all. Either this or `scale_factor`.
+    scale_factor: how much longer the axes become; a number, or one for each.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +49,6 @@ def interpolate(
 
     Args:
         input: (n, c, *), one to three further axes.
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
         mode: "nearest", "nearest-exact", "linear" (3 axes), "bilinear" or "bicubic" (4),
             "trilinear" (5), "area". Default: 'nearest'.
         align_corners: the centres of the corners stay where they are. Default: False.
@@ -195,8 +198,6 @@ def upsample(
 
     Args:
         input: (n, c, *).
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
         mode: as in `interpolate`. Default: 'nearest'.
         align_corners: the centres of the corners stay where they are, not the corners.
 
@@ -212,8 +213,6 @@ def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) 
 
     Args:
         input: (n, c, *).
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
         >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
@@ -229,8 +228,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 
     Args:
         input: (n, c, h, w).
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
         >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
@@ -407,7 +404,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Reference: Shi et al., 2016.
 
     Args:
-        input: the tensor, of a float dtype.
         upscale_factor: r, by how much both axes grow.
 
     Raises:
@@ -437,7 +433,6 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     The inverse of `pixel_shuffle`: each square of pixels becomes a run of channels.
 
     Args:
-        input: the tensor, of a float dtype.
         downscale_factor: r, by how much both axes shrink.
 
     Raises:

@@ -44,8 +44,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         div_value: by how much each cluster's projection is narrower than the one before. Default:
             4.0.
         head_bias: whether the head has a bias. Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: the cutoffs don't increase, or lie outside of the classes.

@@ -128,13 +128,10 @@ class BatchNorm1d(_BatchNorm):
 
     Args:
         num_features: how many channels there are.
-        eps: keeps the division finite. Default: 1e-05.
         momentum: how far the running statistics move towards the batch's; None for their mean over
             all batches. Default: 0.1.
         affine: train a weight and a bias for each channel. Default: True.
         track_running_stats: keep running statistics, which eval mode uses. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape

@@ -170,17 +170,13 @@ class Conv1d(_Direct):
     Args:
         in_channels: channels of the input.
         out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
         stride: from one window to the next; an int, or one for each axis. Default: 1.
         padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
             as keeps the size (only with stride 1). Default: 0.
         dilation: the distance between the elements of a window. Default: 1.
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        bias: whether there is one. Default: True.
         padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
             'zeros'.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape

@@ -21,10 +21,7 @@ class GroupNorm(Module):
     Args:
         num_groups: into how many groups the channels are cut.
         num_channels: how many channels there are (axis 1).
-        eps: keeps the division finite. Default: 1e-05.
         affine: train a weight and a bias for each channel. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: the channels can't be cut into that many groups.

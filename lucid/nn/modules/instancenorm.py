@@ -69,13 +69,10 @@ class InstanceNorm1d(_InstanceNorm):
 
     Args:
         num_features: how many channels there are.
-        eps: keeps the division finite. Default: 1e-05.
         momentum: how far the running statistics move towards the batch's; None for their mean over
             all batches. Default: 0.1.
         affine: train a weight and a bias for each channel. Default: False.
         track_running_stats: keep running statistics, which eval mode uses. Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape

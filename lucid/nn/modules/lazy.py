@@ -76,9 +76,6 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     Args:
         out_features: the size of the result's last axis.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
@@ -183,7 +180,6 @@ class LazyConv1d(_LazyDirect, Conv1d):
 
     Args:
         out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
         *args: the other arguments of that module, but for those that the input tells.
         **kwargs: the same, by name.
 

@@ -245,7 +245,6 @@ class LPPool1d(_LPPoolNd):
 
     Args:
         norm_type: the order of the norm.
-        kernel_size: the size of a window; an int, or one for each axis.
         stride: from window to window; an int, or one for each axis. None is `kernel_size`.
         ceil_mode: let a window that begins inside reach over the end. Default: False.
 

@@ -126,9 +126,6 @@ class RNNCellBase(_Recurrent):
     Args:
         input_size: features of the input.
         hidden_size: features of the state.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)

@@ -111,8 +111,6 @@ class TransformerEncoderLayer(_Layer):
         batch_first: sequences are (n, t, d_model). Default: False.
         norm_first: standardize before each block, not after it. Default: False.
         bias: whether layers have one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
@@ -206,7 +204,6 @@ class TransformerEncoder(_Stack):
     Args:
         encoder_layer: what is copied.
         num_layers: how many copies.
-        norm: a last module, or None.
         enable_nested_tensor: True or False; padding is masked with either. Default: True.
         mask_check: True or False; masks are checked with either. Default: True.
 
@@ -254,7 +251,6 @@ class TransformerDecoder(_Stack):
     Args:
         decoder_layer: what is copied.
         num_layers: how many copies.
-        norm: a last module, or None.
 
     Example:
         >>> layer = nn.TransformerDecoderLayer(8, 2, 16)

@@ -2,6 +2,9 @@
 
 `lucid.nn.utils.parametrizations` has the newer ones. Here a hook computes the weight before each
 forward and leaves it on the module, as an ordinary attribute.
+
+Args:
+    module: whose weight it is.
 """
 
 from __future__ import annotations
@@ -52,8 +55,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
 
     Args:
-        module: whose weight it is.
-        name: of the parameter. Default: 'weight'.
         dim: the axis whose places have lengths of their own; None for one length. Default: 0.
 
     Example:
@@ -74,10 +75,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
-
-    Args:
-        module: whose weight it is.
-        name: of the parameter. Default: 'weight'.
 
     Example:
         >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(3, 2)))
@@ -143,8 +140,6 @@ def spectral_norm(
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
 
     Args:
-        module: whose weight it is.
-        name: of the parameter. Default: 'weight'.
         n_power_iterations: how often the estimate is improved at each call. Default: 1.
         eps: keeps the division finite. Default: 1e-12.
         dim: the axis that counts rows. None is 0, and 1 for transposed convolutions.

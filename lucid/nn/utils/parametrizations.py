@@ -1,4 +1,8 @@
-"""Weight normalization, spectral normalization, and orthogonal weights, as parametrizations."""
+"""Weight normalization, spectral normalization, and orthogonal weights, as parametrizations.
+
+Args:
+    module: the layer, which is returned.
+"""
 
 from __future__ import annotations
 
@@ -93,8 +97,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
 
     Args:
-        module: the layer, which is returned.
-        name: of its parameter. Default: "weight".
         dim: the axis with a length for each index; None for one length. Default: 0.
 
     Raises:
@@ -170,8 +172,6 @@ def spectral_norm(
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
 
     Args:
-        module: the layer, which is returned.
-        name: of its parameter. Default: "weight".
         n_power_iterations: how many there are each time that the weight is read in training.
             Default: 1.
         eps: the least norm that vectors are divided by. Default: 1e-12.
@@ -307,7 +307,6 @@ def orthogonal(
     Reference: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019.
 
     Args:
-        module: the layer, which is returned.
         name: of its parameter: a matrix, or several. Default: "weight".
         orthogonal_map: "matrix_exp", "cayley" or "householder". Default: None, "matrix_exp" of
             square matrices and "householder" of others.

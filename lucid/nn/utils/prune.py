@@ -4,6 +4,9 @@ A pruned parameter `<name>` is `<name>_orig`, which is trained, times the buffer
 hook multiplies them before each forward. Pruning again takes away from what the mask has left.
 
 Reference: Paganini and Forde, "Streamlining Tensor and Network Pruning in PyTorch", 2020.
+
+Args:
+    module: whose parameter it is.
 """
 
 from __future__ import annotations
@@ -394,10 +397,6 @@ def _hook_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
 def identity(module: Module, name: str) -> Module:
     """Make mask and original of a parameter, and prune nothing; return the module.
 
-    Args:
-        module: whose parameter it is.
-        name: of the parameter.
-
     Example:
         >>> layer = nn.utils.prune.identity(lucid.nn.Linear(2, 1), "bias")
         >>> nn.utils.prune.is_pruned(layer), layer.bias_mask
@@ -413,8 +412,6 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
     What an earlier mask has pruned stays pruned; the amount is of what is left.
 
     Args:
-        module: whose parameter it is.
-        name: of the parameter.
         amount: how many, an int, or which share of those that are left, a float from 0 to 1.
 
     Example:
@@ -492,8 +489,6 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
     What an earlier mask has pruned stays pruned: the masks are multiplied.
 
     Args:
-        module: whose parameter it is.
-        name: of the parameter.
         mask: zeros where it is pruned, of its shape.
 
     Example:

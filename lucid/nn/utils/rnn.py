@@ -1,4 +1,8 @@
-"""Sequences of different lengths in one tensor."""
+"""Sequences of different lengths in one tensor.
+
+Args:
+    batch_first: sequences are (n, t, …), not (t, n, …).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,6 @@ def pad_sequence(
 
     Args:
         sequences: tensors that differ in their first axis only.
-        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
         padding_value: what is put behind them. Default: 0.0.
         padding_side: where: "right" or "left". Default: 'right'.
 
@@ -63,7 +66,6 @@ def unpad_sequence(
     Args:
         padded_sequences: (l, n, …).
         lengths: (n,), i64.
-        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
 
     Example:
         >>> nn.utils.rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
@@ -148,7 +150,6 @@ def pack_padded_sequence(
     Args:
         input: (l, n, …).
         lengths: (n,), a list or a tensor. Of a tensor only the order is looked at here.
-        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
         enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
             takes any order. Default: True.
 
@@ -196,7 +197,6 @@ def pad_packed_sequence(
 
     Args:
         sequence: as a recurrent layer returns it.
-        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
         padding_value: what is put behind them. Default: 0.0.
         total_length: how long the result shall be. None for the longest.
 

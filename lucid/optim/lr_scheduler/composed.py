@@ -93,10 +93,8 @@ class SequentialLR(_Composed):
     """One scheduler after the other; `milestones` are the epochs at which the next takes over.
 
     Args:
-        optimizer: whose groups' rate is set.
         schedulers: of the same optimizer, in their order.
         milestones: epochs, increasing.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Raises:
         OptionError: another number of milestones, or schedulers of other optimizers.

@@ -28,7 +28,6 @@ class CyclicLR(LRScheduler):
         step_size_down: steps down again. None is `step_size_up`.
         mode: "triangular", "triangular2" (halves the height with each cycle) or "exp_range" (scales
             it by gamma**step). Default: 'triangular'.
-        gamma: the factor. Default: 1.0.
         scale_fn: replaces the mode: the height, between 0 and 1.
         scale_mode: whether `scale_fn` gets the "cycle" or the "iterations". Default: 'cycle'.
         cycle_momentum: momentum (or beta1) goes the other way. Default: True.

@@ -1,6 +1,9 @@
 """Schedules that multiply the learning rate, or go down a curve.
 
 They compute each rate from the one before, so that several can be chained on one optimizer.
+
+Args:
+    total_iters: how many epochs it takes.
 """
 
 from __future__ import annotations
@@ -60,9 +63,7 @@ class LambdaLR(_ByFunction):
     """The initial rate times `lr_lambda(epoch)`; one function, or one per group.
 
     Args:
-        optimizer: whose groups' rate is set.
         lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
@@ -108,7 +109,6 @@ class StepLR(LRScheduler):
 
     Args:
         step_size: how many epochs a rate holds.
-        gamma: the factor. Default: 0.1.
 
     Example:
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
@@ -146,7 +146,6 @@ class MultiStepLR(LRScheduler):
 
     Args:
         milestones: epochs, increasing.
-        gamma: the factor. Default: 0.1.
 
     Example:
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
@@ -187,9 +186,6 @@ class ExponentialLR(LRScheduler):
 
     At epoch t the rate is `initial * gamma ** t`.
 
-    Args:
-        gamma: the factor.
-
     Example:
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lucid.optim.lr_scheduler.ExponentialLR(opt, gamma=0.5)
@@ -219,7 +215,6 @@ class ConstantLR(LRScheduler):
 
     Args:
         factor: what the rate is multiplied with. Default: 0.3333333333333333.
-        total_iters: how many epochs it takes. Default: 5.
 
     Raises:
         OptionError: `factor` is outside of [0, 1].
@@ -270,7 +265,6 @@ class LinearLR(LRScheduler):
     Args:
         start_factor: the factor at first. Default: 0.3333333333333333.
         end_factor: the factor at last. Default: 1.0.
-        total_iters: how many epochs it takes. Default: 5.
 
     Raises:
         OptionError: a factor outside of [0, 1].
@@ -329,7 +323,6 @@ class PolynomialLR(LRScheduler):
     """The initial rate times (1 - epoch / total_iters)^power, then 0.
 
     Args:
-        total_iters: how many epochs it takes. Default: 5.
         power: the power of the fall; 1 is a line. Default: 1.0.
 
     Example:

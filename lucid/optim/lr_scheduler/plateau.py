@@ -17,7 +17,6 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
 
     Args:
-        optimizer: whose groups' rate is set.
         mode: what is better: "min" or "max". Default: 'min'.
         factor: what the rate is multiplied with. Default: 0.1.
         patience: how many bad epochs are borne. Default: 10.
