@@ -74,32 +74,42 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
 def described(value: T) -> T:
     """Describe the parameters that a docstring leaves out as its module's or package's has them.
 
-    Their defaults are told as well. A docstring of one line stays as it is.
+    Their defaults are told as well. So are errors: those of `Raises:` there that name one of the
+    parameters, and whose class the docstring doesn't name. A docstring of one line stays as it is.
     """
-    shared, own = _shared(value.__module__), value.__doc__
-    if not shared or own is None or "\n" not in own:
+    (shared, errors), own = _shared(value.__module__), value.__doc__
+    if not (shared or errors) or own is None or "\n" not in own:
         return value
-    names = _parameters(value)
+    parameters = inspect.signature(value).parameters
     said_of = {word for names in _SAID.findall(own) for word in re.findall(r"\w+", names)}
-    if (shared.keys() & names) - said_of:
-        parameters, entries = inspect.signature(value).parameters, []
-        for name in names:
-            if said := shared.get(name):
-                default = parameters[name].default
-                if default is not inspect.Parameter.empty and "Default:" not in said:
-                    said = f"{said} Default: {default!r}."
-                entries.append(textwrap.fill(f"    {name}:{said}", 96, subsequent_indent=" " * 8))
-        value.__doc__ = _filled(inspect.cleandoc(own), "Args:\n" + "\n".join(entries), names)
+    raised = [
+        f"    {error}: {said}"
+        for error, said in errors.items()
+        if error not in said_of and not parameters.keys().isdisjoint(re.findall(r"`(\w+)`", said))
+    ]
+    if raised or (shared.keys() & parameters) - said_of:
+        entries = []
+        for name in shared.keys() & parameters:
+            said, default = shared[name], parameters[name].default
+            if default is not inspect.Parameter.empty and "Default:" not in said:
+                said = f"{said} Default: {default!r}."
+            entries.append(textwrap.fill(f"    {name}:{said}", 96, subsequent_indent=" " * 8))
+        parts = _sections(inspect.cleandoc(own))
+        parts["Raises"] = "\n".join([parts.get("Raises", "").rstrip(), *raised]).lstrip("\n")
+        value.__doc__ = _filled(_joined(parts), "Args:\n" + "\n".join(entries), [*parameters])
     return value
 
 
 @cache
-def _shared(module: str) -> dict[str, str]:
-    """What the docstrings of a module and its package say of parameters."""
-    package = module.rpartition(".")[0]
-    docs = [getattr(sys.modules.get(name), "__doc__", "") for name in (package, module)]
-    entries = [_entries(_sections(inspect.cleandoc(doc or "")).get("Args", "")) for doc in docs]
-    return {name: said for each in entries for name, said in each.items()}
+def _shared(module: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What the docstrings of a package and of a module of it say of parameters, and of errors."""
+    entries: dict[str, str] = {}
+    errors: dict[str, str] = {}
+    for name in (module.rpartition(".")[0], module):
+        parts = _sections(inspect.cleandoc(getattr(sys.modules.get(name), "__doc__", "") or ""))
+        entries |= _entries(parts.get("Args", ""))
+        errors |= dict(re.findall(r"^    (\w+): (.*)", parts.get("Raises", ""), re.MULTILINE))
+    return entries, errors
 
 
 def of_module(cls: type, function: Callable[..., Any]) -> str:

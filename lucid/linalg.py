@@ -7,6 +7,10 @@ Args:
     A: floats (..., m, n).
     left: on which side of X the matrices stand.
     pivot: whether rows are exchanged; True alone is supported.
+
+Raises:
+    DTypeError: `A` holds no floats.
+    ShapeError: `A` holds no matrices.
 """
 
 from __future__ import annotations
@@ -100,7 +104,6 @@ def inv(A: Tensor) -> Tensor:
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -119,7 +122,6 @@ def det(A: Tensor) -> Tensor:
 
     Raises:
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -234,8 +236,6 @@ def pinv(
 
     Raises:
         OptionError: an `atol`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
@@ -364,7 +364,6 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     Raises:
         LinAlgError: a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
@@ -407,7 +406,6 @@ def cholesky_ex(
     Raises:
         LinAlgError: with `check_errors`, a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
@@ -434,7 +432,6 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
     Raises:
         LinAlgError: with `check_errors`, a matrix is singular.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
@@ -467,7 +464,6 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
     Raises:
         OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
@@ -487,7 +483,6 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     Raises:
         OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
@@ -509,8 +504,6 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
         OptionError: a `driver`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
@@ -530,8 +523,6 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
         OptionError: a `driver`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
@@ -556,8 +547,6 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
 
     Raises:
         OptionError: another `mode`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
@@ -582,8 +571,6 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
 
     Raises:
         OptionError: without `pivot`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
@@ -634,8 +621,6 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
     Raises:
         LinAlgError: a matrix is singular.
         OptionError: without `pivot`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
@@ -661,8 +646,6 @@ def lu_factor_ex(
     Raises:
         LinAlgError: a matrix is singular, with `check_errors`.
         OptionError: without `pivot`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
@@ -755,10 +738,6 @@ def matrix_rank(
         rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
             `atol`.
         hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
-
-    Raises:
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))

@@ -108,7 +108,6 @@ class ContinuousBernoulli(OfProbability):
     Reference: Loaiza-Ganem and Cunningham, "The Continuous Bernoulli", 2019.
     """
 
-    has_rsample = True
     support = constraints.unit_interval
 
     def __init__(

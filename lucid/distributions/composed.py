@@ -130,7 +130,6 @@ class MultivariateNormal(Distribution):
         (tensor([2.0000, 2.0000]), tensor(-2.3872))
     """
 
-    has_rsample = True
     arg_constraints: ClassVar = {
         "loc": constraints.real_vector,
         "scale_tril": constraints.lower_cholesky,

@@ -309,8 +309,6 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         (tensor(1., grad_fn=<SumBackward>), True)
     """
 
-    has_rsample = True
-
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         probs = self.probs
         return self.sample(sample_shape) + (probs - probs.detach())

@@ -10,4 +10,7 @@ Args:
     memory_format: any memory format, without effect.
     non_blocking: True or False; nothing is copied between devices.
     offset: which diagonal; above 0 right of the main one, below 0 left of it.
+
+Raises:
+    IndexOutOfRangeError: there is no axis `dim`.
 """

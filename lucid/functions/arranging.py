@@ -638,9 +638,6 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         dim: the axis whose slices are scaled; negative ones count from the end.
         maxnorm: the greatest norm that stays as it is.
 
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
-
     Example:
         >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
         tensor([[0.6000, 0.8000],

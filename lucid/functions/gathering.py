@@ -530,7 +530,6 @@ def unique(
 
     Raises:
         ArgumentError: `sorted` is no bool.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.unique(lucid.tensor([3, 1, 3]))

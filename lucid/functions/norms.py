@@ -65,7 +65,6 @@ def matrix_norm(
     Raises:
         OptionError: another `ord`.
         DTypeError: integers or bools.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)

@@ -110,7 +110,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
     Raises:
         ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))

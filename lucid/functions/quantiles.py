@@ -42,7 +42,6 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
 
     Raises:
         OptionError: there is no such element.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
@@ -81,7 +80,6 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
     Raises:
         OptionError: there are no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
@@ -103,7 +101,6 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 
     Raises:
         OptionError: there are no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))

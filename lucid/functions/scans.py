@@ -62,9 +62,6 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
         dim: the axis to go along, which keeps its size.
         dtype: what the elements are converted to before. Default: None.
 
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
-
     Example:
         >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
         tensor([ 1,  2,  6, 24])
@@ -81,9 +78,6 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
         dim: the axis to go along, which keeps its size.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
@@ -163,9 +157,6 @@ def diff(
         dim: the axis to go along. Default: -1.
         prepend: what stands before the elements along the axis. Default: None.
         append: what stands after them. Default: None.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))

@@ -196,7 +196,6 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
 
     Raises:
         ShapeError: the product of the sizes isn't that of the axis.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.arange(6).unflatten(0, (2, -1))
@@ -221,7 +220,6 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
             1.
 
     Raises:
-        IndexOutOfRangeError: there is no such axis.
         OptionError: an axis is named twice.
 
     Example:

@@ -91,7 +91,6 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
 
     Raises:
         DTypeError: integers without a dtype.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
@@ -123,7 +122,6 @@ def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
 
     Raises:
         DTypeError: integers without a dtype.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.nn.functional.softmin(lucid.tensor([1.0, 2.0]), 0)

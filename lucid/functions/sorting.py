@@ -35,7 +35,6 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
     Raises:
         ArgumentError: `stable` is no bool.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.argsort(lucid.tensor([3, 1, 2]))
@@ -99,7 +98,6 @@ def topk(
     Raises:
         ArgumentError: `sorted` is no bool.
         OptionError: `k` is negative or more than there are.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)

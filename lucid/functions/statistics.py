@@ -58,9 +58,6 @@ def nansum(
         dim: an axis or several, which the result lacks. Default: None, all of them.
         dtype: what the elements are converted to before. Default: None.
 
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
-
     Example:
         >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
         tensor(3.)
@@ -101,7 +98,6 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
 
     Raises:
         ShapeError: the axis has no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.mode(lucid.tensor([2, 1, 3, 2]))
