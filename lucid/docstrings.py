@@ -59,7 +59,7 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
         theirs = inspect.cleandoc(described(other).__doc__ or "")
         for word, instead in renamed.items():
             theirs = re.sub(rf"\b{word}\b", instead, theirs)
-        parts = _sections(theirs if axes == 1 else _over(theirs, axes))
+        parts = _sections(over(theirs, axes))
         if "Example" in parts:
             name = other.__name__
             parts["Example"] = re.sub(rf"\b{name}(?=\()", value.__name__, parts["Example"])
@@ -130,12 +130,27 @@ def of_module(cls: type, function: Callable[..., Any]) -> str:
     return _filled(own, _joined(parts), settings)
 
 
-def _over(text: str, axes: int) -> str:
-    """What is said of one axis, of several; in examples they are as long as the one."""
+def over(text: str, axes: int) -> str:
+    """What is said of one axis, of several; in examples they are as long as the one.
+
+    Args:
+        text: a docstring.
+        axes: how many, up to 3.
+
+    Example:
+        >>> from lucid.docstrings import over
+        >>> over("Pool along the last axis of (n, c, l), as `unpool1d`.", 2)
+        'Pool over the last two axes of (n, c, h, w), as `unpool2d`.'
+    """
+    if axes == 1:
+        return text
     count, letters = {2: ("two", "h, w"), 3: ("three", "d, h, w")}[axes]
     text = re.sub(r"(?<=\w)1d\b", f"{axes}d", text)
     text = text.replace("along the last axis", f"over the last {count} axes")
     text = text.replace("the last axis", f"the last {count} axes").replace(", l)", f", {letters})")
+    text = text.replace(
+        ", k)", ", " + ", ".join(f"k{letter}" for letter in letters.split(", ")) + ")"
+    )
     shape = r"((?:lucid\.\w+\(|Size\(\[)(?:\d+, )*)(\d+)(?=[\])])"
     return re.sub(shape, lambda found: found[1] + ", ".join([found[2]] * axes), text)
 

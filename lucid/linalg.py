@@ -601,10 +601,7 @@ def _check_pivot(name: str, pivot: bool) -> None:
 
 def _check_pivots(pivots: Tensor, packed: Tensor) -> None:
     if pivots.dtype is not i32:
-        raise DTypeError(
-            "linalg.lu_solve: pivots should be a Tensor of scalar type lucid.int32"
-            f"{typed(LU=packed, pivots=pivots)}"
-        )
+        raise DTypeError(f"linalg.lu_solve: pivots must be int32{typed(LU=packed, pivots=pivots)}")
     if pivots.shape[-1:] != packed.shape[-1:]:
         raise ShapeError(
             "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the "

@@ -490,10 +490,7 @@ def randint(
     check_device(device, "randint")
     first, last = integer(low, "randint", "low"), integer(high, "randint", "high")
     if not 0 < last - first <= 2**53:
-        raise OptionError(
-            f"randint: random_ expects 'from' to be less than 'to', by at most 2**53, but got "
-            f"from={first} >= to={last}"
-        )
+        raise OptionError(f"randint: low={first} must be below high={last}, by at most 2**53")
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, shape_of((size,), "randint"), f64)
     whole = cast(floor(uniform * float(last - first)), i64) + first
@@ -782,9 +779,7 @@ def multinomial(
 
 def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
     if weights.ndim not in (1, 2) or not weights.dtype.is_floating_point:
-        raise ShapeError(
-            f"multinomial: weights are floats, a vector or matrix, not {weights._type}"
-        )
+        raise ShapeError("multinomial: weights must be floats, a vector or a matrix")
     if not count > 0 or (count > weights._type.shape[-1] and not replacement):
         raise OptionError(
             f"multinomial: cannot draw {count} of {weights._type.shape[-1]} without replacement, "
@@ -825,9 +820,7 @@ def uniform_(
         tensor(True)
     """
     if _is_number(from_) and _is_number(to) and from_ > to:
-        raise OptionError(
-            f"uniform_: expects to return a [from, to) range, but found from={from_} > to={to}"
-        )
+        raise OptionError(f"uniform_: from={from_} must not be greater than to={to}")
     numbers = _fresh(ops.random_uniform, input, generator, "uniform_")
     return write_(input, numbers if _are((from_, to), (0, 1)) else numbers * (to - from_) + from_)
 

@@ -148,7 +148,7 @@ def test_what_a_docstring_leaves_out_the_docstring_of_its_module_says(
     folder, file = ModuleType("folder"), ModuleType("folder.file")
     folder.__doc__ = "Sums.\n\nArgs:\n    input: a tensor.\n    dim: the axis."
     file.__doc__ = "Sums of floats.\n\nArgs:\n    input: floats.\n    unused: nothing.\n"
-    folder.__doc__ += "\n\nRaises:\n    IndexError: there is no `dim`.\n    KeyError: an `other`.\n"
+    folder.__doc__ += "\n\nRaises:\n    IndexError: there is no `dim`.\n    KeyError: an `other`."
     monkeypatch.setitem(sys.modules, "folder", folder)
     monkeypatch.setitem(sys.modules, "folder.file", file)
 
@@ -165,6 +165,7 @@ def test_what_a_docstring_leaves_out_the_docstring_of_its_module_says(
     total.__module__ = "folder.file"
     assert (docstrings_of.described(total).__doc__ or "").splitlines() == [
         *("Add up.", "", "Args:", "    input: floats.", "    dim: the axis. Default: 0."),
-        *("    keepdim: whether it stays.", "", "Raises:", "    IndexError: there is no `dim`.", ""),
+        *("    keepdim: whether it stays.", ""),
+        *("Raises:", "    IndexError: there is no `dim`.", ""),
         *("Example:", "    >>> total(1)"),
     ]

@@ -139,10 +139,8 @@ def axis_of(dim: Any, ndim: int, op: str) -> int:
     axis = dim if type(dim) is int else integer(dim, op)
     limit = ndim or 1
     if not -limit <= axis < limit:
-        raise IndexOutOfRangeError(
-            f"{op}: Dimension out of range (expected to be in range of "
-            f"[{-limit}, {limit - 1}], but got {axis})"
-        )
+        span = f"(expected to be in range of [{-limit}, {limit - 1}], but got {axis})"
+        raise IndexOutOfRangeError(f"{op}: Dimension out of range {span}")
     return axis % limit
 
 
@@ -213,10 +211,7 @@ def require_computable(shape: Shape, op: str) -> None:
 def require_listable(count: int, op: str) -> None:
     """Raise `TooLargeError` for more tensors than a tuple of them can be meant to hold."""
     if count > _MOST_PARTS:
-        raise TooLargeError(
-            f"{op}: a tuple of {count:,} tensors; each takes about a kilobyte, so at most "
-            f"{_MOST_PARTS:,} are made at once"
-        )
+        raise TooLargeError(f"{op}: {count:,} tensors at once; at most {_MOST_PARTS:,} are made")
 
 
 @lru_cache(maxsize=1024)
@@ -229,10 +224,7 @@ def infer_size(shape: Shape, numel: int, op: str) -> Shape:
     if any(size < -1 for size in shape):
         raise ShapeError(f"{op}: invalid shape dimension {min(shape)} in {list(shape)}")
     if holes and known == 0:
-        raise ShapeError(
-            f"{op}: cannot reshape tensor of {numel} elements into shape {list(shape)} because the "
-            "unspecified dimension size -1 can be any value and is ambiguous"
-        )
+        raise ShapeError(f"{op}: the size -1 is ambiguous in {list(shape)} for {numel} elements")
     if numel % known if holes else known != numel:
         raise ShapeError(f"{op}: shape '{list(shape)}' is invalid for input of size {numel}")
     return tuple(numel // known if size == -1 else size for size in shape)

@@ -196,6 +196,8 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
             try:
                 result = function(*args, **kwargs)
             except LucidError as error:
+                if not isinstance(error, ArgumentError) and np.ndarray in map(type, args):
+                    _require_tensors(function, args, kwargs, error)
                 name_operands(error, function, args, kwargs)
                 raise
             except BUILTIN as error:
@@ -234,10 +236,7 @@ def _tensors(
     function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Tensor]:
     """The tensors among the arguments, by the names of the parameters, and a module's weight."""
-    try:
-        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-    except TypeError:  # NumPy's names
-        arguments = {**{f"operand {i}": value for i, value in enumerate(args)}, **kwargs}
+    arguments = _arguments(function, args, kwargs)
     found: dict[str, Tensor] = {}
     for name, value in arguments.items():
         name = "input" if name == "self" else name
@@ -249,6 +248,15 @@ def _tensors(
     if isinstance(weight, Tensor):
         found.setdefault("weight", weight)
     return found
+
+
+def _arguments(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    try:
+        return inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:  # NumPy's names
+        return {**{f"operand {i}": value for i, value in enumerate(args)}, **kwargs}
 
 
 def _is_librarys_alone(error: Exception) -> bool:
@@ -288,22 +296,34 @@ def _explain(
     name, signature = function.__name__, inspect.signature(function)
     if wrong := misfit(function, args, kwargs, name):
         raise ArgumentError(wrong) from None
-    bound = signature.bind(*args, **kwargs)
-    is_method = "self" in bound.arguments
+    _require_tensors(function, args, kwargs, error)
+    is_method = "self" in signature.bind(*args, **kwargs).arguments
     if is_method:
         name = f"{type(args[0]).__name__}.{name}"
-    for position, (parameter, value) in enumerate(bound.arguments.items(), int(not is_method)):
-        if signature.parameters[parameter].annotation == "Tensor" and not isinstance(value, Tensor):
-            raise ArgumentError(
-                f"{name}: argument '{parameter}' (position {position}) must be Tensor, not "
-                f"{kind_of(value)}{remedy_for(value)}"
-            ) from cause(error)
     if isinstance(error, MemoryError):
         raise TooLargeError(f"{name}: {error}") from cause(error)
     kinds = [kind_of(value) for value in args[is_method:]]
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
     text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
     raise _kind_for(error)(text) from cause(error)
+
+
+def _require_tensors(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> None:
+    """Raise `ArgumentError` if something else was given for a tensor."""
+    signature = inspect.signature(function)
+    arguments, name = _arguments(function, args, kwargs), function.__name__
+    is_method = "self" in arguments
+    if is_method:
+        name = f"{type(args[0]).__name__}.{name}"
+    for position, (parameter, value) in enumerate(arguments.items(), int(not is_method)):
+        wanted = signature.parameters.get(parameter)
+        if wanted and wanted.annotation == "Tensor" and not isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{name}: argument '{parameter}' (position {position}) must be Tensor, not "
+                f"{kind_of(value)}{remedy_for(value)}"
+            ) from cause(error)
 
 
 def _kind_for(error: Exception) -> type[LucidError]:

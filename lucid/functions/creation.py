@@ -497,9 +497,7 @@ def _number(value: Any, op: str) -> int | float:
     elif type(value) is not value.__class__:  # a live scalar, which guards what is seen of it
         value = int(value) if isinstance(value, int) else float(value)
     if type(value) not in (int, float, bool):
-        raise ArgumentError(
-            f"{op}: needs Python numbers, as the result's shape depends on them, not {value!r}"
-        )
+        raise ArgumentError(f"{op}: needs Python numbers for a shape, not {value!r}")
     number: int | float = value
     return number
 

@@ -82,9 +82,7 @@ def _of_lists(*given: Any) -> tuple[str, tuple[Any, ...]]:
 
 def _letters(numbers: Any) -> str:
     if not isinstance(numbers, (list, tuple)):
-        raise ArgumentError(
-            f"einsum: a list of axes must follow each operand, not {type(numbers).__name__}"
-        )
+        raise ArgumentError(f"einsum: a list of axes must follow each operand, not {numbers!r}")
     for number in numbers:
         if number is not ... and not (isinstance(number, int) and 0 <= number < len(_LETTERS)):
             raise OptionError(f"einsum: subscripts are from 0 to 51, not {number!r}")
@@ -96,9 +94,7 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[Labels], Labels]:
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(tensors):
-        raise OptionError(
-            f"einsum: {equation!r} names {len(terms)} operands, {len(tensors)} were given"
-        )
+        raise OptionError(f"einsum: {equation!r} names {len(terms)} operands, not {len(tensors)}")
     for term in [*terms, right]:
         letters = term.replace("...", "", 1)
         if not all(letter.isalpha() for letter in letters):
@@ -114,9 +110,7 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[Labels], Labels]:
         output = (*(f".{i}" for i in range(widest)), *named)
     known = {label for labels in inputs for label in labels}
     if len(set(output)) != len(output) or not known.issuperset(output):
-        raise OptionError(
-            f"einsum: the result of {equation!r} has a subscript twice, or one that no operand has"
-        )
+        raise OptionError(f"einsum: the result of {equation!r} has a subscript twice, or a new one")
     return inputs, output
 
 

@@ -110,10 +110,7 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
 
 def _times_alpha(op: str, x: Tensor, alpha: Number) -> Tensor:
     if x._type.dtype.kind != "float" and common_dtype((alpha,), op).kind == "float":
-        raise DTypeError(
-            f"{op}: For integral input tensors, argument alpha must not be a floating "
-            f"point number, not {alpha!r}"
-        )
+        raise DTypeError(f"{op}: alpha must not be a float for integers, not {alpha!r}")
     return mul(x, alpha)
 
 
@@ -163,10 +160,8 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
         return floor_divide(input, other)
     if rounding_mode == "trunc":
         return _truncated_quotient(input, other)
-    raise OptionError(
-        "div: expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-        f"{rounding_mode!r}"
-    )
+    modes = "None, 'trunc' or 'floor'"
+    raise OptionError(f"div: rounding_mode must be one of {modes}, not {rounding_mode!r}")
 
 
 divide = true_divide = div
@@ -625,10 +620,7 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """
     for tensor in (end, weight):
         if isinstance(tensor, Tensor) and tensor._type.dtype is not input._type.dtype:
-            raise DTypeError(
-                f"lerp: expected dtype {input.dtype!r} for `end` and `weight` but got "
-                f"{tensor.dtype!r}"
-            )
+            raise DTypeError("lerp: `end` and `weight` must have the dtype of `input`")
     difference = end - input
     from_start = input + weight * difference
     if type(weight) in (int, float) and -0.5 < weight < 0.5:
@@ -950,10 +942,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
         tensor([7., 0., 7.])
     """
     if isinstance(value, Tensor) and value.ndim:
-        raise ArgumentError(
-            "masked_fill: only supports a 0-dimensional value tensor, but got tensor with "
-            f"{value.ndim} dimension(s)"
-        )
+        raise ArgumentError(f"masked_fill: value must be 0-d, but has {value.ndim} axes")
     dtype = input._type.dtype
     return choose(mask, operand(value, dtype, "masked_fill"), input)
 

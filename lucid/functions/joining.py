@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.functions.arguments import (
     axis_of,
@@ -195,10 +196,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         if min(sizes, default=0) < 0:
             raise ShapeError(f"split: expects split_sizes have only non-negative entries: {sizes}")
         if sum(sizes) != size:
-            raise ShapeError(
-                "split: split_with_sizes expects split_sizes to sum exactly to "
-                f"{size} (input tensor's size at dimension {axis}), but got split_sizes={sizes}"
-            )
+            raise ShapeError(f"split: split_sizes must sum to {size} on axis {axis}, not {sizes}")
     else:
         step = integer(split_size_or_sections, "split", "split_size")
         if step < 0 or (step == 0 and size):
@@ -319,9 +317,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         return reshaped(roll(reshaped(x, (x._type.size,)), amounts[0], 0), x._type.shape)
     axes = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(amounts) != len(axes):
-        raise ArgumentError(
-            f"roll: shifts and dimensions must align. shifts: {len(amounts)}, dims: {len(axes)}"
-        )
+        raise ArgumentError(f"roll: {len(amounts)} shifts and {len(axes)} dims must align")
     result = clone(x)
     for amount, dim in zip(amounts, axes, strict=True):
         axis = axis_of(dim, x.ndim, "roll")
@@ -643,10 +639,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         tensor([[0, 1, 2],
                 [0, 1, 2]])
     """
-    if indexing not in ("ij", "xy"):
-        raise OptionError(
-            f"meshgrid: indexing must be one of 'xy' or 'ij', but received {indexing}"
-        )
+    check_choice(indexing, "indexing", "meshgrid", ("ij", "xy"))
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
     if any(tensor_of(vector, "meshgrid").ndim > 1 for vector in tensors):

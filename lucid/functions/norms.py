@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid.choices import check_choice
 from lucid.functions.arguments import Dims, axes_of, describe
 from lucid.functions.factorizations import SingularValues
 from lucid.functions.naming import numpy_names
@@ -72,10 +73,7 @@ def matrix_norm(
     """
     if ord == "fro":
         return _norm(A, 2, dim, keepdim)
-    if ord not in (*_OF_SINGULAR_VALUES, 1, -1, math.inf, -math.inf):
-        raise OptionError(
-            f"matrix_norm: ord is 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}"
-        )
+    check_choice(ord, "ord", "matrix_norm", (*_OF_SINGULAR_VALUES, 1, -1, math.inf, -math.inf))
     if ord in _OF_SINGULAR_VALUES:
         return _spectral_norm(A, ord, dim, keepdim)
     rows, columns = (axis % A.ndim for axis in dim)

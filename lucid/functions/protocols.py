@@ -139,9 +139,7 @@ def as_array(input: Tensor, dtype: Any = None, copy: bool | None = None) -> np.n
 def dlpack(input: Tensor, **options: Any) -> Any:
     """What `np.from_dlpack(x)` and other libraries get: the tensor's memory."""
     if input.requires_grad:
-        raise LucidError(
-            "dlpack: Can't export tensors that require gradient\nhint: use tensor.detach()"
-        )
+        raise LucidError("dlpack: can't export a tensor that requires grad\nhint: tensor.detach()")
     return input._concrete("__dlpack__()").__dlpack__(**options)
 
 

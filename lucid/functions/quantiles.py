@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid import return_types
-from lucid.choices import check_flag
+from lucid.choices import check_choice, check_flag
 from lucid.functions.arguments import axis_of, describe, integer, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
@@ -202,11 +202,7 @@ def _quantile(
     x = tensor_of(input, op)
     if x._type.dtype.kind != "float":
         raise DTypeError(f"{op}: needs a floating-point tensor, not {x.dtype!r}{describe(x)}")
-    if interpolation not in _INTERPOLATIONS:
-        raise OptionError(
-            f"{op}: interpolation must be one of {', '.join(_INTERPOLATIONS)}, not "
-            f"{interpolation!r}"
-        )
+    check_choice(interpolation, "interpolation", op, _INTERPOLATIONS)
     if isinstance(q, (int, float)) and not 0 <= q <= 1:
         raise OptionError(f"{op}: q must be in the range [0, 1] but got {q}")
     ranks = operand(q, x._type.dtype, op)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.choices import check_choice
 from lucid.functions.arguments import axis_of, common_shape, describe, integer, tensor_of, typed
 from lucid.functions.checks import in_range
 from lucid.functions.conversion import cast
@@ -100,10 +101,7 @@ def index_reduce(
         tensor_of(index, "index_reduce", "index"),
         tensor_of(source, "index_reduce", "source"),
     )
-    if reduce not in ("mean", *_NEUTRAL):
-        raise OptionError(
-            f"index_reduce: reduce argument must be either prod, mean, amax or amin, got {reduce}"
-        )
+    check_choice(reduce, "reduce", "index_reduce", ("mean", *_NEUTRAL))
     axis = axis_of(dim, x.ndim, "index_reduce")
     expected = list(x.shape)
     if x.ndim:
@@ -123,10 +121,7 @@ def reduced_at(
 ) -> Tensor:
     """As `scatter_reduce`, which messages call by another name."""
     x, source = tensor_of(input, name), tensor_of(src, name, "src")
-    if reduce not in ("sum", "mean", *_NEUTRAL):
-        raise OptionError(
-            f"{name}: reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
-        )
+    check_choice(reduce, "reduce", name, ("sum", "mean", *_NEUTRAL))
     if x._type.dtype is not source._type.dtype:
         raise DTypeError(f"{name}: self and src must have one dtype{describe(x, source)}")
     ones = broadcast(constant(1, x._type.dtype), index._type.shape)

@@ -398,9 +398,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     sources = source if isinstance(source, (tuple, list)) else (source,)
     targets = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(sources) != len(targets):
-        raise ArgumentError(
-            "movedim: Invalid source or destination dims: source and destination must have as many"
-        )
+        raise ArgumentError("movedim: source and destination must name as many axes")
     from_axes = distinct_axes(sources, x.ndim, "movedim")
     to_axes = distinct_axes(targets, x.ndim, "movedim")
     moved = dict(zip(to_axes, from_axes, strict=True))
@@ -451,10 +449,7 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     for axis, size in enumerate(wanted):
         old = shape[axis - lead] if axis >= lead else None
         if size == -1 and old is None:
-            raise ShapeError(
-                f"expand: the expanded size of the tensor (-1) isn't allowed in a leading, "
-                f"non-existing dimension {axis}"
-            )
+            raise ShapeError(f"expand: the size -1 isn't allowed in a new leading dimension {axis}")
         if old is not None and size not in (-1, old) and old != 1:
             raise ShapeError(
                 f"expand: The expanded size of the tensor ({size}) must match the existing size "
@@ -650,15 +645,11 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     size = x._type.shape[axis]
     first = integer(start, "narrow", "start")
     if not -size <= first <= size:
-        raise IndexOutOfRangeError(
-            f"narrow: start out of range (expected to be in range of [{-size}, {size}], but got "
-            f"{first})"
-        )
+        raise IndexOutOfRangeError(f"narrow: start must be from {-size} to {size}, not {first}")
     first += size if first < 0 else 0
     if length < 0 or first + length > size:
-        raise IndexOutOfRangeError(
-            f"narrow: start ({first}) + length ({length}) exceeds dimension size ({size})."
-        )
+        stop = f"start ({first}) + length ({length})"
+        raise IndexOutOfRangeError(f"narrow: {stop} exceeds the size {size}")
     return sliced(x, axis, first, first + length)
 
 

@@ -213,9 +213,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
                 [0., 0., 0.]])
     """
     if tensor.ndim not in (3, 4, 5):
-        raise ShapeError(
-            f"dirac_: Only tensors with 3, 4, or 5 dimensions are supported, not {tensor._type}"
-        )
+        raise ShapeError(f"dirac_: takes tensors of 3, 4 or 5 axes, not {tensor._type}")
     if groups < 1 or tensor.shape[0] % groups:
         raise OptionError(f"dirac_: dim 0 must be divisible by groups, {tensor.shape[0]}, {groups}")
     out, channels = tensor.shape[0] // groups, tensor.shape[1]
@@ -230,10 +228,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 def _fans(tensor: Tensor) -> tuple[int, int]:
     """Inputs and outputs of each unit of a weight (out, in, *receptive field)."""
     if tensor.ndim < 2:
-        raise ShapeError(
-            "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, got "
-            f"{tensor._type}"
-        )
+        raise ShapeError(f"fan in and fan out need at least 2 axes, not {tensor._type}")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
@@ -343,9 +338,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
         True
     """
     if tensor.ndim < 2:
-        raise ShapeError(
-            f"Only tensors with 2 or more dimensions are supported, got {tensor._type}"
-        )
+        raise ShapeError(f"orthogonal_: takes tensors of at least 2 axes, not {tensor._type}")
     if 0 in tensor.shape:
         return tensor
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])

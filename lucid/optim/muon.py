@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
-from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, zeros_like
+from lucid.optim.optimizer import Optimizer, Params, decayed, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -60,6 +60,7 @@ class Muon(Optimizer):
         ),
     }
     _sums = True
+    _state: ClassVar = {"momentum_buffer": zeros_like}
 
     def __init__(
         self,
@@ -81,13 +82,7 @@ class Muon(Optimizer):
         for parameter in self.param_groups[-1].raw("params"):
             if parameter.ndim != 2:
                 self.param_groups.pop()
-                raise ShapeError(
-                    "Muon only supports 2D parameters whereas we found a parameter with size: "
-                    f"{parameter.shape}"
-                )
-
-    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
-        return {"momentum_buffer": zeros_like}
+                raise ShapeError(f"Muon: takes matrices, not {parameter._type}")
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         momentum, mean = group["momentum"], self.state[parameter]["momentum_buffer"]

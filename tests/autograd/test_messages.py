@@ -348,7 +348,7 @@ def a_sum_into_integers(x, i):
 
 
 @expect(
-    "binary_cross_entropy: Target size ([2, 2]) must be the same as input size ([2, 3])\n"
+    "binary_cross_entropy: Target size must be the same as input size\n"
     "  input:  f32[2,3]  from +1 return F.binary_cross_entropy(x.sigmoid(), lucid.ones(2, 2))\n"
     "  target: f32[2,2]  from +1 return F.binary_cross_entropy(x.sigmoid(), lucid.ones(2, 2))"
 )
@@ -357,8 +357,7 @@ def shapes_of_losses(x, i):
 
 
 @expect(
-    "cross_entropy: expected a target of shape [2] for an input of shape [2, 3] (classes "
-    "are axis 1), got [3]\n"
+    "cross_entropy: target must be [2], as axis 1 has the classes\n"
     "  input:  f32[2,3]  from given\n"
     "  target: i64[3]  from +1 return F.cross_entropy(x, lucid.tensor([0, 1, 2]))"
 )
@@ -377,24 +376,18 @@ def targets_of_floats(x, i):
 
 
 @expect(
-    "layer_norm: Given normalized_shape=[4], expected input with shape [*, 4], but got "
-    "input of size [2, 3]\n"
-    "  input: f32[2,3]  from given"
+    "layer_norm: the last axes of input must be normalized_shape=[4]\n  input: f32[2,3]  from given"
 )
 def a_norm(x, i):
     return F.layer_norm(x, (4,))
 
 
-@expect(
-    "split: split_with_sizes expects split_sizes to sum exactly to 2 (input tensor's "
-    "size at dimension 0), but got split_sizes=[1, 2, 3]\n"
-    "  input: f32[2,3]  from given"
-)
+@expect("split: split_sizes must sum to 2 on axis 0, not [1, 2, 3]\n  input: f32[2,3]  from given")
 def splitting(x, i):
     return x.split([1, 2, 3])
 
 
-@expect("narrow: start (1) + length (4) exceeds dimension size (2).\n  input: f32[2,3]  from given")
+@expect("narrow: start (1) + length (4) exceeds the size 2\n  input: f32[2,3]  from given")
 def narrowing(x, i):
     return x.narrow(0, 1, 4)
 

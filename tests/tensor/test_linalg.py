@@ -285,7 +285,7 @@ def test_what_is_refused(function: Callable[[], Any], error: type[Exception], me
 
 def test_pivots_that_are_none_of_the_matrix_are_refused(run: Callable[..., Any]) -> None:
     a, b = lucid.eye(2), lucid.ones(2, 1)
-    with pytest.raises(TypeError, match=r"pivots should be a Tensor of scalar type lucid\.int32"):
+    with pytest.raises(TypeError, match=r"pivots must be int32"):
         run(lucid.linalg.lu_solve, a, lucid.tensor([1.0, 2.0]), b)
     with pytest.raises(ValueError, match="Number of pivots per batch should be same as the dim"):
         run(lucid.linalg.lu_solve, a, lucid.tensor([2], dtype=lucid.int32), b)

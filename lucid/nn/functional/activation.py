@@ -245,9 +245,7 @@ def hardtanh(
         tensor([-1.0000,  0.5000,  1.0000])
     """
     if min_val > max_val:
-        raise OptionError(
-            f"hardtanh: min_val cannot be greater than max_val, but {min_val} > {max_val}"
-        )
+        raise OptionError(f"hardtanh: min_val={min_val} is greater than max_val={max_val}")
     if not input.dtype.is_floating_point:
         return result_of(input, input.clamp(min_val, max_val), inplace)
     y = apply(_hardtanh, source_of(input, inplace), min_val, max_val)
@@ -395,10 +393,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     if weight.numel() != 1:
         channels = input.shape[1] if input.ndim > 1 else 1
         if weight.ndim != 1 or weight.numel() != channels:
-            raise ShapeError(
-                f"prelu: Mismatch of parameter numbers and input channel size. Found parameter "
-                f"numbers = {weight.numel()} and channel size = {channels}."
-            )
+            raise ShapeError(f"prelu: {weight.numel()} weights don't go with {channels} channels")
         weight = weight.reshape(-1, *(1,) * (input.ndim - 2))
     else:
         weight = weight.reshape(())
@@ -420,9 +415,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         tensor([0.5000, 1.0000])
     """
     if input.ndim == 0 or input.shape[axis_of(dim, input.ndim, "glu")] % 2:
-        raise ShapeError(
-            f"glu: Halving dimension must be even, but dimension {dim} of {input._type}"
-        )
+        raise ShapeError(f"glu: the size of dim {dim} must be even")
     value, gate = input.chunk(2, dim)
     return value * gate.sigmoid()
 

@@ -65,9 +65,7 @@ def embedding_bag(
     if per_sample_weights is not None and mode != "sum":
         raise OptionError("embedding_bag: per_sample_weights only works with mode='sum'")
     if (input.ndim == 1) != (offsets is not None) or input.ndim not in (1, 2):
-        raise ArgumentError(
-            f"embedding_bag: takes a matrix of bags, or a vector and offsets, not {input._type}"
-        )
+        raise ArgumentError("embedding_bag: takes a matrix of bags, or a vector and offsets")
     if mode == "max" and scale_grad_by_freq:
         raise OptionError("embedding_bag: max mode does not support scaling the gradient by freq")
     refuse(sparse, "sparse", "embedding_bag", DENSE)
@@ -147,10 +145,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     """
     fits = weight.ndim == 3 and input1.shape[:-1] == input2.shape[:-1]
     if not fits or (input1.shape[-1], input2.shape[-1]) != tuple(weight.shape[1:]):
-        raise ShapeError(
-            "bilinear: (*, a), (*, b) and weight (n, a, b) are needed\n"
-            f"  input1: {input1._type}\n  input2: {input2._type}\n  weight: {weight._type}"
-        )
+        raise ShapeError("bilinear: (*, a), (*, b) and weight (n, a, b) are needed")
     n, a, b = weight.shape
     left = input1.reshape(-1, a) @ weight.permute(1, 0, 2).reshape(a, n * b)
     product = (left.reshape(-1, n, b) * input2.reshape(-1, 1, b)).sum(-1)

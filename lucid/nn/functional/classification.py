@@ -99,24 +99,15 @@ def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:
         raise ShapeError(f"{name}: the input needs an axis of classes, got {input._type}")
     batch = shape[:1] + shape[2:] if len(shape) > 1 else ()
     if target._type.shape != batch:
-        raise ShapeError(
-            f"{name}: expected a target of shape {list(batch)} for an input of shape "
-            f"{list(input.shape)} (classes are axis {min(input.ndim - 1, 1)}), "
-            f"got {list(target.shape)}\n  input:  {input._type}\n  target: {target._type}"
-        )
+        axis = min(len(shape) - 1, 1)
+        raise ShapeError(f"{name}: target must be {list(batch)}, as axis {axis} has the classes")
 
 
 def _check_weight(name: str, weight: Tensor | None, input: Tensor, classes: int) -> None:
     if weight is not None and tuple(weight.shape) != (classes,):
-        raise ShapeError(
-            f"{name}: weight tensor should be defined either for all {classes} classes or no "
-            f"classes but got weight tensor of shape: {list(weight.shape)}"
-        )
+        raise ShapeError(f"{name}: the weight must be one number for each of {classes} classes")
     if weight is not None and weight.dtype is not input.dtype:
-        raise DTypeError(
-            f"{name}: the weight must have the input's dtype\n"
-            f"  input:  {input._type}\n  weight: {weight._type}"
-        )
+        raise DTypeError(f"{name}: the weight must have the input's dtype")
 
 
 def _index_and_weights(

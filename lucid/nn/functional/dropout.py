@@ -140,9 +140,7 @@ def feature_alpha_dropout(
         tensor([[1., 1., 1., 1.]])
     """
     if training and input.ndim < 2:
-        raise ShapeError(
-            "feature_alpha_dropout: Feature dropout requires at least 2 dimensions in the input"
-        )
+        raise ShapeError("feature_alpha_dropout: needs at least 2 axes")
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
     return _alpha_dropout(input, p, training, inplace, shape)
 

@@ -56,9 +56,7 @@ class Embedding(Function):
 def check_index(name: str, index: Tensor) -> None:
     """Raise `DTypeError` unless `index` holds i64 or i32."""
     if index.dtype not in (i64, i32):
-        raise DTypeError(
-            f"{name}: indices must be int64 or int32, not {index._type}\nhint: index.long()"
-        )
+        raise DTypeError(f"{name}: indices must be int64 or int32\nhint: index.long()")
 
 
 def embedding(
@@ -155,9 +153,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
                 [0, 0, 1]])
     """
     if tensor.dtype is not i64:
-        raise DTypeError(
-            f"one_hot is only applicable to index tensor of type int64: {tensor._type}"
-        )
+        raise DTypeError("one_hot: only of a tensor of int64")
     if num_classes == -1:
         if 0 in tensor.shape:
             raise OptionError("one_hot: the number of classes of no indices must be given")

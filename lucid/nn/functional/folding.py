@@ -84,9 +84,7 @@ def fold(
     lengths = entries("fold", "output_size", output_size, 2)
     count, area = windows.counts(lengths), prod(windows.sizes)
     if x.shape[1] % area or x.shape[2] != prod(count):
-        raise ShapeError(
-            f"fold: expected {prod(count)} columns of a multiple of {area} elements, not {x._type}"
-        )
+        raise ShapeError(f"fold: expected {prod(count)} columns of a multiple of {area} elements")
     split = x.reshape(x.shape[0], x.shape[1] // area, *windows.sizes, *count)
     y = add_windows(split.permute(0, 1, 4, 5, 2, 3), windows, lengths)
     return y if had_batch else y.squeeze(0)

@@ -86,9 +86,7 @@ def _weighted(
     if weight is None:
         return reduce_loss(loss, reduction)
     if weight.shape != input.shape:
-        raise ShapeError(
-            f"{name}: weight and input must have the same size{typed(input=input, weight=weight)}"
-        )
+        raise ShapeError(f"{name}: weight and input must have the same size")
     total = reduce_loss(loss * weight, "sum" if reduction == "mean" else reduction)
     return total / weight.sum() if reduction == "mean" else total
 
@@ -259,18 +257,12 @@ def _binary_cross_entropy_with_logits(
 
 def _require_float(name: str, input: Tensor, target: Tensor) -> None:
     if not target.dtype.is_floating_point:
-        raise DTypeError(
-            f"{name}: expected a floating point target, but got {target.dtype!r}\n"
-            f"  input:  {input._type}\n  target: {target._type}\nhint: target.float()"
-        )
+        raise DTypeError(f"{name}: target is {target.dtype!r}, not floats\nhint: target.float()")
 
 
 def _same_shape(name: str, input: Tensor, target: Tensor) -> None:
     if input.shape != target.shape:
-        raise ShapeError(
-            f"{name}: Target size ({list(target.shape)}) must be the same as input size "
-            f"({list(input.shape)})\n  input:  {input._type}\n  target: {target._type}"
-        )
+        raise ShapeError(f"{name}: Target size must be the same as input size")
 
 
 def kl_div(

@@ -235,9 +235,7 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
     if input.ndim != 2 or target.shape != input.shape[:1]:
-        raise ShapeError(
-            f"multi_margin_loss: (n, c) and (n,), not {input._type} and {target._type}"
-        )
+        raise ShapeError("multi_margin_loss: (n, c) and (n,) are needed")
     _within_classes("multi_margin_loss", input, target, target)
     classes = target.long().unsqueeze(1)
     violation = (margin - ops.gather(input, classes, axis=1) + input).clamp(min=0.0)

@@ -127,10 +127,7 @@ def _channels(x: Tensor, like: Tensor) -> Tensor:
 def _check_normalized_shape(name: str, input: Tensor, shape: Sequence[int]) -> None:
     rank, own = len(shape), input._type.shape
     if not rank or own[len(own) - rank :] != tuple(shape) or rank > len(own):
-        raise ShapeError(
-            f"{name}: Given normalized_shape={list(shape)}, expected input with shape "
-            f"[*, {', '.join(map(str, shape))}], but got input of size {list(input.shape)}"
-        )
+        raise ShapeError(f"{name}: the last axes of input must be normalized_shape={list(shape)}")
 
 
 def layer_norm(
@@ -233,10 +230,7 @@ def batch_norm(
         raise ShapeError(f"batch_norm: expected at least 2 axes, got {list(input.shape)}")
     count = input.shape[0] * prod(input.shape[2:])
     if count == 1:
-        raise ShapeError(
-            "batch_norm: Expected more than 1 value per channel when training, "
-            f"got input size {list(input.shape)}"
-        )
+        raise ShapeError("batch_norm: Expected more than 1 value per channel when training")
     y, mean, variance = BatchNorm.apply(input, weight, bias, eps)
     with no_grad():
         if running_mean is not None:

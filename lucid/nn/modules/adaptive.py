@@ -70,10 +70,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             raise OptionError("cutoffs should be a sequence of length larger than 0")
         is_increasing = all(0 < one < other for one, other in pairwise(given))
         if not is_increasing or given[0] <= 0 or given[-1] > n_classes - 1:
-            raise OptionError(
-                "cutoffs should be a sequence of unique, positive integers sorted in an increasing "
-                "order, where each value is between 1 and n_classes-1"
-            )
+            raise OptionError(f"cutoffs must rise from 1 to {n_classes - 1} at most, not {given}")
         self.in_features = in_features
         self.n_classes = n_classes
         self.cutoffs = [*given, n_classes]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import lucid
+from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
@@ -58,13 +59,8 @@ class _ConvNd(Module):
             raise OptionError(f"{name}: groups must be a positive integer, got {groups}")
         for which, count in zip(("in_channels", "out_channels"), channels, strict=True):
             if count % groups:
-                raise OptionError(
-                    f"{name}: {which} must be divisible by groups, got {count} and {groups}"
-                )
-        if padding_mode not in _PADDING_MODES:
-            raise OptionError(
-                f"{name}: padding_mode must be one of {_PADDING_MODES}, got {padding_mode!r}"
-            )
+                raise OptionError(f"{name}: {which}={count} must be divisible by groups={groups}")
+        check_choice(padding_mode, "padding_mode", name, _PADDING_MODES)
         self.kernel_size = entries(name, "kernel_size", kernel_size, rank)
         self.stride = entries(name, "stride", stride, rank)
         self.dilation = entries(name, "dilation", dilation, rank)
@@ -277,9 +273,7 @@ class _ConvTransposeNd(_ConvNd):
         ends = tuple(size - low for size, low in zip(wanted, least, strict=True))
         if any(not 0 <= end < step for end, step in zip(ends, self.stride, strict=True)):
             most = [low + step - 1 for low, step in zip(least, self.stride, strict=True)]
-            raise OptionError(
-                f"{name}: output_size must be from {least} to {most}, not {list(wanted)}"
-            )
+            raise OptionError(f"{name}: output_size must be from {least} to {most}: {[*wanted]}")
         return ends
 
 

@@ -29,9 +29,7 @@ class _DropoutNd(UnaryModule):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0.0 <= p <= 1.0:
-            raise OptionError(
-                f"{type(self).__name__}: dropout probability has to be between 0 and 1, but got {p}"
-            )
+            raise OptionError(f"{type(self).__name__}: p must be from 0 to 1, not {p}")
         self.p = p
         self.inplace = inplace
 

@@ -88,9 +88,7 @@ class Embedding(Module):
     ) -> Self:
         """A module on the memory of `embeddings` (rows, size); frozen: without gradient."""
         if embeddings.ndim != 2:
-            raise ShapeError(
-                f"Embeddings parameter is expected to be 2-dimensional, got {embeddings._type}"
-            )
+            raise ShapeError(f"from_pretrained: takes a matrix, not {embeddings._type}")
         options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
         module = cls(embeddings.shape[0], embeddings.shape[1], *options)
         module.weight = Parameter(embeddings, requires_grad=not freeze)

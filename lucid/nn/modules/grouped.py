@@ -46,9 +46,7 @@ class GroupNorm(Module):
         super().__init__()
         check_device(device, type(self).__name__)
         if num_groups < 1 or num_channels % num_groups:
-            raise OptionError(
-                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
-            )
+            raise OptionError(f"num_groups={num_groups} must divide num_channels={num_channels}")
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps

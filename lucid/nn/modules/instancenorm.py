@@ -38,15 +38,10 @@ class _InstanceNorm(_NormBase):
     def forward(self, input: Tensor) -> Tensor:
         rank = self.with_batch
         if input.ndim not in (rank, rank - 1):
-            raise ShapeError(
-                f"{type(self).__name__}: expected {rank - 1}D or {rank}D input (got {input.ndim}D "
-                "input)"
-            )
+            raise ShapeError(f"{type(self).__name__}: expected {rank - 1}D or {rank}D input")
         x = input if input.ndim == rank else input.unsqueeze(0)
         if x.shape[1] != self.num_features and self.affine:
-            raise ShapeError(
-                f"{type(self).__name__}: expected {self.num_features} channels, got {input._type}"
-            )
+            raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels")
         y = instance_norm(
             x,
             self.running_mean,

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import lucid
-from lucid.choices import check_flag
+from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
-from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn import init
 from lucid.nn.functional.activation import gelu, relu
@@ -36,8 +35,7 @@ Activation = Callable[[Tensor], Tensor]
 def _activation(activation: str | Activation) -> Activation:
     if not isinstance(activation, str):
         return activation
-    if activation not in ("relu", "gelu"):
-        raise OptionError(f"activation should be relu/gelu, not {activation}")
+    check_choice(activation, "activation", "a transformer's layer", ("relu", "gelu"))
     return relu if activation == "relu" else gelu
 
 

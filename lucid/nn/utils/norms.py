@@ -93,10 +93,7 @@ class SpectralNorm:
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
         if n_power_iterations <= 0:
-            raise OptionError(
-                "Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={n_power_iterations}"
-            )
+            raise OptionError(f"n_power_iterations must be positive, not {n_power_iterations}")
         self.name = name
         self.n_power_iterations = n_power_iterations
         self.dim = dim
@@ -180,9 +177,7 @@ def _taken(module: Module, name: str, kind: type[Norm]) -> Parameter:
     """The parameter of this name, which is taken from the module."""
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, kind) and hook.name == name:
-            raise LucidError(
-                f"Cannot register two {_NAMES[kind]} hooks on the same parameter {name}"
-            )
+            raise LucidError(f"{_NAMES[kind]}: there is one on the parameter '{name}' already")
     weight = module._parameters.get(name)
     if weight is None:
         raise OptionError(f"Module '{type(module).__name__}' has no parameter with name '{name}'")

@@ -93,16 +93,11 @@ class BasePruningMethod:
         method._tensor_name = name
         earlier = _hook_of(module, name)
         if earlier is None and module._parameters.get(name) is None:
-            raise OptionError(
-                f"Module '{type(module).__name__}' has no parameter with name '{name}'"
-            )
+            raise OptionError(f"Module '{type(module).__name__}' has no parameter '{name}'")
         original = getattr(module, name)
         scores = original if importance_scores is None else importance_scores
         if scores.shape != original.shape:
-            raise ShapeError(
-                f"importance_scores should have the same shape as parameter {name}, "
-                f"got {scores._type} vs {original._type}"
-            )
+            raise ShapeError(f"importance_scores must be {original._type}, not {scores._type}")
         with no_grad():
             if earlier is None:
                 mask = method.compute_mask(scores.detach(), lucid.ones_like(original))
@@ -179,10 +174,7 @@ class PruningContainer(BasePruningMethod):
         if not isinstance(method, BasePruningMethod):
             raise ArgumentError(f"{type(method)} is not a BasePruningMethod subclass")
         if self._tensor_name != method._tensor_name:
-            raise OptionError(
-                "Can only add pruning methods acting on the parameter named "
-                f"'{self._tensor_name}', found '{method._tensor_name}'"
-            )
+            raise OptionError(f"it is for '{method._tensor_name}', not '{self._tensor_name}'")
         self._pruning_methods += (method,)
 
     def __len__(self) -> int:
@@ -252,10 +244,7 @@ class CustomFromMask(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if default_mask.shape != self.mask.shape:
-            raise ShapeError(
-                f"the mask should have the parameter's shape {default_mask._type}, "
-                f"not {self.mask._type}"
-            )
+            raise ShapeError(f"the mask must be {default_mask._type}, not {self.mask._type}")
         return default_mask * self.mask.to(default_mask.dtype)
 
 
@@ -267,10 +256,7 @@ class _Ranked(BasePruningMethod):
         if not isinstance(amount, (int, float)) or isinstance(amount, bool):
             raise ArgumentError(f"Invalid type for amount: {amount}. Must be int or float.")
         if amount < 0 or (is_share and amount > 1):
-            raise OptionError(
-                f"amount={amount} should either be a float in the range [0.0, 1.0] or a "
-                "non-negative integer"
-            )
+            raise OptionError(f"amount must be a float up to 1 or an int, at least 0: {amount}")
         self.amount = amount
 
     def _kept(self, scores: Tensor) -> Tensor:
@@ -278,9 +264,7 @@ class _Ranked(BasePruningMethod):
         size, amount = scores.numel(), self.amount
         count = round(amount * size) if isinstance(amount, float) else amount
         if count > size:
-            raise OptionError(
-                f"amount={count} should be smaller than the number of parameters to prune={size}"
-            )
+            raise OptionError(f"amount={count} must not be greater than {size}, all that there are")
         kept = lucid.ones_like(scores)
         kept[scores.argsort(stable=True)[:count]] = 0
         return kept
@@ -378,10 +362,7 @@ class LnStructured(RandomStructured):
 
 def _axis(t: Tensor, dim: int) -> int:
     if t.ndim < 2:
-        raise ShapeError(
-            "Structured pruning can only be applied to multidimensional tensors, not "
-            f"{t._type}\nhint: an unstructured method"
-        )
+        raise ShapeError(f"structured pruning needs two axes: {t._type}\nhint: an unstructured one")
     if not -t.ndim <= dim < t.ndim:
         raise OptionError(f"Invalid dim={dim} for tensor of {t.ndim} axes")
     return dim % t.ndim
@@ -529,10 +510,7 @@ def global_unstructured(
     pairs, scores = list(parameters), importance_scores or {}
     method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":
-        raise ArgumentError(
-            'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`, not '
-            f'"{method.PRUNING_TYPE}"'
-        )
+        raise ArgumentError(f"a pruning_method must be unstructured, not {method.PRUNING_TYPE}")
     method._tensor_name = "all"
     with no_grad():
         values = [scores.get(pair, getattr(*pair)) for pair in pairs]
@@ -559,9 +537,7 @@ def remove(module: Module, name: str) -> Module:
     """
     found = _hook_of(module, name)
     if found is None:
-        raise OptionError(
-            f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
-        )
+        raise OptionError(f"Parameter '{name}' of {module} isn't pruned")
     number, hook = found
     hook.remove(module)
     del module._forward_pre_hooks[number]

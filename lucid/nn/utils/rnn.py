@@ -164,16 +164,11 @@ def pack_padded_sequence(
     padded = input.transpose(0, 1) if batch_first else input
     counts = lucid.as_tensor(lengths, dtype=i64)
     if counts.shape != (padded.shape[1],):
-        raise OptionError(
-            f"pack_padded_sequence: expected {padded.shape[1]} lengths, got {list(counts.shape)}"
-        )
+        raise OptionError(f"pack_padded_sequence: {padded.shape[1]} lengths needed")
     if isinstance(lengths, (list, tuple)):
         wrong = [length for length in lengths if not 1 <= length <= padded.shape[0]]
         if wrong:
-            raise OptionError(
-                f"pack_padded_sequence: lengths are 1 to {padded.shape[0]}, which is how long the "
-                f"padded sequences are; got {wrong[0]}"
-            )
+            raise OptionError(f"pack_padded_sequence: {wrong[0]} isn't from 1 to {padded.shape[0]}")
     if enforce_sorted:
         require(
             (counts[1:] <= counts[:-1]).all(),

@@ -81,9 +81,7 @@ class CyclicLR(LRScheduler):
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise OptionError(
-                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-                )
+                raise OptionError("cycle_momentum needs an optimizer with momentum or betas")
             self.use_beta1 = "betas" in optimizer.defaults
             self.base_momentums = per_group("base_momentum", base_momentum, len(groups))
             self.max_momentums = per_group("max_momentum", max_momentum, len(groups))

@@ -239,9 +239,7 @@ class ConstantLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if not 0 <= factor <= 1:
-            raise OptionError(
-                f"Constant multiplicative factor expected to be between 0 and 1, got {factor}"
-            )
+            raise OptionError(f"ConstantLR: factor must be in [0, 1], not {factor}")
         self.factor = factor
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
@@ -290,14 +288,9 @@ class LinearLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if not 0 < start_factor <= 1:
-            raise OptionError(
-                "Starting multiplicative factor expected to be greater than 0 and less or equal to "
-                f"1, got {start_factor}"
-            )
+            raise OptionError(f"LinearLR: start_factor must be in (0, 1], not {start_factor}")
         if not 0 <= end_factor <= 1:
-            raise OptionError(
-                f"Ending multiplicative factor expected to be between 0 and 1, got {end_factor}"
-            )
+            raise OptionError(f"LinearLR: end_factor must be in [0, 1], not {end_factor}")
         self.start_factor = start_factor
         self.end_factor = end_factor
         self.total_iters = total_iters
