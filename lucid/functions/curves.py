@@ -39,8 +39,7 @@ def with_gradient(
         body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         name = "".join(part.capitalize() for part in value.__name__.split("_"))
         about = {"__doc__": value.__doc__, "__module__": value.__module__}
-        made: type[Function] = type(name, (Function,), {**about, **body})
-        return made
+        return type(name, (Function,), {**about, **body})
 
     return complete
 

@@ -239,15 +239,9 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
     return a
 
 
+@like(gcd)
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """Return the least common multiple of two integers, broadcast; 0 where one is 0.
-
-    Args:
-        input: a tensor of integers.
-        other: a tensor of integers or an int.
-
-    Raises:
-        DTypeError: floats or bools.
 
     Example:
         >>> lucid.lcm(lucid.tensor([4, 7]), lucid.tensor([6, 0]))

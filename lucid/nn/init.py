@@ -295,6 +295,7 @@ def kaiming_uniform_(
     return uniform_(tensor, -bound, bound, generator)
 
 
+@like(kaiming_uniform_)
 def kaiming_normal_(
     tensor: Tensor,
     a: float = 0.0,
@@ -302,19 +303,7 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Normal with variance gain^2 / fan; `a` is the slope of "leaky_relu".
-
-    Args:
-        tensor: what is filled, in place: (out, in, *).
-        a: the slope of "leaky_relu". Default: 0.0.
-        mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
-            'fan_in'.
-        nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
-
-    Example:
-        >>> nn.init.kaiming_normal_(lucid.empty(50, 100)).std().item() < 0.2
-        True
-    """
+    """Normal with variance gain^2 / fan; `a` is the slope of "leaky_relu"."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 

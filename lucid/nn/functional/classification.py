@@ -24,8 +24,7 @@ __all__ = ["cross_entropy", "nll_loss"]
 
 def _picked(values: Tensor, index: Tensor) -> Tensor:
     """values[n, index[n], ...]: one entry along axis 1 for each index; index lacks that axis."""
-    result: Tensor = ops.gather(values, index.unsqueeze(1), axis=1).squeeze(1)
-    return result
+    return ops.gather(values, index.unsqueeze(1), axis=1).squeeze(1)
 
 
 def _weights(

@@ -231,12 +231,10 @@ class ConvolutionWeightGradient(Function):
         windows = windows_of(x, geometry.windows)
         if groups == 1:
             indices = f"no{at},nc{at}{within}->oc{within}"
-            result: Tensor = ops.contract(g, windows, indices=indices)
-            return result
+            return ops.contract(g, windows, indices=indices)
         indices = f"ngo{at},ngc{at}{within}->goc{within}"
         split = ops.contract(_split(g, 1, groups), _split(windows, 1, groups), indices=indices)
-        merged: Tensor = split.reshape(g.shape[1], *split.shape[2:])
-        return merged
+        return split.reshape(g.shape[1], *split.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, u: Tensor) -> tuple[Tensor | None, ...]:

@@ -37,8 +37,7 @@ class Embedding(Function):
     ) -> Tensor:
         ctx.save_for_backward(index)
         ctx.shape, ctx.padding, ctx.by_frequency = tuple(weight.shape), padding, by_frequency
-        result: Tensor = ops.take(weight, index, axis=0)
-        return result
+        return ops.take(weight, index, axis=0)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:

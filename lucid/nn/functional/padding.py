@@ -67,8 +67,7 @@ def _pad_constant(x: Tensor, axes: dict[int, tuple[int, int]], value: float) -> 
     lows, highs = (tuple(max(end[side], 0) for end in ends) for side in (0, 1))
     if not any(lows + highs):
         return x.clone()
-    result: Tensor = ops.pad(x, constant(value, x.dtype), low=lows, high=highs)
-    return result
+    return ops.pad(x, constant(value, x.dtype), low=lows, high=highs)
 
 
 def _pad_from_inside(x: Tensor, axis: int, low: int, high: int, mode: str) -> Tensor:
@@ -80,5 +79,4 @@ def _pad_from_inside(x: Tensor, axis: int, low: int, high: int, mode: str) -> Te
     inner = np.arange(max(-low, 0), size - max(-high, 0), dtype=np.int64)
     width = (max(low, 0), max(high, 0))
     positions = np.pad(inner, width, mode=_NUMPY_MODES[mode])
-    result: Tensor = ops.take(x, from_array(positions), axis=axis)
-    return result
+    return ops.take(x, from_array(positions), axis=axis)

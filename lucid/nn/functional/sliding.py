@@ -90,8 +90,7 @@ def windows_of(x: Tensor, windows: Windows, value: float = 0.0) -> Tensor:
     """View the windows over the last axes of `x`, padded with `value`, as new axes at the end."""
     place = windows.attributes(last_axes(x, windows.rank))
     padded = resized(x, windows.low, windows.high, value)
-    result: Tensor = ops.windows(padded, sizes=windows.sizes, **place)
-    return result
+    return ops.windows(padded, sizes=windows.sizes, **place)
 
 
 def add_windows(x: Tensor, windows: Windows, lengths: Shape) -> Tensor:
@@ -114,8 +113,7 @@ def resized(x: Tensor, low: Ints, high: Ints, value: float = 0.0) -> Tensor:
     if max((*low, *high), default=0) <= 0:
         return x
     low, high = (lead + tuple(max(n, 0) for n in end) for end in (low, high))
-    result: Tensor = ops.pad(x, constant(value, x.dtype), low=low, high=high)
-    return result
+    return ops.pad(x, constant(value, x.dtype), low=low, high=high)
 
 
 def entries(name: str, argument: str, value: Size, rank: int, least: int = 1) -> Ints:

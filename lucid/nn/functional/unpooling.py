@@ -26,8 +26,7 @@ class MaxUnpool(Function):
     def forward(ctx: Any, x: Tensor, places: Tensor, count: int) -> Tensor:
         ctx.save_for_backward(places)
         zeros = lucid.zeros(*x.shape[:2], count, dtype=x.dtype)
-        result: Tensor = ops.scatter(zeros, places, x, axis=2)
-        return result
+        return ops.scatter(zeros, places, x, axis=2)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:

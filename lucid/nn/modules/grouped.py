@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn.functional.grouped import group_norm, local_response_norm
@@ -65,14 +66,9 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
+@like(local_response_norm)
 class LocalResponseNorm(Module):
     """Divide by a power of the mean square of `size` neighbouring channels.
-
-    Args:
-        size: how many channels are looked at.
-        alpha: the factor of the mean square. Default: 0.0001.
-        beta: the power. Default: 0.75.
-        k: what is added to it. Default: 1.0.
 
     Example:
         >>> nn.LocalResponseNorm(2)(lucid.ones(1, 3, 1)).flatten()
