@@ -216,10 +216,7 @@ def _check_pair(a: Tensor, b: Tensor, op: str, rows: int) -> None:
 
 def _same_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     lead = tuple(broadcast_shapes(a._type.shape[:-2], b._type.shape[:-2]))
-    return (
-        broadcast(a, (*lead, *a._type.shape[-2:])),
-        broadcast(b, (*lead, *b._type.shape[-2:])),
-    )
+    return (broadcast(a, (*lead, *a._type.shape[-2:])), broadcast(b, (*lead, *b._type.shape[-2:])))
 
 
 def pinv(

@@ -695,8 +695,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         raise DTypeError(f"binomial: takes floats of one dtype{typed(count=n, prob=p)}")
     require(n >= 0, lambda: f"binomial: counts must be at least 0{typed(count=n)}")
     require(
-        (p >= 0) & (p <= 1),
-        lambda: f"binomial: probabilities must be in [0, 1]{typed(prob=p)}",
+        (p >= 0) & (p <= 1), lambda: f"binomial: probabilities must be in [0, 1]{typed(prob=p)}"
     )
     shape = common_shape("binomial", count=n, prob=p)
     trials = int(n.max().item()) if n.numel() else 0

@@ -153,7 +153,7 @@ class Beta(Distribution):
     }
     support = constraints.unit_interval
     _formulas: ClassVar = {
-        "mean": lambda d: d.concentration1 / (d.concentration1 + d.concentration0),
+        "mean": lambda d: d.concentration1 / (d.concentration1 + d.concentration0)
     }
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:

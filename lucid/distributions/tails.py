@@ -301,9 +301,7 @@ class FisherSnedecor(Distribution):
 
     arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
-    _formulas: ClassVar = {
-        "mean": lambda d: lucid.where(d.df2 > 2, d.df2 / (d.df2 - 2), math.nan),
-    }
+    _formulas: ClassVar = {"mean": lambda d: lucid.where(d.df2 > 2, d.df2 / (d.df2 - 2), math.nan)}
 
     def __init__(self, df1: Any, df2: Any, validate_args: Any = None) -> None:
         self.df1, self.df2 = parameters_of(df1, df2)

@@ -26,14 +26,7 @@ from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import cat, diag_embed, meshgrid, pad, pad as _padded, split, stack
 from lucid.functions.reduction import norm, sum
-from lucid.functions.shape import (
-    flip,
-    matrix_transpose,
-    movedim,
-    reshaped,
-    transpose,
-    unsqueeze,
-)
+from lucid.functions.shape import flip, matrix_transpose, movedim, reshaped, transpose, unsqueeze
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError

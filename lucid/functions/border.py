@@ -37,10 +37,7 @@ from lucid.tensor.writing import set_data, write_
 
 _WRITING = {
     f"__i{name}__" for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]
-} | {
-    *(f"__i{name}__" for name in ["and", "or", "xor", "lshift", "rshift"]),
-    "__setitem__",
-}
+} | {*(f"__i{name}__" for name in ["and", "or", "xor", "lshift", "rshift"]), "__setitem__"}
 _known: dict[FunctionType, Callable[..., Any]] = {}
 
 

@@ -14,9 +14,7 @@ from lucid.functions.tensors import Tensor
 Value = Callable[[Tensor], Tensor]
 
 
-def with_gradient(
-    vjp: Callable[..., Any],
-) -> Callable[[Callable[..., Tensor]], type[Function]]:
+def with_gradient(vjp: Callable[..., Any]) -> Callable[[Callable[..., Tensor]], type[Function]]:
     """Make a Function of a tensor `x`, and of numbers, by its value and the rule of its gradient.
 
     vjp: takes the cotangent `g`, `x` or the result `y` or both, and the numbers. What of the two it

@@ -11,14 +11,7 @@ import numpy as np
 from lucid.docstrings import like
 from lucid.functions.arguments import common_shape, describe, tensor_of, typed
 from lucid.functions.checks import require
-from lucid.functions.promotion import (
-    Number,
-    binary,
-    common_dtype,
-    floating,
-    operand,
-    promoted,
-)
+from lucid.functions.promotion import Number, binary, common_dtype, floating, operand, promoted
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DivisionByZeroError, DTypeError, OptionError

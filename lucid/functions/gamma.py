@@ -14,16 +14,7 @@ from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
 from lucid.functions.curves import curve, with_gradient
-from lucid.functions.elementwise import (
-    abs as absolute,
-    choose,
-    exp,
-    log,
-    log1p,
-    round,
-    sin,
-    sqrt,
-)
+from lucid.functions.elementwise import abs as absolute, choose, exp, log, log1p, round, sin, sqrt
 from lucid.functions.error import erfc
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor

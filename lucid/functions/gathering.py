@@ -9,14 +9,7 @@ from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, common_shape, describe, tensor_of
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, mul
-from lucid.functions.finding import (
-    distinct,
-    found,
-    nonzero_indices,
-    nonzero_rows,
-    repeated,
-    runs,
-)
+from lucid.functions.finding import distinct, found, nonzero_indices, nonzero_rows, repeated, runs
 from lucid.functions.indexing import Pick, getitem, replaced
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand

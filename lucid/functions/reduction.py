@@ -235,12 +235,7 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
 
 def _extremum(
-    kind: type[Kind],
-    input: Tensor,
-    dim: Any,
-    keepdim: bool,
-    other: Any,
-    how: tuple[Op, Op, Any],
+    kind: type[Kind], input: Tensor, dim: Any, keepdim: bool, other: Any, how: tuple[Op, Op, Any]
 ) -> Any:
     name = kind.__name__
     x = tensor_of(input, name)

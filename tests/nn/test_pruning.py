@@ -91,9 +91,7 @@ def test_what_pruning_refuses() -> None:
         prune.l1_unstructured(layer(), "w", 1)
     with pytest.raises(ValueError, match="amount=13 must not be greater than 12"):
         prune.l1_unstructured(layer(), "weight", 13)
-    with pytest.raises(
-        ValueError, match=r"a float up to 1 or an int, at least 0: 1\.5"
-    ):
+    with pytest.raises(ValueError, match=r"a float up to 1 or an int, at least 0: 1\.5"):
         prune.l1_unstructured(layer(), "weight", 1.5)
     with pytest.raises(TypeError, match="Invalid type for amount"):
         prune.L1Unstructured("all")  # type: ignore[arg-type]

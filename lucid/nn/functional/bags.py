@@ -10,12 +10,7 @@ from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.quantiles import searchsorted
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
-from lucid.nn.functional.embedding import (
-    DENSE,
-    check_rows,
-    rows_of,
-    shorten_rows,
-)
+from lucid.nn.functional.embedding import DENSE, check_rows, rows_of, shorten_rows
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["bilinear", "embedding_bag"]

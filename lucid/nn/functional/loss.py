@@ -242,11 +242,7 @@ def binary_cross_entropy_with_logits(
 
 @composite
 def _binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: str,
-    pos_weight: Tensor | None,
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, pos_weight: Tensor | None
 ) -> Tensor:
     log_on = logsigmoid(input)
     if pos_weight is not None:

@@ -13,14 +13,7 @@ from lucid.nn.functional.dropout import (
 )
 from lucid.nn.modules.settings import UnaryModule, calling
 
-__all__ = [
-    "AlphaDropout",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "Dropout3d",
-    "FeatureAlphaDropout",
-]
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
 
 class _DropoutNd(UnaryModule):

@@ -165,10 +165,7 @@ class EmbeddingBag(Module):
                 self.weight[self.padding_idx] = 0.0
 
     def forward(
-        self,
-        input: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         return embedding_bag(
             input,

@@ -234,10 +234,7 @@ class TransformerEncoder(_Stack):
         is_causal: bool | None = None,
     ) -> Tensor:
         return self._passed(
-            src,
-            src_mask=mask,
-            src_key_padding_mask=src_key_padding_mask,
-            is_causal=bool(is_causal),
+            src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal)
         )
 
 
@@ -377,10 +374,7 @@ class Transformer(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         memory = self.encoder(
-            src,
-            mask=src_mask,
-            src_key_padding_mask=src_key_padding_mask,
-            is_causal=src_is_causal,
+            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
         )
         result: Tensor = self.decoder(
             tgt,

@@ -118,10 +118,7 @@ class BasePruningMethod:
         return method
 
     def prune(
-        self,
-        t: Tensor,
-        default_mask: Tensor | None = None,
-        importance_scores: Tensor | None = None,
+        self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
     ) -> Tensor:
         """Return a tensor times the mask that the method makes of it; no module is changed."""
         mask = lucid.ones_like(t) if default_mask is None else default_mask
