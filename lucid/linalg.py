@@ -23,7 +23,7 @@ import numpy as np
 
 from lucid.choices import check_choice
 from lucid.docstrings import like
-from lucid.functions.arguments import describe, typed
+from lucid.functions.arguments import listed, typed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange
 from lucid.functions.factorizations import (
@@ -209,9 +209,9 @@ def solve_triangular(
 
 def _check_pair(a: Tensor, b: Tensor, op: str, rows: int) -> None:
     if a._type.dtype is not b._type.dtype:
-        raise DTypeError(f"{op}: A and B must have the same dtype{describe(a, b)}")
+        raise DTypeError(f"{op}: A and B must have the same dtype{listed(A=a, B=b)}")
     if b.ndim < 2 or b._type.shape[-2] != rows:
-        raise ShapeError(f"{op}: Incompatible shapes of A and B for the equation{describe(a, b)}")
+        raise ShapeError(f"{op}: Incompatible shapes of A and B for the equation{listed(A=a, B=b)}")
 
 
 def _same_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -552,8 +552,7 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
                 [4., 2.]])
     """
     a = matrices(A, "linalg.qr")
-    if mode not in ("reduced", "complete", "r"):
-        raise OptionError(f"linalg.qr: mode is 'reduced', 'complete' or 'r', not {mode!r}")
+    check_choice(mode, "mode", "linalg.qr", ("reduced", "complete", "r"))
     q, r = OrthogonalTriangular.apply(a, mode)
     if mode == "r":
         q = from_numpy(np.empty(0, a._type.dtype.numpy.str))

@@ -26,26 +26,14 @@ _MOST_PARTS = 2**24
 Dims = int | Sequence[int] | None
 
 
-def describe(*tensors: Any) -> str:
-    """Lines for an error message: what each operand is and where it was made."""
-    lines = []
-    for i, tensor in enumerate(tensors):
-        if isinstance(tensor, Tensor):
-            place = tensor.location
-            origin = "" if place is None else f"  from {place}   {place.text}"
-            lines.append(f"\n  operand {i}: {tensor._type}{origin}".rstrip())
-        else:
-            lines.append(f"\n  operand {i}: {tensor!r}")
-    return "".join(lines)
-
-
 def listed(**tensors: Any) -> str:
-    """Lines for an error message, as `describe`, of operands by name."""
+    """Lines for an error message: what each operand is and where it was made, by name."""
     width = max(map(len, tensors), default=0) + 1
     lines = []
     for name, tensor in tensors.items():
         known = isinstance(tensor, Tensor)
-        lines.append(f"\n  {name + ':':<{width}} {tensor._describe() if known else repr(tensor)}")
+        shown = tensor._describe().rstrip() if known else repr(tensor)
+        lines.append(f"\n  {name + ':':<{width}} {shown}")
     return "".join(lines)
 
 

@@ -14,7 +14,6 @@ from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import (
     axis_of,
-    describe,
     integer,
     require_computable,
     require_listable,
@@ -613,7 +612,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     lead = x.ndim - len(shape)
     pairs = list(zip(x._type.shape[lead:], shape, strict=True)) if lead >= 0 else []
     if lead < 0 or any(mine != wanted and wanted != 1 for mine, wanted in pairs):
-        raise ShapeError(f"sum_to_size: size {list(shape)} is not expandable to it{describe(x)}")
+        raise ShapeError(f"sum_to_size: size {list(shape)} is not expandable to it")
     axes = [i + lead for i, (mine, wanted) in enumerate(pairs) if wanted != mine]
     if axes:
         x = sum(x, axes, keepdim=True)

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from types import FunctionType, ModuleType
@@ -35,9 +36,12 @@ from lucid.ir.misfits import misfit
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
-_WRITING = {
-    f"__i{name}__" for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]
-} | {*(f"__i{name}__" for name in ["and", "or", "xor", "lshift", "rshift"]), "__setitem__"}
+_TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
+_WRITING = {"__setitem__", *(f"__i{name}__" for name in (*_TWO, "pow"))}
+_OPERATORS = {  # with two operands; `pow` may get three
+    *(f"__{side}{name}__" for name in (*_TWO, "matmul") for side in ("", "r")),
+    *(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "getitem")),
+}
 _known: dict[FunctionType, Callable[..., Any]] = {}
 
 
@@ -82,6 +86,8 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
     for name in _WRITING & names.keys():  # by the names of their functions: `x += 1` is add_
         value = names[name]
         setattr(namespace, name, _known.get(value) or at_border(value, module, prefix + name))
+    for name in _OPERATORS & names.keys():
+        setattr(namespace, name, _operator(names[name]))
 
 
 def public_names(names: dict[str, Any], *others: str) -> list[str]:
@@ -203,6 +209,25 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
                 _explain(function, args, kwargs, error)
             return result if out is None else _into(out, result, function.__name__)
         except Exception as error:
+            leave(error)
+            raise
+
+    return called
+
+
+@cache  # of one function, one: others compare what they find by identity
+def _operator(function: FunctionType) -> Callable[..., Any]:
+    """An operator, which Python calls with two operands: what it raises says what these are."""
+
+    @catching
+    @wraps(function)
+    def called(self: Any, other: Any) -> Any:
+        try:
+            return function(self, other)
+        except Exception as error:
+            by_user = not sys._getframe(1).f_code.co_filename.startswith(LIBRARY)
+            if by_user and isinstance(error, LucidError):
+                name_operands(error, function, (self, other), {})
             leave(error)
             raise
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from lucid.docstrings import like
-from lucid.functions.arguments import describe
 from lucid.functions.promotion import Number, binary, promoted, truth
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -199,9 +198,7 @@ def isclose(
         tensor([ True, False])
     """
     if input._type.dtype is not other._type.dtype:
-        raise DTypeError(
-            f"isclose: {input.dtype!r} did not match {other.dtype!r}{describe(input, other)}"
-        )
+        raise DTypeError(f"isclose: {input.dtype!r} did not match {other.dtype!r}")
     same = eq(input, other)
     if input._type.dtype.kind == "bool":
         return same
@@ -327,9 +324,7 @@ def _bits(bits: Op, logic: Op, input: Any, other: Any, name: str) -> Tensor:
     x, y = promoted(input, other, name)
     kind = x._type.dtype.kind
     if kind == "float":
-        raise DTypeError(
-            f"{name}: defined for integers and bools, not {x.dtype!r}{describe(input, other)}"
-        )
+        raise DTypeError(f"{name}: defined for integers and bools, not {x.dtype!r}")
     return emit(logic if kind == "bool" else bits, (x, y))
 
 
@@ -394,7 +389,7 @@ def bitwise_not(input: Tensor) -> Tensor:
 def _shift(op: Op, input: Any, other: Any, name: str) -> Tensor:
     x, y = promoted(input, other, name)
     if x._type.dtype.kind != "int":
-        raise DTypeError(f"{name}: defined for integers, not {x.dtype!r}{describe(input, other)}")
+        raise DTypeError(f"{name}: defined for integers, not {x.dtype!r}")
     return emit(op, (x, y))
 
 

@@ -6,7 +6,7 @@ import string
 from math import prod
 from typing import Any
 
-from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.arguments import tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.joining import diagonal
 from lucid.functions.promotion import result_type
@@ -58,7 +58,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     inputs, output = _parse(equation, tensors)
     if any(x.dtype is not tensors[0].dtype for x in tensors):
         if any(set(labels) - set(output) for labels in inputs):
-            raise DTypeError(f"einsum: the operands have different dtypes{describe(*tensors)}")
+            raise DTypeError("einsum: the operands have different dtypes")
         wanted = result_type(*tensors)  # a product that nothing is summed of, as `mul` does
         tensors = [cast(x, wanted) for x in tensors]
     _check_sizes(equation, inputs, tensors)
@@ -119,7 +119,7 @@ def _ellipsis_width(term: str, x: Tensor, equation: str) -> int:
     if x.ndim < named or ("..." not in term and x.ndim != named):
         raise ShapeError(
             f"einsum: the number of subscripts {term!r} in {equation!r} does not match the number "
-            f"of dimensions{describe(x)}"
+            f"of dimensions"
         )
     return x.ndim - named
 
@@ -140,7 +140,6 @@ def _check_sizes(equation: str, inputs: list[Labels], tensors: list[Tensor]) -> 
             elif size not in (1, known):
                 raise ShapeError(
                     f"einsum: subscript {label!r} of {equation!r} has sizes {known} and {size}"
-                    f"{describe(*tensors)}"
                 )
 
 
@@ -153,7 +152,6 @@ def _without_repeats(x: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
             if x._type.shape[first] != x._type.shape[second]:
                 raise ShapeError(
                     f"einsum: subscript {label!r} is repeated for axes of different sizes"
-                    f"{describe(x)}"
                 )
             x = diagonal(x, 0, first, second)
             rest = tuple(name for i, name in enumerate(labels) if i not in (first, second))

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from lucid.docstrings import like
-from lucid.functions.arguments import common_shape, describe, tensor_of, typed
+from lucid.functions.arguments import common_shape, listed, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.promotion import Number, binary, common_dtype, floating, operand, promoted
 from lucid.functions.tensors import Tensor
@@ -74,7 +74,7 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool"):
             raise DTypeError(
                 "sub: Subtraction, the `-` operator, with a bool tensor is not supported"
-                f"{describe(input, other)}\n"
+                "\n"
                 "hint: use the `^` or `logical_xor()` operator, or `~` to invert a mask"
             )
     x, y = promoted(input, other, "sub")
@@ -368,7 +368,7 @@ def neg(input: Tensor) -> Tensor:
     if tensor_of(input, "neg")._type.dtype.kind == "bool":
         raise DTypeError(
             "neg: Negation, the `-` operator, on a bool tensor is not supported"
-            f"{describe(input)}\n"
+            f"{listed(input=input)}\n"
             "hint: use the `~` or `logical_not()` operator to invert a mask"
         )
     return _numeric(ops.neg, input)
@@ -909,7 +909,7 @@ def choose(condition: Tensor, input: Operand, other: Operand) -> Tensor:
     if tensor_of(condition, "where", "condition")._type.dtype.kind != "bool":
         raise DTypeError(
             f"where: expected condition to be a boolean tensor, but got {condition.dtype!r}"
-            f"{describe(condition)}\nhint: write a comparison, such as condition != 0"
+            f"\nhint: write a comparison, such as condition != 0"
         )
     dtype = common_dtype((input, other), "where")
     return emit(

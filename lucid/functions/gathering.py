@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid.choices import check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, common_shape, describe, tensor_of
+from lucid.functions.arguments import axis_of, common_shape, tensor_of
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, mul
 from lucid.functions.finding import distinct, found, nonzero_indices, nonzero_rows, repeated, runs
@@ -39,7 +39,7 @@ def _index(index: Any, op: str) -> Tensor:
     """An index operand. Raises `DTypeError` unless it holds integers."""
     x = tensor_of(index, op, "index")
     if x._type.dtype.kind != "int":
-        raise DTypeError(f"{op}: the index must hold integers, not {x.dtype!r}{describe(x)}")
+        raise DTypeError(f"{op}: the index must hold integers, not {x.dtype!r}")
     return x if x._type.dtype is i64 else emit(ops.cast, (x,), dtype=i64)
 
 
@@ -108,7 +108,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if at.ndim != x.ndim:
         raise ShapeError(
             "take_along_dim: input and indices should have the same number of dimensions"
-            f"{describe(x, at)}"
         )
     pairs = list(zip(x._type.shape, at._type.shape, strict=True))
     sizes = [max(a, b) if 0 not in (a, b) else 0 for a, b in pairs]
@@ -172,7 +171,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def _vector(index: Any, op: str) -> Tensor:
     at = _lifted(_index(index, op))
     if at.ndim != 1:
-        raise IndexShapeError(f"{op}: the index is supposed to be a vector{describe(at)}")
+        raise IndexShapeError(f"{op}: the index is supposed to be a vector")
     return at
 
 
@@ -262,9 +261,7 @@ def scattered(name: str, op: Op, input: Tensor, dim: int, index: Tensor, src: An
     shape = at._type.shape
     if isinstance(src, Tensor):
         if src._type.dtype is not x._type.dtype:
-            raise DTypeError(
-                f"{name}: Expected self.dtype to be equal to src.dtype{describe(x, src)}"
-            )
+            raise DTypeError(f"{name}: Expected self.dtype to be equal to src.dtype")
         source = corner(_lifted(src), shape, name)
     else:
         source = broadcast(operand(src, x._type.dtype, name), shape)
@@ -281,7 +278,6 @@ def corner(source: Tensor, shape: Shape, op: str) -> Tensor:
     if len(have) != len(shape) or any(a < b for a, b in zip(have, shape, strict=True)):
         raise ShapeError(
             f"{op}: Expected index {list(shape)} to be no larger than src {list(have)}"
-            f"{describe(source)}"
         )
     zeros = (0,) * len(shape)
     return emit(ops.slice, (source,), starts=zeros, stops=shape, steps=(1,) * len(shape))
@@ -355,7 +351,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
         tensor([9, 2, 9])
     """
     if isinstance(value, Tensor) and value.ndim:
-        raise ShapeError(f"index_fill: only supports a 0-dimensional value{describe(value)}")
+        raise ShapeError("index_fill: only supports a 0-dimensional value")
     filling = operand(value, tensor_of(input, "index_fill")._type.dtype, "index_fill")
     return _slices("index_fill", ops.index_set, input, dim, index, filling)
 
@@ -364,9 +360,7 @@ def _slices(name: str, op: Op, input: Tensor, dim: int, index: Tensor, source: T
     x, at = tensor_of(input, name), _vector(index, name)
     axis = axis_of(dim, x.ndim, name)
     if source._type.dtype is not x._type.dtype:
-        raise DTypeError(
-            f"{name}: self and source expected to have the same dtype{describe(x, source)}"
-        )
+        raise DTypeError(f"{name}: self and source expected to have the same dtype")
     base = _lifted(x)
     shape = base._type.shape
     target = (*shape[:axis], at._type.shape[0], *shape[axis + 1 :])
@@ -418,10 +412,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
         raise IndexOutOfRangeError(f"index_put: too many indices for {x._type}: {axis}")
     new = tensor_of(values, "index_put", "values")
     if new._type.dtype is not x._type.dtype:
-        raise DTypeError(
-            "index_put: Index put requires the source and destination dtypes match"
-            f"{describe(x, new)}"
-        )
+        raise DTypeError("index_put: Index put requires the source and destination dtypes match")
     return replaced("index_put", x, x, picks, new, accumulate)
 
 
@@ -447,7 +438,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """
     x, where_ = tensor_of(input, "masked_select"), tensor_of(mask, "masked_select", "mask")
     if where_._type.dtype.kind != "bool":
-        raise DTypeError(f"masked_select: expected BoolTensor for mask{describe(where_)}")
+        raise DTypeError("masked_select: expected BoolTensor for mask")
     shape = common_shape("masked_select", input=x, mask=where_)
     return getitem(broadcast(x, shape), broadcast(where_, shape))
 
@@ -497,9 +488,7 @@ def argwhere(input: Tensor) -> Tensor:
 def repeated_positions(repeats: Tensor, size: int) -> Tensor:
     """The index that repeats each of `size` positions as often as `repeats` says."""
     if repeats._type.shape not in ((1,), (size,)):
-        raise ShapeError(
-            f"repeat_interleave: repeats must be one number, or {size}{describe(repeats)}"
-        )
+        raise ShapeError(f"repeat_interleave: repeats must be one number, or {size}")
     return found("repeat_interleave", repeated, repeats, size)[0]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid.choices import check_flag
 from lucid.docstrings import described
-from lucid.functions.arguments import describe, shape_of, tensor_of
+from lucid.functions.arguments import shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, masked_fill
 from lucid.functions.promotion import Number, operand
@@ -264,7 +264,7 @@ def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
         tensor([2.5000, 2.5000, 2.5000])
     """
     if isinstance(value, Tensor) and value.ndim:
-        raise ShapeError(f"fill_: only supports 0-dimension value tensors{describe(value)}")
+        raise ShapeError("fill_: only supports 0-dimension value tensors")
     return write_(input, operand(value, input._type.dtype, "fill_"))
 
 
@@ -317,7 +317,7 @@ def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
                 [0., 1., 0.]])
     """
     if input.ndim != 2:
-        raise ShapeError(f"fill_diagonal_: takes a matrix{describe(input)}")
+        raise ShapeError("fill_diagonal_: takes a matrix")
     fill_(input.diagonal(), fill_value)
     return input
 

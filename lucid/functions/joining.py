@@ -16,7 +16,6 @@ from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.functions.arguments import (
     axis_of,
-    describe,
     distinct_axes,
     integer,
     require_listable,
@@ -76,10 +75,7 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     dtype = common_dtype(tuple(parts), "cat")
     real = [part for part in parts if part._type.shape != (0,)] or parts
     if any(part.ndim == 0 for part in real):
-        raise ShapeError(
-            f"cat: zero-dimensional tensor cannot be concatenated{describe(*parts)}\n"
-            "hint: use stack"
-        )
+        raise ShapeError("cat: zero-dimensional tensor cannot be concatenated\nhint: use stack")
     axis = axis_of(dim, real[0].ndim, "cat")
     shape = real[0]._type.shape
     nothing = (*shape[:axis], 0, *shape[axis + 1 :])
@@ -117,7 +113,7 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
     if not all(part._type.shape == shape for part in parts):
-        raise ShapeError(f"stack: expects each tensor to be equal size{describe(*parts)}")
+        raise ShapeError("stack: expects each tensor to be equal size")
     axis = axis_of(dim, len(shape) + 1, "stack")
     longer = (*shape[:axis], 1, *shape[axis:])
     return cat([reshaped(part, longer) for part in parts], axis)
@@ -398,7 +394,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         return diag_embed(x, diagonal)
     if x.ndim == 2:
         return clone(_diagonal(x, diagonal))
-    raise ShapeError(f"diag: Supports 1D or 2D tensors. Got {x.ndim}D{describe(x)}")
+    raise ShapeError(f"diag: Supports 1D or 2D tensors. Got {x.ndim}D")
 
 
 _diagonal = diagonal
@@ -510,7 +506,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 def _triangle(input: Tensor, op: str, keep: Any) -> Tensor:
     x = tensor_of(input, op)
     if x.ndim < 2:
-        raise ShapeError(f"{op}: input tensor must have at least 2 dimensions{describe(x)}")
+        raise ShapeError(f"{op}: input tensor must have at least 2 dimensions")
     rows, columns = x._type.shape[-2:]
     inside = keep(_column(rows, columns) - _row(rows, columns))
     return choose(inside, x, False)
@@ -548,7 +544,6 @@ def pad(
     if len(widths) % 2 or len(widths) // 2 > x.ndim:
         raise ShapeError(
             f"pad: needs a pair of widths for at most {x.ndim} axes, not {list(widths)}"
-            f"{describe(x)}"
         )
     low, high = [0] * x.ndim, [0] * x.ndim
     for i in range(len(widths) // 2):
@@ -563,7 +558,7 @@ def _cropped(x: Tensor, low: list[int], high: list[int]) -> Tensor:
     for axis, size in enumerate(x._type.shape):
         start, stop = max(-low[axis], 0), size - max(-high[axis], 0)
         if stop < start:
-            raise ShapeError(f"pad: cuts more than the {size} elements of axis {axis}{describe(x)}")
+            raise ShapeError(f"pad: cuts more than the {size} elements of axis {axis}")
         if (start, stop) != (0, size):
             x = sliced(x, axis, start, stop)
     return x
@@ -643,7 +638,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
     if any(tensor_of(vector, "meshgrid").ndim > 1 for vector in tensors):
-        raise ShapeError(f"meshgrid: expects 0-d or 1-d tensors{describe(*tensors)}")
+        raise ShapeError("meshgrid: expects 0-d or 1-d tensors")
     vectors = [reshaped(vector, (vector._type.size,)) for vector in tensors]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(order) > 1:

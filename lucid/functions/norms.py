@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from lucid.choices import check_choice
-from lucid.functions.arguments import Dims, axes_of, describe
+from lucid.functions.arguments import Dims, axes_of, listed
 from lucid.functions.factorizations import SingularValues
 from lucid.functions.naming import numpy_names
 from lucid.functions.reduction import norm as _norm
@@ -135,7 +135,7 @@ def norm(
     if len(axes) == 1:
         return _norm(x, ord, axes, keepdim)
     if len(axes) != 2:
-        raise OptionError(f"linalg.norm: with ord, dim names 1 or 2 axes, not {dim}{describe(A)}")
+        raise OptionError(f"linalg.norm: with ord, dim names 1 or 2 axes, not {dim}{listed(A=A)}")
     return matrix_norm(x, ord, axes, keepdim)
 
 

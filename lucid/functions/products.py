@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.arguments import axis_of, integer, tensor_of
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import mul
 from lucid.functions.joining import roll
@@ -120,7 +120,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         dim = next((i for i, size in enumerate(x._type.shape) if size == 3), -1)
     axis = axis_of(dim, x.ndim, "cross")
     if not x.ndim or x._type.shape[axis] != 3:
-        raise ShapeError(f"cross: the vectors along dim {dim} must have 3 elements{describe(x, y)}")
+        raise ShapeError(f"cross: the vectors along dim {dim} must have 3 elements")
     first = mul(roll(x, -1, axis), roll(y, -2, axis))
     return first - mul(roll(x, -2, axis), roll(y, -1, axis))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lucid import return_types
 from lucid.choices import check_choice, check_flag
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of, typed
+from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import ceil, choose, clone, floor, round
@@ -119,7 +119,7 @@ def _median(kind: type[ValuesAndIndices], input: Tensor, dim: int | None, keepdi
         return kind(clone(x), constant(0, i64))
     size = x._type.shape[axis]
     if not size:
-        raise OptionError(f"{op}: no elements along dim {dim}{describe(x)}")
+        raise OptionError(f"{op}: no elements along dim {dim}")
     order = sort(x, axis).indices
     missing = (x != x).long().sum(axis, keepdim=True)  # NaN come last
     if op == "median":
@@ -201,13 +201,13 @@ def _quantile(
 ) -> Tensor:
     x = tensor_of(input, op)
     if x._type.dtype.kind != "float":
-        raise DTypeError(f"{op}: needs a floating-point tensor, not {x.dtype!r}{describe(x)}")
+        raise DTypeError(f"{op}: needs a floating-point tensor, not {x.dtype!r}")
     check_choice(interpolation, "interpolation", op, _INTERPOLATIONS)
     if isinstance(q, (int, float)) and not 0 <= q <= 1:
         raise OptionError(f"{op}: q must be in the range [0, 1] but got {q}")
     ranks = operand(q, x._type.dtype, op)
     if ranks.ndim > 1:
-        raise ShapeError(f"{op}: q must be a scalar or 1D tensor{describe(ranks)}")
+        raise ShapeError(f"{op}: q must be a scalar or 1D tensor")
     ndim = x.ndim
     if dim is None:
         axis, x = 0, reshaped(x, (x._type.size,))
@@ -215,7 +215,7 @@ def _quantile(
         axis = axis_of(dim, ndim, op)
         x = reshaped(x, (1,)) if not ndim else movedim(x, axis, -1)
     if not x._type.shape[-1]:
-        raise OptionError(f"{op}: no elements{describe(x)}")
+        raise OptionError(f"{op}: no elements")
     if isinstance(q, Tensor):
         require(
             (ranks >= 0) & (ranks <= 1),
@@ -295,17 +295,14 @@ def searchsorted(
     rows = tensor_of(sorted_sequence, "searchsorted", "sorted_sequence")
     if sorter is not None:
         if sorter._type.shape != rows._type.shape:
-            raise ShapeError(
-                "searchsorted: sorter must have the shape of the boundaries"
-                f"{describe(rows, sorter)}"
-            )
+            raise ShapeError("searchsorted: sorter must have the shape of the boundaries")
         rows = gather(rows, -1, sorter)
     row, wanted = promoted(rows, input, "searchsorted")
     lead = row._type.shape[:-1]
     if not row.ndim or (row.ndim > 1 and lead != wanted._type.shape[:-1]):
         raise ShapeError(
             "searchsorted: boundaries tensor should be 1 dimension or the first N-1 dimensions of "
-            f"boundaries tensor and input value tensor must match{describe(rows, wanted)}"
+            "boundaries tensor and input value tensor must match"
         )
     shape = wanted._type.shape
     flat = reshaped(wanted, (*lead, -1 if not lead else shape[-1])) if lead else _vector(wanted)

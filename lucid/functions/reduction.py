@@ -16,7 +16,7 @@ from lucid import return_types
 from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
-from lucid.functions.arguments import Dims, axes_of, axis_of, describe, tensor_of
+from lucid.functions.arguments import Dims, axes_of, axis_of, tensor_of
 from lucid.functions.elementwise import (
     abs as absolute,
     choose,
@@ -124,8 +124,7 @@ def _count(x: Tensor, axes: tuple[int, ...]) -> int:
 def _require_float(x: Tensor, op: str) -> None:
     if x._type.dtype.kind != "float":
         raise DTypeError(
-            f"{op}: needs a floating-point tensor, got {x.dtype!r}{describe(x)}\n"
-            "hint: convert with .float()"
+            f"{op}: needs a floating-point tensor, got {x.dtype!r}\nhint: convert with .float()"
         )
 
 

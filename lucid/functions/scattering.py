@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid.choices import check_choice
-from lucid.functions.arguments import axis_of, common_shape, describe, integer, tensor_of, typed
+from lucid.functions.arguments import axis_of, common_shape, integer, tensor_of, typed
 from lucid.functions.checks import in_range
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone, floor
@@ -109,7 +109,7 @@ def index_reduce(
     if at.ndim > 1 or list(slices.shape) != expected:
         raise ShapeError(
             "index_reduce: index must be a vector, and source as input with its length along "
-            f"dim {axis}{describe(x, at, slices)}"
+            f"dim {axis}"
         )
     places = reshaped(at, tuple(at.numel() if i == axis else 1 for i in range(x.ndim)))
     places = broadcast(places, slices._type.shape)
@@ -123,7 +123,7 @@ def reduced_at(
     x, source = tensor_of(input, name), tensor_of(src, name, "src")
     check_choice(reduce, "reduce", name, ("sum", "mean", *_NEUTRAL))
     if x._type.dtype is not source._type.dtype:
-        raise DTypeError(f"{name}: self and src must have one dtype{describe(x, source)}")
+        raise DTypeError(f"{name}: self and src must have one dtype")
     ones = broadcast(constant(1, x._type.dtype), index._type.shape)
     zeros = broadcast(constant(0, x._type.dtype), x._type.shape)
     source = corner(source, index._type.shape, name)
@@ -191,10 +191,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """
     x, values = tensor_of(input, "masked_scatter"), tensor_of(source, "masked_scatter", "source")
     if mask.dtype.kind != "bool" or values._type.dtype is not x._type.dtype:
-        raise DTypeError(
-            "masked_scatter: the mask must be bool, and source of input's dtype"
-            f"{describe(x, mask, values)}"
-        )
+        raise DTypeError("masked_scatter: the mask must be bool, and source of input's dtype")
     shape = common_shape("masked_scatter", input=x, mask=mask)
     inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
     counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
@@ -237,7 +234,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """
     x = tensor_of(input, "bincount")
     if x.ndim != 1 or x._type.dtype.kind != "int":
-        raise ShapeError(f"bincount: only supports 1-d non-negative integral inputs{describe(x)}")
+        raise ShapeError("bincount: only supports 1-d non-negative integral inputs")
     needed = found("bincount", count_bins, x)[0]._type.shape[0]
     least = integer(minlength, "bincount", "minlength")
     if least < 0:

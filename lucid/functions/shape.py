@@ -9,7 +9,6 @@ from lucid.docstrings import like
 from lucid.functions.arguments import (
     Dims,
     axis_of,
-    describe,
     distinct_axes,
     infer_size,
     integer,
@@ -103,7 +102,7 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     if not is_plain and reshape_strides(x._type.shape, x.element_strides(), sizes) is None:
         raise ShapeError(
             "view: view size is not compatible with input tensor's size and stride (at least one "
-            f"dimension spans across two contiguous subspaces){describe(x)}\n"
+            "dimension spans across two contiguous subspaces)\n"
             "hint: use .reshape(...) instead, which copies"
         )
     return reshaped(x, sizes)
@@ -297,7 +296,7 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     if len(perm) != x.ndim:
         raise ShapeError(
             f"permute: number of dimensions in the tensor input does not match the length of the "
-            f"desired ordering: {x.ndim} and {len(perm)}{describe(x)}"
+            f"desired ordering: {x.ndim} and {len(perm)}"
         )
     return permuted(x, perm)
 
@@ -372,7 +371,7 @@ def matrix_transpose(input: Tensor) -> Tensor:
                  [2, 4]]])
     """
     if input.ndim < 2:
-        raise ShapeError(f"mT: needs at least 2 dimensions, not {input.ndim}{describe(input)}")
+        raise ShapeError(f"mT: needs at least 2 dimensions, not {input.ndim}")
     return transpose(input, -2, -1)
 
 
@@ -443,7 +442,7 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     if lead < 0:
         raise ShapeError(
             f"expand: the number of sizes provided ({len(wanted)}) must be greater or equal to the "
-            f"number of dimensions in the tensor ({len(shape)}){describe(x)}"
+            f"number of dimensions in the tensor ({len(shape)})"
         )
     result = []
     for axis, size in enumerate(wanted):
@@ -453,7 +452,7 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
         if old is not None and size not in (-1, old) and old != 1:
             raise ShapeError(
                 f"expand: The expanded size of the tensor ({size}) must match the existing size "
-                f"({old}) at non-singleton dimension {axis}{describe(x)}"
+                f"({old}) at non-singleton dimension {axis}"
             )
         result.append(old if size == -1 and old is not None else size)
     if tuple(result) == (1,) * lead + shape:  # nothing is repeated, so it may be written
@@ -526,7 +525,7 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     if lead < 0:
         raise ShapeError(
             "repeat: Number of dimensions of repeat dims can not be smaller than number of "
-            f"dimensions of tensor: {len(counts)} and {x.ndim}{describe(x)}"
+            f"dimensions of tensor: {len(counts)} and {x.ndim}"
         )
     shape = (1,) * lead + x._type.shape
     split = tuple(size for old in shape for size in (1, old))

@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid import return_types
 from lucid.docstrings import like
-from lucid.functions.arguments import Dims, axis_of, describe, tensor_of
+from lucid.functions.arguments import Dims, axis_of, tensor_of
 from lucid.functions.elementwise import choose
 from lucid.functions.linalg import matmul
 from lucid.functions.naming import numpy_names
@@ -149,7 +149,7 @@ def cov(
     """
     x = floating(input, "cov")
     if x.ndim > 2:
-        raise ShapeError(f"cov: expected input to have two or fewer dimensions{describe(x)}")
+        raise ShapeError("cov: expected input to have two or fewer dimensions")
     rows = reshaped(x, (1, x._type.size)) if x.ndim < 2 else x
     weights: Any = None
     for given in (fweights, aweights):

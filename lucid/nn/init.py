@@ -16,6 +16,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.functions.border import explain_calls
 from lucid.ir.errors import OptionError, ShapeError
@@ -263,8 +264,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> 
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise OptionError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    check_choice(mode, "mode", "nn.init", ("fan_in", "fan_out"))
     fan = _fans(tensor)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 

@@ -314,7 +314,7 @@ def test_modules_call_the_functions(module: nn.Module, function: Any) -> None:
         ),
         (
             lambda: nn.Conv2d(4, 4, 3, padding="sam"),
-            "Conv2d: Invalid padding string 'sam', should be one of 'same', 'valid'",
+            "Conv2d: padding must be one of 'same', 'valid', not 'sam'",
         ),
         (
             lambda: nn.Conv2d(4, 4, 3, padding="same", stride=2),

@@ -204,7 +204,11 @@ def test_a_rate_that_is_a_tensor_is_written_in_place() -> None:
             ValueError,
             "Factor should be < 1.0.",
         ),
-        (lambda o: schedules.ReduceLROnPlateau(o, "low"), ValueError, "mode low is unknown!"),
+        (
+            lambda o: schedules.ReduceLROnPlateau(o, "low"),
+            ValueError,
+            "mode must be one of 'min', 'max'",
+        ),
         (
             lambda o: schedules.CosineAnnealingWarmRestarts(o, 0),
             ValueError,

@@ -102,9 +102,9 @@ def test_operands_are_named_with_the_line_that_made_them() -> None:
         "matmul: expected both operands to have the same dtype, but got lucid.float32 and "
         "lucid.float64"
     )
-    assert lines[1].startswith("  operand 0: f32[2,3]  from test_errors_of_arguments.py:")
+    assert lines[1].startswith("  input: f32[2,3]  from test_errors_of_arguments.py:")
     assert lines[1].endswith("a = lucid.zeros(2, 3)")
-    assert lines[2].startswith("  operand 1: f64[2]  from test_errors_of_arguments.py:")
+    assert lines[2].startswith("  other: f64[2]  from test_errors_of_arguments.py:")
     assert lines[3] == "hint: convert one with .to(other.dtype)"
 
 

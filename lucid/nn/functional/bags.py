@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import lucid
-from lucid.choices import refuse
+from lucid.choices import check_choice, refuse
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.quantiles import searchsorted
@@ -55,8 +55,7 @@ def embedding_bag(
         tensor([[0.5000, 0.0000, 0.5000],
                 [0.0000, 1.0000, 0.0000]])
     """
-    if mode not in _MODES:
-        raise OptionError(f"embedding_bag: mode has to be one of sum, mean or max, not {mode!r}")
+    check_choice(mode, "mode", "embedding_bag", _MODES)
     if per_sample_weights is not None and mode != "sum":
         raise OptionError("embedding_bag: per_sample_weights only works with mode='sum'")
     if (input.ndim == 1) != (offsets is not None) or input.ndim not in (1, 2):

@@ -67,10 +67,8 @@ class _ConvNd(Module):
         self.padding: Ints | str = (
             padding if isinstance(padding, str) else entries(name, "padding", padding, rank, 0)
         )
-        if isinstance(padding, str) and padding not in ("same", "valid"):
-            raise OptionError(
-                f"{name}: Invalid padding string {padding!r}, should be one of 'same', 'valid'"
-            )
+        if isinstance(padding, str):
+            check_choice(padding, "padding", name, ("same", "valid"))
         if padding == "same" and max(self.stride) > 1:
             raise OptionError(f"{name}: padding='same' is not supported for strided convolutions")
         self.groups = groups

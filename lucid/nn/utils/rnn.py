@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.choices import check_choice
 from lucid.functions.checks import require
 from lucid.functions.finding import found
 from lucid.ir.errors import ArgumentError, OptionError
@@ -44,8 +45,7 @@ def pad_sequence(
     parts = list(sequences)
     if not parts:
         raise ArgumentError("pad_sequence: expected a non-empty list of Tensors")
-    if padding_side not in ("left", "right"):
-        raise OptionError(f"padding_side should be either 'right' or 'left', got {padding_side!r}")
+    check_choice(padding_side, "padding_side", "pad_sequence", ("left", "right"))
     longest = max(part.shape[0] for part in parts)
     padded = []
     for part in parts:
