@@ -1,6 +1,7 @@
 """Docstrings that follow from another's: a variant's, and a module's from its function.
 
 What is the same is written once. Whoever asks for help, or runs doctests, finds the whole text.
+What a parameter means in all functions of a file, or of a folder, its docstring says in `Args:`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import ast
 import doctest
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Collection
+from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -18,6 +21,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 _HEADING = re.compile(
     r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises|Example|Examples):\n(?= )"
 )
+_SAID = re.compile(r"\n +([*\w, ]+):")
 _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
 
@@ -52,10 +56,10 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
     """
 
     def fill(value: T) -> T:
-        theirs = inspect.cleandoc(other.__doc__ or "")
+        theirs = inspect.cleandoc(described(other).__doc__ or "")
         for word, instead in renamed.items():
             theirs = re.sub(rf"\b{word}\b", instead, theirs)
-        parts = _sections(theirs if axes == 1 else _over(theirs, axes))
+        parts = _sections(over(theirs, axes))
         if "Example" in parts:
             name = other.__name__
             parts["Example"] = re.sub(rf"\b{name}(?=\()", value.__name__, parts["Example"])
@@ -67,12 +71,54 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
     return fill
 
 
+def described(value: T) -> T:
+    """Describe the parameters that a docstring leaves out as its module's or package's has them.
+
+    Their defaults are told as well. So are errors: those of `Raises:` there that name one of the
+    parameters, and whose class the docstring doesn't name. A docstring of one line stays as it is.
+    """
+    (shared, errors), own = _shared(value.__module__), value.__doc__
+    if not (shared or errors) or own is None or "\n" not in own:
+        return value
+    parameters = inspect.signature(value).parameters
+    said_of = {word for names in _SAID.findall(own) for word in re.findall(r"\w+", names)}
+    raised = [
+        f"    {error}: {said}"
+        for error, said in errors.items()
+        if error not in said_of and not parameters.keys().isdisjoint(re.findall(r"`(\w+)`", said))
+    ]
+    if raised or (shared.keys() & parameters) - said_of:
+        entries = []
+        for name in shared.keys() & parameters:
+            said, default = shared[name], parameters[name].default
+            if default is not inspect.Parameter.empty and "Default:" not in said:
+                said = f"{said} Default: {default!r}."
+            entries.append(textwrap.fill(f"    {name}:{said}", 96, subsequent_indent=" " * 8))
+        parts = _sections(inspect.cleandoc(own))
+        parts["Raises"] = "\n".join([parts.get("Raises", "").rstrip(), *raised]).lstrip("\n")
+        value.__doc__ = _filled(_joined(parts), "Args:\n" + "\n".join(entries), [*parameters])
+    return value
+
+
+@cache
+def _shared(module: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What the docstrings of a package and of a module of it say of parameters, and of errors."""
+    entries: dict[str, str] = {}
+    errors: dict[str, str] = {}
+    for name in (module.rpartition(".")[0], module):
+        parts = _sections(inspect.cleandoc(getattr(sys.modules.get(name), "__doc__", "") or ""))
+        entries |= _entries(parts.get("Args", ""))
+        errors |= dict(re.findall(r"^    (\w+): (.*)", parts.get("Raises", ""), re.MULTILINE))
+    return entries, errors
+
+
 def of_module(cls: type, function: Callable[..., Any]) -> str:
     """The docstring of a module that calls a function with its settings.
 
     What the module is called with stands in `Inputs:`, and the examples make the module first.
     """
-    own, full = inspect.cleandoc(cls.__doc__ or ""), inspect.cleandoc(function.__doc__ or "")
+    own = inspect.cleandoc(cls.__doc__ or "")
+    full = inspect.cleandoc(described(function).__doc__ or "")
     forward: Any = cls.__dict__.get("forward") or inspect.getattr_static(cls, "forward")
     settings, operands, parts = _parameters(cls), _parameters(forward), _sections(full)
     parts["Inputs"] = _chosen(_entries(parts.get("Args", "")), operands)
@@ -84,12 +130,27 @@ def of_module(cls: type, function: Callable[..., Any]) -> str:
     return _filled(own, _joined(parts), settings)
 
 
-def _over(text: str, axes: int) -> str:
-    """What is said of one axis, of several; in examples they are as long as the one."""
+def over(text: str, axes: int) -> str:
+    """What is said of one axis, of several; in examples they are as long as the one.
+
+    Args:
+        text: a docstring.
+        axes: how many, up to 3.
+
+    Example:
+        >>> from lucid.docstrings import over
+        >>> over("Pool along the last axis of (n, c, l), as `unpool1d`.", 2)
+        'Pool over the last two axes of (n, c, h, w), as `unpool2d`.'
+    """
+    if axes == 1:
+        return text
     count, letters = {2: ("two", "h, w"), 3: ("three", "d, h, w")}[axes]
     text = re.sub(r"(?<=\w)1d\b", f"{axes}d", text)
     text = text.replace("along the last axis", f"over the last {count} axes")
     text = text.replace("the last axis", f"the last {count} axes").replace(", l)", f", {letters})")
+    text = text.replace(
+        ", k)", ", " + ", ".join(f"k{letter}" for letter in letters.split(", ")) + ")"
+    )
     shape = r"((?:lucid\.\w+\(|Size\(\[)(?:\d+, )*)(\d+)(?=[\])])"
     return re.sub(shape, lambda found: found[1] + ", ".join([found[2]] * axes), text)
 

@@ -2,6 +2,15 @@
 
 Factorizations, inverses and solutions come from NumPy's LAPACK: in a compiled step they are host
 calls, and what is around them stays native. Gradients of every order are made of tensor operations.
+
+Args:
+    A: floats (..., m, n).
+    left: on which side of X the matrices stand.
+    pivot: whether rows are exchanged; True alone is supported.
+
+Raises:
+    DTypeError: `A` holds no floats.
+    ShapeError: `A` holds no matrices.
 """
 
 from __future__ import annotations
@@ -14,7 +23,7 @@ import numpy as np
 
 from lucid.choices import check_choice
 from lucid.docstrings import like
-from lucid.functions.arguments import describe, typed
+from lucid.functions.arguments import listed, typed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange
 from lucid.functions.factorizations import (
@@ -95,7 +104,6 @@ def inv(A: Tensor) -> Tensor:
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -114,7 +122,6 @@ def det(A: Tensor) -> Tensor:
 
     Raises:
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -148,7 +155,6 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     Args:
         A: floats (..., n, n).
         B: floats of the same dtype, (..., n, k) or (..., n).
-        left: on which side of X the matrices stand. Default: True.
 
     Raises:
         LinAlgError: a matrix is singular.
@@ -178,7 +184,6 @@ def solve_triangular(
         A: floats (..., n, n).
         B: floats of the same dtype, (..., n, k).
         upper: whether the upper triangle is read, else the lower.
-        left: on which side of X the matrices stand. Default: True.
         unitriangular: whether the diagonal counts as 1, unread. Default: False.
 
     Raises:
@@ -204,17 +209,14 @@ def solve_triangular(
 
 def _check_pair(a: Tensor, b: Tensor, op: str, rows: int) -> None:
     if a._type.dtype is not b._type.dtype:
-        raise DTypeError(f"{op}: A and B must have the same dtype{describe(a, b)}")
+        raise DTypeError(f"{op}: A and B must have the same dtype{listed(A=a, B=b)}")
     if b.ndim < 2 or b._type.shape[-2] != rows:
-        raise ShapeError(f"{op}: Incompatible shapes of A and B for the equation{describe(a, b)}")
+        raise ShapeError(f"{op}: Incompatible shapes of A and B for the equation{listed(A=a, B=b)}")
 
 
 def _same_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     lead = tuple(broadcast_shapes(a._type.shape[:-2], b._type.shape[:-2]))
-    return (
-        broadcast(a, (*lead, *a._type.shape[-2:])),
-        broadcast(b, (*lead, *b._type.shape[-2:])),
-    )
+    return (broadcast(a, (*lead, *a._type.shape[-2:])), broadcast(b, (*lead, *b._type.shape[-2:])))
 
 
 def pinv(
@@ -225,15 +227,12 @@ def pinv(
     Singular values of at most `rtol` times the largest count as 0.
 
     Args:
-        A: floats (..., m, n).
         atol: PyTorch's; None alone is supported. Default: None.
         rtol: Default: None, max(m, n) times the dtype's eps.
         hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
 
     Raises:
         OptionError: an `atol`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
@@ -268,7 +267,6 @@ def lstsq(
     "gelsd" and "gelss", else empty.
 
     Args:
-        A: floats (..., m, n).
         B: floats of the same dtype, (..., m, k) or (..., m).
         rcond: what part of the largest singular value counts as 0. Default: None, as in `pinv`.
         driver: "gelsy", "gels" (for matrices of full rank), "gelsd" or "gelss": what is returned
@@ -363,7 +361,6 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     Raises:
         LinAlgError: a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
@@ -406,7 +403,6 @@ def cholesky_ex(
     Raises:
         LinAlgError: with `check_errors`, a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
@@ -433,7 +429,6 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
     Raises:
         LinAlgError: with `check_errors`, a matrix is singular.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
@@ -466,7 +461,6 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
     Raises:
         OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
@@ -486,7 +480,6 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     Raises:
         OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
@@ -502,15 +495,12 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     `full_matrices` U is (..., m, k) and Vh (..., k, n).
 
     Args:
-        A: floats (..., m, n).
         full_matrices: whether U and Vh are square. Default: True.
         driver: None; a routine can be chosen on GPUs alone. Default: None.
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
         OptionError: a `driver`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
@@ -525,14 +515,11 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Return the singular values of matrices in descending order.
 
     Args:
-        A: floats (..., m, n).
         driver: None; a routine can be chosen on GPUs alone. Default: None.
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
         OptionError: a `driver`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
@@ -553,13 +540,10 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     Shapes: (..., m, n) gives (..., m, k) and (..., k, n), with k = min(m, n), or m if "complete".
 
     Args:
-        A: floats (..., m, n).
         mode: "reduced", "complete", or "r", whose Q is empty. Default: "reduced".
 
     Raises:
         OptionError: another `mode`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
@@ -568,8 +552,7 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
                 [4., 2.]])
     """
     a = matrices(A, "linalg.qr")
-    if mode not in ("reduced", "complete", "r"):
-        raise OptionError(f"linalg.qr: mode is 'reduced', 'complete' or 'r', not {mode!r}")
+    check_choice(mode, "mode", "linalg.qr", ("reduced", "complete", "r"))
     q, r = OrthogonalTriangular.apply(a, mode)
     if mode == "r":
         q = from_numpy(np.empty(0, a._type.dtype.numpy.str))
@@ -581,12 +564,9 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
 
     Args:
         A: floats (..., m, n), which may be singular.
-        pivot: whether rows are exchanged; True alone is supported. Default: True.
 
     Raises:
         OptionError: without `pivot`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
@@ -617,10 +597,7 @@ def _check_pivot(name: str, pivot: bool) -> None:
 
 def _check_pivots(pivots: Tensor, packed: Tensor) -> None:
     if pivots.dtype is not i32:
-        raise DTypeError(
-            "linalg.lu_solve: pivots should be a Tensor of scalar type lucid.int32"
-            f"{typed(LU=packed, pivots=pivots)}"
-        )
+        raise DTypeError(f"linalg.lu_solve: pivots must be int32{typed(LU=packed, pivots=pivots)}")
     if pivots.shape[-1:] != packed.shape[-1:]:
         raise ShapeError(
             "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the "
@@ -634,15 +611,9 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
     U is the upper triangle, L what is below it, with an implied diagonal of 1. Row i was exchanged
     with row pivots[i] - 1, an int32, in turn.
 
-    Args:
-        A: floats (..., m, n).
-        pivot: whether rows are exchanged; True alone is supported. Default: True.
-
     Raises:
         LinAlgError: a matrix is singular.
         OptionError: without `pivot`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
@@ -663,15 +634,11 @@ def lu_factor_ex(
     It counts from 1, and is 0 where there is none.
 
     Args:
-        A: floats (..., m, n).
-        pivot: whether rows are exchanged; True alone is supported. Default: True.
         check_errors: whether a singular matrix is an error. Default: False.
 
     Raises:
         LinAlgError: a matrix is singular, with `check_errors`.
         OptionError: without `pivot`.
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
@@ -694,7 +661,6 @@ def lu_solve(
         LU: floats (..., n, n), both triangles in one matrix.
         pivots: int32 (..., n).
         B: floats of the same dtype, (..., n, k).
-        left: on which side of X the matrices stand. Default: True.
         adjoint: whether to solve with A transposed. Default: False.
 
     Raises:
@@ -761,15 +727,10 @@ def matrix_rank(
     """Return how many singular values are above both `atol` and `rtol` times the largest, as int64.
 
     Args:
-        A: floats (..., m, n).
         atol: an absolute bound. Default: None, 0.
         rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
             `atol`.
         hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
-
-    Raises:
-        ShapeError: A holds no matrices.
-        DTypeError: A holds no floats.
 
     Example:
         >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))

@@ -2,6 +2,11 @@
 
 A generator's state is a tensor i64[2] of seed and offset. A draw of n numbers uses the counters
 from the offset on and moves it by n: in a compiled step the state is read and written as any other.
+
+Args:
+    generator: what to draw from; None is the default generator.
+    device: the CPU or None.
+    input: a tensor of floats.
 """
 
 from __future__ import annotations
@@ -358,9 +363,7 @@ def rand(
 
     Args:
         *size: the shape, as ints or as one tuple or list of them.
-        generator: what to draw from. Default: None, the default generator.
         dtype: of the result, one of floats. Default: the default dtype.
-        device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
@@ -413,9 +416,7 @@ def rand_like(
 
     Args:
         input: whose shape and dtype are taken.
-        generator: what to draw from. Default: None, the default generator.
         dtype: another dtype of floats. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it. Default: False.
         memory_format: any memory format, without effect. Default: None.
 
@@ -472,9 +473,7 @@ def randint(
         low: the least number; with two arguments the limit.
         high: the limit, which isn't drawn; with two arguments the size. Default: None.
         size: the shape, a tuple or list. Default: None.
-        generator: what to draw from. Default: None, the default generator.
         dtype: of the result. Default: int64.
-        device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it, which needs a dtype of floats.
             Default: False.
 
@@ -491,10 +490,7 @@ def randint(
     check_device(device, "randint")
     first, last = integer(low, "randint", "low"), integer(high, "randint", "high")
     if not 0 < last - first <= 2**53:
-        raise OptionError(
-            f"randint: random_ expects 'from' to be less than 'to', by at most 2**53, but got "
-            f"from={first} >= to={last}"
-        )
+        raise OptionError(f"randint: low={first} must be below high={last}, by at most 2**53")
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, shape_of((size,), "randint"), f64)
     whole = cast(floor(uniform * float(last - first)), i64) + first
@@ -534,9 +530,7 @@ def randperm(
 
     Args:
         n: how many integers, at least 0.
-        generator: what to draw from. Default: None, the default generator.
         dtype: of the result. Default: int64.
-        device: the CPU or None. Default: None.
 
     Raises:
         ShapeError: n is negative.
@@ -573,9 +567,7 @@ def normal(
         mean: a number or a tensor. Default: 0.0.
         std: the standard deviation, a number or a tensor, not negative. Default: 1.0.
         size: the shape. Default: None, that of the tensors.
-        generator: what to draw from. Default: None, the default generator.
         dtype: of the result. Default: None, as above.
-        device: the CPU or None. Default: None.
 
     Raises:
         ShapeError: there is neither a size nor a tensor.
@@ -615,7 +607,6 @@ def bernoulli(
     Args:
         input: probabilities; with `p` only its shape and dtype count.
         p: one probability for all. Default: None.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         DTypeError: the probabilities are no floats.
@@ -648,7 +639,6 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 
     Args:
         input: rates, floats from 0 on.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         DTypeError: the rates are no floats.
@@ -691,7 +681,6 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     Args:
         count: whole numbers from 0 on, in a float dtype.
         prob: probabilities, of the dtype of `count`.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         DTypeError: they are no floats, or the dtypes differ.
@@ -706,8 +695,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         raise DTypeError(f"binomial: takes floats of one dtype{typed(count=n, prob=p)}")
     require(n >= 0, lambda: f"binomial: counts must be at least 0{typed(count=n)}")
     require(
-        (p >= 0) & (p <= 1),
-        lambda: f"binomial: probabilities must be in [0, 1]{typed(prob=p)}",
+        (p >= 0) & (p <= 1), lambda: f"binomial: probabilities must be in [0, 1]{typed(prob=p)}"
     )
     shape = common_shape("binomial", count=n, prob=p)
     trials = int(n.max().item()) if n.numel() else 0
@@ -763,7 +751,6 @@ def multinomial(
         input: the weights, floats that are finite and not negative.
         num_samples: how many indices for each row.
         replacement: whether an index may come again. Default: False.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: a weight is negative, infinite or NaN, or fewer are above 0 than samples are
@@ -791,9 +778,7 @@ def multinomial(
 
 def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
     if weights.ndim not in (1, 2) or not weights.dtype.is_floating_point:
-        raise ShapeError(
-            f"multinomial: weights are floats, a vector or matrix, not {weights._type}"
-        )
+        raise ShapeError("multinomial: weights must be floats, a vector or a matrix")
     if not count > 0 or (count > weights._type.shape[-1] and not replacement):
         raise OptionError(
             f"multinomial: cannot draw {count} of {weights._type.shape[-1]} without replacement, "
@@ -821,10 +806,8 @@ def uniform_(
     """Overwrite the tensor with uniform numbers from [from_, to), and return it.
 
     Args:
-        input: a tensor of floats.
         from_: the least number. Default: 0.0.
         to: the limit, which isn't drawn but for rounding. Default: 1.0.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: `from_` is above `to`.
@@ -836,9 +819,7 @@ def uniform_(
         tensor(True)
     """
     if _is_number(from_) and _is_number(to) and from_ > to:
-        raise OptionError(
-            f"uniform_: expects to return a [from, to) range, but found from={from_} > to={to}"
-        )
+        raise OptionError(f"uniform_: from={from_} must not be greater than to={to}")
     numbers = _fresh(ops.random_uniform, input, generator, "uniform_")
     return write_(input, numbers if _are((from_, to), (0, 1)) else numbers * (to - from_) + from_)
 
@@ -849,10 +830,8 @@ def normal_(
     """Overwrite the tensor with normal numbers, and return it.
 
     Args:
-        input: a tensor of floats.
         mean: of the numbers. Default: 0.0.
         std: their standard deviation, not negative. Default: 1.0.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: `std` is negative.
@@ -881,7 +860,6 @@ def bernoulli_(
     Args:
         input: a tensor of any dtype.
         p: the probability, a number or a tensor that broadcasts. Default: 0.5.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: a probability isn't in [0, 1].
@@ -910,7 +888,6 @@ def random_(
         input: a tensor of any dtype.
         from_: the least number; without `to` the limit. Default: None.
         to: the limit, which isn't drawn. Default: None.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: the range is empty.
@@ -940,9 +917,7 @@ def exponential_(
     """Overwrite the tensor with numbers of density `lambd * exp(-lambd x)` for x > 0; return it.
 
     Args:
-        input: a tensor of floats.
         lambd: the rate, above 0; the mean is its reciprocal. Default: 1.0.
-        generator: what to draw from. Default: None, the default generator.
 
     Raises:
         OptionError: the rate isn't above 0.
@@ -965,7 +940,6 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
     Mean and standard deviation are those of the logarithms.
 
     Args:
-        input: a tensor of floats.
         mean: of the logarithms. Default: 1.
         std: their standard deviation. Default: 2.
 

@@ -34,9 +34,6 @@ class ValuesAndIndices(NamedTuple):
     values: Tensor
     indices: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
 
 Kind = TypeVar("Kind", bound=ValuesAndIndices)
 
@@ -200,9 +197,6 @@ class aminmax(NamedTuple):
     min: Tensor
     max: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
 
 class linalg_slogdet(NamedTuple):
     """What `linalg.slogdet` returns: determinants as sign and logarithm.
@@ -222,9 +216,6 @@ class linalg_slogdet(NamedTuple):
     sign: Tensor
     logabsdet: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
 
 class linalg_eigh(NamedTuple):
     """What `linalg.eigh` returns: the eigenvalues and eigenvectors of symmetric matrices.
@@ -241,9 +232,6 @@ class linalg_eigh(NamedTuple):
 
     eigenvalues: Tensor
     eigenvectors: Tensor
-
-    def __repr__(self) -> str:
-        return _shown(self)
 
 
 class linalg_svd(NamedTuple):
@@ -264,9 +252,6 @@ class linalg_svd(NamedTuple):
     S: Tensor
     Vh: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
 
 class linalg_qr(NamedTuple):
     """What `linalg.qr` returns: A = QR, with orthonormal columns of Q and an upper triangular R.
@@ -285,9 +270,6 @@ class linalg_qr(NamedTuple):
 
     Q: Tensor
     R: Tensor
-
-    def __repr__(self) -> str:
-        return _shown(self)
 
 
 class linalg_lstsq(NamedTuple):
@@ -313,9 +295,6 @@ class linalg_lstsq(NamedTuple):
     rank: Tensor
     singular_values: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
 
 class linalg_inv_ex(NamedTuple):
     """What `linalg.inv_ex` returns: inverses, and which matrices have one.
@@ -332,9 +311,6 @@ class linalg_inv_ex(NamedTuple):
 
     inverse: Tensor
     info: Tensor
-
-    def __repr__(self) -> str:
-        return _shown(self)
 
 
 class linalg_cholesky_ex(NamedTuple):
@@ -354,9 +330,6 @@ class linalg_cholesky_ex(NamedTuple):
 
     L: Tensor
     info: Tensor
-
-    def __repr__(self) -> str:
-        return _shown(self)
 
 
 class linalg_lu(NamedTuple):
@@ -378,9 +351,6 @@ class linalg_lu(NamedTuple):
     L: Tensor
     U: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
 
 class linalg_lu_factor(NamedTuple):
     """What `linalg.lu_factor` returns: L and U in one matrix, and LAPACK's pivots.
@@ -398,16 +368,12 @@ class linalg_lu_factor(NamedTuple):
     LU: Tensor
     pivots: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
 
-
+@like(linalg_lu_factor)
 class linalg_lu_factor_ex(NamedTuple):
     """What `linalg.lu_factor_ex` returns: L and U in one matrix, LAPACK's pivots, and info.
 
     Args:
-        LU: (…, m, n): U is the upper triangle, L what is below it, with an implied diagonal of 1.
-        pivots: (…, k), i32: row i was exchanged with row pivots[i] - 1, in turn.
         info: (…), i32: the first zero on the diagonal of U, counted from 1; 0 where there is none.
 
     Example:
@@ -419,9 +385,6 @@ class linalg_lu_factor_ex(NamedTuple):
     LU: Tensor
     pivots: Tensor
     info: Tensor
-
-    def __repr__(self) -> str:
-        return _shown(self)
 
 
 class svd(NamedTuple):
@@ -442,16 +405,13 @@ class svd(NamedTuple):
     S: Tensor
     V: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
 
-
+@like(linalg_qr)
 class qr(NamedTuple):
     """What `qr` returns: A = QR, with orthonormal columns of Q and an upper triangular R.
 
     Args:
         Q: (…, m, k), where k is the lesser of m and n, or m in the complete form.
-        R: (…, k, n).
 
     Example:
         >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
@@ -463,5 +423,6 @@ class qr(NamedTuple):
     Q: Tensor
     R: Tensor
 
-    def __repr__(self) -> str:
-        return _shown(self)
+
+for _kind in [value for value in vars().values() if hasattr(value, "_fields")]:
+    _kind.__repr__ = _shown

@@ -142,7 +142,7 @@ def test_own_divergences_are_registered_by_type() -> None:
     class Point(D.Distribution):
         pass
 
-    with pytest.raises(NotImplementedError, match=r"No KL.* p type Point and q type Point"):
+    with pytest.raises(NotImplementedError, match=r"no KL\(p \|\| q\) of Point, Point"):
         D.kl_divergence(Point(), Point())
 
     @D.register_kl(Point, Point)
@@ -157,7 +157,7 @@ def test_what_distributions_refuse() -> None:
         D.Bernoulli()
     with pytest.raises(NotImplementedError, match="Bernoulli has no rsample"):
         D.Bernoulli(0.5).rsample()
-    with pytest.raises(ValueError, match="Exactly one of covariance_matrix"):
+    with pytest.raises(ValueError, match="give one of covariance_matrix"):
         D.MultivariateNormal(lucid.zeros(2))
 
 
@@ -442,9 +442,9 @@ def test_a_density_counts_axes_that_a_transform_adds() -> None:
         assert (family.batch_shape, family.event_shape) == ((2,), event)
         wanted = base.log_prob(x).sum(-1) - whole.log_abs_det_jacobian(x, y)
         np.testing.assert_allclose(family.log_prob(y), wanted, atol=1e-5)
-    with pytest.raises(ValueError, match=r"2 is not n .* for any number of rows"):
+    with pytest.raises(ValueError, match=r"no n \* \(n - 1\) / 2 is 2"):
         D.CorrCholeskyTransform()(x[:, :2])
-    with pytest.raises(ValueError, match="have different numbers of elements"):
+    with pytest.raises(ValueError, match="differ"):
         D.ReshapeTransform((3,), (2, 2))
 
 

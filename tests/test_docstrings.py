@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from types import ModuleType
 from typing import Any
 
 import docstrings
@@ -137,4 +139,33 @@ def test_a_docstring_of_several_axes_follows_from_that_of_one() -> None:
         "    ceil: whether sizes are rounded up, where a part is otherwise cut. Default: True.",
         *("", "Example:"),
         *("    >>> pool2d(lucid.ones(2, 1, 6, 6), 2).shape", "    lucid.Size([2, 1, 3, 3])"),
+    ]
+
+
+def test_what_a_docstring_leaves_out_the_docstring_of_its_module_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, file = ModuleType("folder"), ModuleType("folder.file")
+    folder.__doc__ = "Sums.\n\nArgs:\n    input: a tensor.\n    dim: the axis."
+    file.__doc__ = "Sums of floats.\n\nArgs:\n    input: floats.\n    unused: nothing.\n"
+    folder.__doc__ += "\n\nRaises:\n    IndexError: there is no `dim`.\n    KeyError: an `other`."
+    monkeypatch.setitem(sys.modules, "folder", folder)
+    monkeypatch.setitem(sys.modules, "folder.file", file)
+
+    def total(input: Any, dim: int = 0, eps: float = 1e-3, keepdim: bool = False) -> None:
+        """Add up.
+
+        Args:
+            keepdim: whether it stays.
+
+        Example:
+            >>> total(1)
+        """
+
+    total.__module__ = "folder.file"
+    assert (docstrings_of.described(total).__doc__ or "").splitlines() == [
+        *("Add up.", "", "Args:", "    input: floats.", "    dim: the axis. Default: 0."),
+        *("    keepdim: whether it stays.", ""),
+        *("Raises:", "    IndexError: there is no `dim`.", ""),
+        *("Example:", "    >>> total(1)"),
     ]

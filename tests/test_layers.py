@@ -16,6 +16,7 @@ FILES = sorted((ROOT / "lucid").rglob("*.py"))
 
 # Lower ones first; those in one line import each other, too.
 ORDER = (
+    "docstrings",
     "ir",
     "codegen",  # what its choices weigh
     "codegen.llvm",
@@ -29,7 +30,6 @@ ORDER = (
     "codegen.lower",
     "runtime",
     "dtypes",
-    "docstrings",
     "choices",
     "device",
     "layouts",

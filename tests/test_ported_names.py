@@ -84,7 +84,7 @@ def test_a_method_is_called_on_each_tensor_of_a_list(prepared: Callable[..., Any
 
 def test_lists_of_tensors_that_dont_fit_are_refused() -> None:
     ones = [lucid.ones(2), lucid.ones(1)]
-    with pytest.raises(RuntimeError, match="_foreach_add: Tensor lists must have the same number"):
+    with pytest.raises(RuntimeError, match=r"_foreach_add: .* tensors don't go together"):
         lucid._foreach_add(ones, ones[:1])
     with pytest.raises(RuntimeError, match="_foreach_sub_: Tensor list must have at least one"):
         lucid._foreach_sub_([], 1)

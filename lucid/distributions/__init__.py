@@ -1,4 +1,8 @@
-"""Distributions to draw from and to fit: `lucid.distributions`."""
+"""Distributions to draw from and to fit: `lucid.distributions`.
+
+Args:
+    dim: the axis.
+"""
 
 import sys
 import types

@@ -38,15 +38,9 @@ class VonMises(Distribution):
     Reference: Best and Fisher, "Efficient Simulation of the von Mises Distribution", 1979.
     """
 
-    arg_constraints: ClassVar = {
-        "loc": constraints.real,
-        "concentration": constraints.positive,
-    }
+    arg_constraints: ClassVar = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
-    _formulas: ClassVar = {
-        "mean": lambda d: d.loc,
-        "mode": lambda d: d.loc,
-    }
+    _formulas: ClassVar = {"mean": lambda d: d.loc, "mode": lambda d: d.loc}
 
     def __init__(self, loc: Any, concentration: Any, validate_args: Any = None) -> None:
         self.loc, self.concentration = parameters_of(loc, concentration)
@@ -108,7 +102,6 @@ class ContinuousBernoulli(OfProbability):
     Reference: Loaiza-Ganem and Cunningham, "The Continuous Bernoulli", 2019.
     """
 
-    has_rsample = True
     support = constraints.unit_interval
 
     def __init__(

@@ -54,10 +54,8 @@ class Independent(Distribution):
     ) -> None:
         batch = base_distribution.batch_shape
         if reinterpreted_batch_ndims > len(batch):
-            raise OptionError(
-                "Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual "
-                f"{reinterpreted_batch_ndims} vs {len(batch)}"
-            )
+            count = reinterpreted_batch_ndims
+            raise OptionError(f"reinterpreted_batch_ndims={count} of a batch of {len(batch)} axes")
         self.base_dist = base_distribution
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         kept = len(batch) - reinterpreted_batch_ndims
@@ -130,7 +128,6 @@ class MultivariateNormal(Distribution):
         (tensor([2.0000, 2.0000]), tensor(-2.3872))
     """
 
-    has_rsample = True
     arg_constraints: ClassVar = {
         "loc": constraints.real_vector,
         "scale_tril": constraints.lower_cholesky,
@@ -152,10 +149,7 @@ class MultivariateNormal(Distribution):
     ) -> None:
         given = [m for m in (covariance_matrix, precision_matrix, scale_tril) if m is not None]
         if len(given) != 1:
-            raise OptionError(
-                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
-                "specified."
-            )
+            raise OptionError("give one of covariance_matrix, precision_matrix and scale_tril")
         if scale_tril is not None:
             factor = scale_tril
         elif covariance_matrix is not None:

@@ -1,4 +1,9 @@
-"""What parameters and values of distributions must be: `lucid.distributions.constraints`."""
+"""What parameters and values of distributions must be: `lucid.distributions.constraints`.
+
+Args:
+    lower_bound: a number or a tensor.
+    upper_bound: a number or a tensor.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +105,6 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
 
     Args:
         cseq: the sets.
-        dim: the axis. Default: 0.
         lengths: how many elements of the axis are of each set. Default: None, one each.
 
     Example:
@@ -166,9 +170,6 @@ def _text(bound: Any) -> str:
 class greater_than(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers above a bound; the bound itself isn't among them.
 
-    Args:
-        lower_bound: a number or a tensor.
-
     Example:
         >>> found = lucid.distributions.constraints.greater_than(1)
         >>> found, found.check(lucid.tensor([1.0, 2.0]))
@@ -182,9 +183,6 @@ class greater_than(_Stated):  # noqa: N801 -- PyTorch's name
 
 class greater_than_eq(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers from a bound on, which is among them.
-
-    Args:
-        lower_bound: a number or a tensor.
 
     Example:
         >>> found = lucid.distributions.constraints.greater_than_eq(1)
@@ -200,9 +198,6 @@ class greater_than_eq(_Stated):  # noqa: N801 -- PyTorch's name
 class less_than(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers below a bound; the bound itself isn't among them.
 
-    Args:
-        upper_bound: a number or a tensor.
-
     Example:
         >>> found = lucid.distributions.constraints.less_than(1)
         >>> found, found.check(lucid.tensor([0.5, 1.0]))
@@ -216,10 +211,6 @@ class less_than(_Stated):  # noqa: N801 -- PyTorch's name
 
 class interval(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers between two bounds, which are among them.
-
-    Args:
-        lower_bound: a number or a tensor.
-        upper_bound: a number or a tensor.
 
     Example:
         >>> found = lucid.distributions.constraints.interval(0, 1)
@@ -287,10 +278,6 @@ def _is_whole(x: Tensor) -> Tensor:
 
 class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
     """Whole numbers between two bounds, which are among them, in any dtype.
-
-    Args:
-        lower_bound: a number or a tensor.
-        upper_bound: a number or a tensor.
 
     Example:
         >>> found = lucid.distributions.constraints.integer_interval(0, 3)

@@ -46,11 +46,7 @@ class Multinomial(OfCategories):
     }
 
     def __init__(
-        self,
-        total_count: int = 1,
-        probs: Any = None,
-        logits: Any = None,
-        validate_args: Any = None,
+        self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
         self.total_count = integer(total_count, "Multinomial", "total_count")
         if self.total_count < 0:

@@ -34,10 +34,7 @@ def _clamped(probs: Tensor) -> Tensor:
 class OfProbability(Distribution):
     """A distribution given by `probs` or by `logits`, their log odds."""
 
-    arg_constraints: ClassVar = {
-        "probs": constraints.unit_interval,
-        "logits": constraints.real,
-    }
+    arg_constraints: ClassVar = {"probs": constraints.unit_interval, "logits": constraints.real}
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
@@ -90,10 +87,7 @@ class Bernoulli(OfProbability):
 
     has_enumerate_support = True
     support = constraints.boolean
-    _formulas: ClassVar = {
-        "mean": lambda d: d.probs,
-        "variance": lambda d: d.probs * (1 - d.probs),
-    }
+    _formulas: ClassVar = {"mean": lambda d: d.probs, "variance": lambda d: d.probs * (1 - d.probs)}
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
@@ -133,10 +127,7 @@ class Geometric(OfProbability):
         (tensor(3.), tensor(-1.9617))
     """
 
-    arg_constraints: ClassVar = {
-        "probs": constraints.open_below(0, 1),
-        "logits": constraints.real,
-    }
+    arg_constraints: ClassVar = {"probs": constraints.open_below(0, 1), "logits": constraints.real}
     support = constraints.nonnegative_integer
     _formulas: ClassVar = {
         "mode": lambda d: lucid.zeros_like(d.probs),
@@ -178,10 +169,7 @@ class Categorical(Distribution):
     """
 
     has_enumerate_support = True
-    arg_constraints: ClassVar = {
-        "probs": constraints.simplex,
-        "logits": constraints.real_vector,
-    }
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
@@ -309,8 +297,6 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
         (tensor(1., grad_fn=<SumBackward>), True)
     """
 
-    has_rsample = True
-
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         probs = self.probs
         return self.sample(sample_shape) + (probs - probs.detach())
@@ -381,11 +367,7 @@ class Binomial(Distribution):
     }
 
     def __init__(
-        self,
-        total_count: Any = 1,
-        probs: Any = None,
-        logits: Any = None,
-        validate_args: Any = None,
+        self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
         exactly_one(type(self).__name__, probs, logits)
         given = probs if logits is None else logits

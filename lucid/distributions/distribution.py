@@ -61,6 +61,8 @@ class Distribution:
         super().__init_subclass__()
         for name, formula in vars(cls).get("_formulas", {}).items():
             setattr(cls, name, property(formula))
+        if "rsample" in vars(cls) and "has_rsample" not in vars(cls):
+            cls.has_rsample = True
 
     def __init__(
         self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: Any = None

@@ -74,10 +74,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
                 rule = _RULES[mine, other]
                 hooks.meet(rule, f"kl_divergence.{rule.__name__}")
                 return rule(p, q)
-    raise MissingRuleError(
-        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
-        f"{type(q).__name__}\nhint: register_kl adds a rule"
-    )
+    kinds = f"{type(p).__name__}, {type(q).__name__}"
+    raise MissingRuleError(f"no KL(p || q) of {kinds}\nhint: register_kl adds a rule")
 
 
 @register_kl(Normal, Normal)

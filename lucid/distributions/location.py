@@ -22,7 +22,6 @@ _EULER = 0.57721566490153286060
 class _LocationScale(Distribution):
     """`loc + scale * (a draw from the standard distribution)`."""
 
-    has_rsample = True
     loc: Tensor
     scale: Tensor
     arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
@@ -246,8 +245,6 @@ class HalfNormal(Distribution):
         (tensor(1.5958), tensor(-1.0439))
     """
 
-    has_rsample = True
-
     arg_constraints: ClassVar = {"scale": constraints.positive}
     support = constraints.nonnegative
     _formulas: ClassVar = {
@@ -292,7 +289,6 @@ class Uniform(Distribution):
     """
 
     arg_constraints: ClassVar = {"low": constraints.dependent, "high": constraints.dependent}
-    has_rsample = True
     _formulas: ClassVar = {
         "mean": lambda d: (d.high + d.low) / 2,
         "variance": lambda d: (d.high - d.low) ** 2 / 12,

@@ -31,8 +31,6 @@ class Exponential(Distribution):
         (tensor(0.5000), tensor(-1.3069))
     """
 
-    has_rsample = True
-
     arg_constraints: ClassVar = {"rate": constraints.positive}
     support = constraints.nonnegative
     _formulas: ClassVar = {
@@ -78,8 +76,6 @@ class Gamma(Distribution):
         >>> found.mean, found.log_prob(lucid.tensor(1.0))
         (tensor(1.5000), tensor(-0.6137))
     """
-
-    has_rsample = True
 
     arg_constraints: ClassVar = {
         "concentration": constraints.positive,
@@ -151,15 +147,13 @@ class Beta(Distribution):
         (tensor(0.4000), tensor(0.4055))
     """
 
-    has_rsample = True
-
     arg_constraints: ClassVar = {
         "concentration1": constraints.positive,
         "concentration0": constraints.positive,
     }
     support = constraints.unit_interval
     _formulas: ClassVar = {
-        "mean": lambda d: d.concentration1 / (d.concentration1 + d.concentration0),
+        "mean": lambda d: d.concentration1 / (d.concentration1 + d.concentration0)
     }
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
@@ -222,8 +216,6 @@ class Dirichlet(Distribution):
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
-    has_rsample = True
-
     arg_constraints: ClassVar = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex
     _formulas: ClassVar = {
@@ -278,8 +270,6 @@ class StudentT(Distribution):
         >>> found.variance, found.log_prob(lucid.tensor(1.0))
         (tensor(3.), tensor(-1.5763))
     """
-
-    has_rsample = True
 
     arg_constraints: ClassVar = {
         "df": constraints.positive,

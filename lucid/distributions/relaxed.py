@@ -42,8 +42,6 @@ class RelaxedBernoulli(OfProbability):
 
     support = constraints.unit_interval
 
-    has_rsample = True
-
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
@@ -83,8 +81,6 @@ class RelaxedOneHotCategorical(Distribution):
 
     arg_constraints: ClassVar = Categorical.arg_constraints
     support = constraints.simplex
-
-    has_rsample = True
 
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None

@@ -38,7 +38,6 @@ class Weibull(Distribution):
         "concentration": constraints.positive,
     }
     support = constraints.positive
-    has_rsample = True
     _formulas: ClassVar = {
         "mean": lambda d: d.scale * d._moment(1),
         "variance": lambda d: d.scale**2 * (d._moment(2) - d._moment(1) ** 2),
@@ -93,7 +92,6 @@ class Pareto(Distribution):
     """
 
     arg_constraints: ClassVar = {"scale": constraints.positive, "alpha": constraints.positive}
-    has_rsample = True
     _formulas: ClassVar = {"mode": lambda d: d.scale}
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
@@ -147,7 +145,6 @@ class HalfCauchy(Distribution):
 
     arg_constraints: ClassVar = {"scale": constraints.positive}
     support = constraints.nonnegative
-    has_rsample = True
     _formulas: ClassVar = {
         "mode": lambda d: lucid.zeros_like(d.scale),
         "mean": lambda d: lucid.full_like(d.scale, math.inf),
@@ -195,7 +192,6 @@ class InverseGamma(Distribution):
         "rate": constraints.positive,
     }
     support = constraints.positive
-    has_rsample = True
     _formulas: ClassVar = {"mode": lambda d: d.rate / (d.concentration + 1)}
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
@@ -248,7 +244,6 @@ class Kumaraswamy(Distribution):
         "concentration0": constraints.positive,
     }
     support = constraints.unit_interval
-    has_rsample = True
     _formulas: ClassVar = {
         "mean": lambda d: d._moment(1),
         "variance": lambda d: d._moment(2) - d._moment(1) ** 2,
@@ -306,10 +301,7 @@ class FisherSnedecor(Distribution):
 
     arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
-    has_rsample = True
-    _formulas: ClassVar = {
-        "mean": lambda d: lucid.where(d.df2 > 2, d.df2 / (d.df2 - 2), math.nan),
-    }
+    _formulas: ClassVar = {"mean": lambda d: lucid.where(d.df2 > 2, d.df2 / (d.df2 - 2), math.nan)}
 
     def __init__(self, df1: Any, df2: Any, validate_args: Any = None) -> None:
         self.df1, self.df2 = parameters_of(df1, df2)

@@ -563,10 +563,7 @@ class ReshapeTransform(Transform):
         super().__init__(cache_size)
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(self.in_shape) != math.prod(self.out_shape):
-            raise OptionError(
-                f"ReshapeTransform: in_shape {self.in_shape} and out_shape {self.out_shape} have "
-                "different numbers of elements"
-            )
+            raise OptionError(f"ReshapeTransform: {self.in_shape} and {self.out_shape} differ")
         self.event_dim = len(self.in_shape)
         self._added_axes = len(self.out_shape) - len(self.in_shape)
         self.domain = constraints.independent(constraints.real, len(self.in_shape))
@@ -710,9 +707,7 @@ class CorrCholeskyTransform(Transform):
         """How many rows there are for so many numbers below the diagonal."""
         side = (1 + math.isqrt(1 + 8 * count)) // 2
         if side * (side - 1) // 2 != count:
-            raise ShapeError(
-                f"CorrCholeskyTransform: {count} is not n * (n - 1) / 2 for any number of rows n"
-            )
+            raise ShapeError(f"CorrCholeskyTransform: no n * (n - 1) / 2 is {count}")
         return side
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -721,9 +716,7 @@ class CorrCholeskyTransform(Transform):
 
     def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         if len(shape) < 2 or shape[-1] != shape[-2]:
-            raise ShapeError(
-                f"CorrCholeskyTransform: takes square matrices back, not {tuple(shape)}"
-            )
+            raise ShapeError(f"CorrCholeskyTransform: not square: {tuple(shape)}")
         return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -789,7 +782,6 @@ class CatTransform(_Joined):
 
     Args:
         tseq: the transforms.
-        dim: the axis. Default: 0.
         lengths: how many elements of the axis each takes. Default: None, one each.
 
     Raises:
@@ -815,10 +807,7 @@ class CatTransform(_Joined):
         self.dim = dim
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
-            raise OptionError(
-                f"CatTransform: needs one length for each of {len(self.transforms)} transforms, "
-                f"not {len(self.lengths)}"
-            )
+            raise OptionError(f"CatTransform: {len(self.transforms)} lengths, not {self.lengths}")
         self.event_dim = max(part.event_dim for part in self.transforms)
         self.bijective = all(part.bijective for part in self.transforms)
         self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
@@ -845,7 +834,6 @@ class StackTransform(_Joined):
 
     Args:
         tseq: the transforms, as many as the axis has places.
-        dim: the axis. Default: 0.
 
     Example:
         >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform
@@ -865,10 +853,7 @@ class StackTransform(_Joined):
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
         if x.shape[self.dim] != len(self.transforms):
-            raise ShapeError(
-                f"StackTransform: axis {self.dim} of {tuple(x.shape)} needs "
-                f"{len(self.transforms)} places, one for each transform"
-            )
+            raise ShapeError(f"StackTransform: axis {self.dim} needs size {len(self.transforms)}")
         return x.unbind(self.dim)
 
     def _join(self, parts: list[Tensor]) -> Tensor:

@@ -45,7 +45,6 @@ class LowRankMultivariateNormal(Distribution):
         (tensor([2., 2., 2.]), tensor(-3.8250))
     """
 
-    has_rsample = True
     arg_constraints: ClassVar = {
         "loc": constraints.real_vector,
         "cov_factor": constraints.independent(constraints.real, 2),

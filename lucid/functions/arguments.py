@@ -26,26 +26,14 @@ _MOST_PARTS = 2**24
 Dims = int | Sequence[int] | None
 
 
-def describe(*tensors: Any) -> str:
-    """Lines for an error message: what each operand is and where it was made."""
-    lines = []
-    for i, tensor in enumerate(tensors):
-        if isinstance(tensor, Tensor):
-            place = tensor.location
-            origin = "" if place is None else f"  from {place}   {place.text}"
-            lines.append(f"\n  operand {i}: {tensor._type}{origin}".rstrip())
-        else:
-            lines.append(f"\n  operand {i}: {tensor!r}")
-    return "".join(lines)
-
-
 def listed(**tensors: Any) -> str:
-    """Lines for an error message, as `describe`, of operands by name."""
+    """Lines for an error message: what each operand is and where it was made, by name."""
     width = max(map(len, tensors), default=0) + 1
     lines = []
     for name, tensor in tensors.items():
         known = isinstance(tensor, Tensor)
-        lines.append(f"\n  {name + ':':<{width}} {tensor._describe() if known else repr(tensor)}")
+        shown = tensor._describe().rstrip() if known else repr(tensor)
+        lines.append(f"\n  {name + ':':<{width}} {shown}")
     return "".join(lines)
 
 
@@ -139,10 +127,8 @@ def axis_of(dim: Any, ndim: int, op: str) -> int:
     axis = dim if type(dim) is int else integer(dim, op)
     limit = ndim or 1
     if not -limit <= axis < limit:
-        raise IndexOutOfRangeError(
-            f"{op}: Dimension out of range (expected to be in range of "
-            f"[{-limit}, {limit - 1}], but got {axis})"
-        )
+        span = f"(expected to be in range of [{-limit}, {limit - 1}], but got {axis})"
+        raise IndexOutOfRangeError(f"{op}: Dimension out of range {span}")
     return axis % limit
 
 
@@ -213,10 +199,7 @@ def require_computable(shape: Shape, op: str) -> None:
 def require_listable(count: int, op: str) -> None:
     """Raise `TooLargeError` for more tensors than a tuple of them can be meant to hold."""
     if count > _MOST_PARTS:
-        raise TooLargeError(
-            f"{op}: a tuple of {count:,} tensors; each takes about a kilobyte, so at most "
-            f"{_MOST_PARTS:,} are made at once"
-        )
+        raise TooLargeError(f"{op}: {count:,} tensors at once; at most {_MOST_PARTS:,} are made")
 
 
 @lru_cache(maxsize=1024)
@@ -229,10 +212,7 @@ def infer_size(shape: Shape, numel: int, op: str) -> Shape:
     if any(size < -1 for size in shape):
         raise ShapeError(f"{op}: invalid shape dimension {min(shape)} in {list(shape)}")
     if holes and known == 0:
-        raise ShapeError(
-            f"{op}: cannot reshape tensor of {numel} elements into shape {list(shape)} because the "
-            "unspecified dimension size -1 can be any value and is ambiguous"
-        )
+        raise ShapeError(f"{op}: the size -1 is ambiguous in {list(shape)} for {numel} elements")
     if numel % known if holes else known != numel:
         raise ShapeError(f"{op}: shape '{list(shape)}' is invalid for input of size {numel}")
     return tuple(numel // known if size == -1 else size for size in shape)

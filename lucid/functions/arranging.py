@@ -14,7 +14,6 @@ from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import (
     axis_of,
-    describe,
     integer,
     require_computable,
     require_listable,
@@ -26,14 +25,7 @@ from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import cat, diag_embed, meshgrid, pad, pad as _padded, split, stack
 from lucid.functions.reduction import norm, sum
-from lucid.functions.shape import (
-    flip,
-    matrix_transpose,
-    movedim,
-    reshaped,
-    transpose,
-    unsqueeze,
-)
+from lucid.functions.shape import flip, matrix_transpose, movedim, reshaped, transpose, unsqueeze
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -261,10 +253,8 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     ones may be empty. Indices are where to cut: [1, 3] gives `[:1]`, `[1:3]` and `[3:]`.
 
     Args:
-        input: the tensor.
         indices_or_sections: the number of parts, above 0, or a list of indices, negative ones from
             the end.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         OptionError: the number of parts isn't above 0.
@@ -301,9 +291,7 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
     """Return views of the parts of the listed sizes along `dim`: `split(input, split_sizes, dim)`.
 
     Args:
-        input: the tensor.
         split_sizes: a list of sizes that sum to that of the axis.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         ShapeError: the sizes don't sum to that of the axis.
@@ -407,7 +395,6 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     Shapes: an axis of n becomes one of (n - size) // step + 1, and the last axis has `size`.
 
     Args:
-        input: the tensor.
         dimension: the axis; negative ones count from the end.
         size: how long a window is.
         step: how far the next one is.
@@ -433,7 +420,6 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
     Args:
         input: a tensor of any shape.
-        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
 
     Example:
         >>> lucid.diagflat(lucid.tensor([[1], [2]]))
@@ -458,8 +444,6 @@ def tril_indices(
         col: the number of columns.
         offset: the last diagonal that belongs to it; above 0 right of the main one. Default: 0.
         dtype: of the indices. Default: int64.
-        device: the CPU or None. Default: None.
-        layout: `lucid.strided` or None. Default: None.
 
     Raises:
         ShapeError: a size is negative.
@@ -533,9 +517,7 @@ def slice_scatter(
     Gradients flow to `src`, and to `input` where it was kept.
 
     Args:
-        input: the tensor.
         src: what to put there; it broadcasts to the slice.
-        dim: the axis; negative ones count from the end. Default: 0.
         start: where the slice begins. Default: None, at the front.
         end: where the slice ends. Default: None, at the end.
         step: the distance of neighbours. Default: 1.
@@ -565,9 +547,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     Gradients flow to `src`, and to `input` where it was kept.
 
     Args:
-        input: the tensor.
         src: what to put there, of the shape of `input` without that axis.
-        dim: the axis; negative ones count from the end.
         index: the index; negative ones count from the end.
 
     Raises:
@@ -594,7 +574,6 @@ def diagonal_scatter(
     Args:
         input: a tensor of at least two axes.
         src: what to put on the diagonal.
-        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
         dim1: the axis of rows. Default: 0.
         dim2: the axis of columns. Default: 1.
 
@@ -619,7 +598,6 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     It is the transpose of broadcasting: what a gradient needs on its way back through `expand`.
 
     Args:
-        input: the tensor.
         *size: a shape that broadcasts to that of `input`, as ints or as one tuple.
 
     Raises:
@@ -634,7 +612,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     lead = x.ndim - len(shape)
     pairs = list(zip(x._type.shape[lead:], shape, strict=True)) if lead >= 0 else []
     if lead < 0 or any(mine != wanted and wanted != 1 for mine, wanted in pairs):
-        raise ShapeError(f"sum_to_size: size {list(shape)} is not expandable to it{describe(x)}")
+        raise ShapeError(f"sum_to_size: size {list(shape)} is not expandable to it")
     axes = [i + lead for i, (mine, wanted) in enumerate(pairs) if wanted != mine]
     if axes:
         x = sum(x, axes, keepdim=True)
@@ -648,13 +626,9 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     divides by zero.
 
     Args:
-        input: the tensor.
         p: of the norm.
         dim: the axis whose slices are scaled; negative ones count from the end.
         maxnorm: the greatest norm that stays as it is.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
@@ -675,7 +649,6 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     there.
 
     Args:
-        input: the tensor.
         index: integer places; negative ones count from the end.
         source: as many elements, of the dtype of `input`.
         accumulate: whether to add. Default: False.
@@ -701,7 +674,6 @@ def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
     """Return the tensor with `value` around it; negative widths cut.
 
     Args:
-        input: the tensor.
         pad: the widths: (before, after) of the last axis, then of the one before it, and so on.
         value: what to add. Default: 0.
 

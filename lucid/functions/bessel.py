@@ -2,6 +2,9 @@
 
 The series were computed in 60 digits and cut off where a term is below 2e-17 of the first.
 Reference: Clenshaw, "Chebyshev Series for Mathematical Functions", 1962.
+
+Args:
+    input: a tensor; integers and bools give the default float dtype.
 """
 
 from __future__ import annotations
@@ -147,9 +150,6 @@ def i0(input: Tensor) -> Tensor:
 
     It is even and at least 1, and overflows to inf for large elements of either sign.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.i0(lucid.tensor([0.0, 1.0, -2.0]))
         tensor([1.0000, 1.2661, 2.2796])
@@ -160,9 +160,6 @@ def i0(input: Tensor) -> Tensor:
 @curve(lambda g, x, y: g * (i1e(x) - sign(x) * y))
 def i0e(input: Tensor) -> Tensor:
     """Return `exp(-|input|) i0(input)`, which doesn't overflow where `i0` does.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.special.i0e(lucid.tensor([0.0, 1.0, 1000.0]))
@@ -177,9 +174,6 @@ def i1(input: Tensor) -> Tensor:
 
     It is odd, the derivative of `i0`, and overflows to infinities.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.special.i1(lucid.tensor([0.0, 1.0, -2.0]))
         tensor([ 0.0000,  0.5652, -1.5906])
@@ -190,9 +184,6 @@ def i1(input: Tensor) -> Tensor:
 @curve(lambda g, x, y: g * (i0e(x) - sign(x) * y - _over(y, x)))
 def i1e(input: Tensor) -> Tensor:
     """Return `exp(-|input|) i1(input)`, which doesn't overflow where `i1` does.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.special.i1e(lucid.tensor([0.0, 1.0, 1000.0]))
@@ -207,9 +198,6 @@ def bessel_j0(input: Tensor) -> Tensor:
 
     It is even, 1 at 0, and a fading wave beyond.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.special.bessel_j0(lucid.tensor([0.0, 1.0, 10.0]))
         tensor([ 1.0000,  0.7652, -0.2459])
@@ -222,9 +210,6 @@ def bessel_j1(input: Tensor) -> Tensor:
     """Return the Bessel function of the first kind of order 1.
 
     It is odd, 0 at 0, and minus the derivative of `bessel_j0`.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.special.bessel_j1(lucid.tensor([0.0, 1.0, 10.0]))

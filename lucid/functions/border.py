@@ -10,6 +10,7 @@ import collections
 import contextlib
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from types import FunctionType, ModuleType
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.modes import no_grad
+from lucid.docstrings import described
 from lucid.functions.arguments import complete, kind_of, remedy_for
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import (
@@ -34,11 +36,11 @@ from lucid.ir.misfits import misfit
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
-_WRITING = {
-    f"__i{name}__" for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]
-} | {
-    *(f"__i{name}__" for name in ["and", "or", "xor", "lshift", "rshift"]),
-    "__setitem__",
+_TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
+_WRITING = {"__setitem__", *(f"__i{name}__" for name in (*_TWO, "pow"))}
+_OPERATORS = {  # with two operands; `pow` may get three
+    *(f"__{side}{name}__" for name in (*_TWO, "matmul") for side in ("", "r")),
+    *(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "getitem")),
 }
 _known: dict[FunctionType, Callable[..., Any]] = {}
 
@@ -47,7 +49,7 @@ def at_border(function: FunctionType, module: str, name: str) -> Callable[..., A
     """The function as users get it, as `module.name`; the same one whenever it is asked for."""
     found = _known.get(function)
     if found is None:
-        found = _known[function] = _bordered(function)
+        found = _known[function] = _bordered(described(function))
         found.__module__, found.__qualname__ = module, name
     return found
 
@@ -84,6 +86,8 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
     for name in _WRITING & names.keys():  # by the names of their functions: `x += 1` is add_
         value = names[name]
         setattr(namespace, name, _known.get(value) or at_border(value, module, prefix + name))
+    for name in _OPERATORS & names.keys():
+        setattr(namespace, name, _operator(names[name]))
 
 
 def public_names(names: dict[str, Any], *others: str) -> list[str]:
@@ -155,7 +159,7 @@ def explain_calls(namespace: Any, names: dict[str, Any], modules: str | tuple[st
     for name, value in list(names.items()):
         public = type(value) is FunctionType and not name.startswith("_")
         if public and value.__module__.startswith(modules):
-            setattr(namespace, name, _explained(value))
+            setattr(namespace, name, _explained(described(value)))
 
 
 @cache
@@ -195,6 +199,8 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
             try:
                 result = function(*args, **kwargs)
             except LucidError as error:
+                if not isinstance(error, ArgumentError) and np.ndarray in map(type, args):
+                    _require_tensors(function, args, kwargs, error)
                 name_operands(error, function, args, kwargs)
                 raise
             except BUILTIN as error:
@@ -203,6 +209,25 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
                 _explain(function, args, kwargs, error)
             return result if out is None else _into(out, result, function.__name__)
         except Exception as error:
+            leave(error)
+            raise
+
+    return called
+
+
+@cache  # of one function, one: others compare what they find by identity
+def _operator(function: FunctionType) -> Callable[..., Any]:
+    """An operator, which Python calls with two operands: what it raises says what these are."""
+
+    @catching
+    @wraps(function)
+    def called(self: Any, other: Any) -> Any:
+        try:
+            return function(self, other)
+        except Exception as error:
+            by_user = not sys._getframe(1).f_code.co_filename.startswith(LIBRARY)
+            if by_user and isinstance(error, LucidError):
+                name_operands(error, function, (self, other), {})
             leave(error)
             raise
 
@@ -233,10 +258,7 @@ def _tensors(
     function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Tensor]:
     """The tensors among the arguments, by the names of the parameters, and a module's weight."""
-    try:
-        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-    except TypeError:  # NumPy's names
-        arguments = {**{f"operand {i}": value for i, value in enumerate(args)}, **kwargs}
+    arguments = _arguments(function, args, kwargs)
     found: dict[str, Tensor] = {}
     for name, value in arguments.items():
         name = "input" if name == "self" else name
@@ -248,6 +270,15 @@ def _tensors(
     if isinstance(weight, Tensor):
         found.setdefault("weight", weight)
     return found
+
+
+def _arguments(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    try:
+        return inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:  # NumPy's names
+        return {**{f"operand {i}": value for i, value in enumerate(args)}, **kwargs}
 
 
 def _is_librarys_alone(error: Exception) -> bool:
@@ -287,22 +318,34 @@ def _explain(
     name, signature = function.__name__, inspect.signature(function)
     if wrong := misfit(function, args, kwargs, name):
         raise ArgumentError(wrong) from None
-    bound = signature.bind(*args, **kwargs)
-    is_method = "self" in bound.arguments
+    _require_tensors(function, args, kwargs, error)
+    is_method = "self" in signature.bind(*args, **kwargs).arguments
     if is_method:
         name = f"{type(args[0]).__name__}.{name}"
-    for position, (parameter, value) in enumerate(bound.arguments.items(), int(not is_method)):
-        if signature.parameters[parameter].annotation == "Tensor" and not isinstance(value, Tensor):
-            raise ArgumentError(
-                f"{name}: argument '{parameter}' (position {position}) must be Tensor, not "
-                f"{kind_of(value)}{remedy_for(value)}"
-            ) from cause(error)
     if isinstance(error, MemoryError):
         raise TooLargeError(f"{name}: {error}") from cause(error)
     kinds = [kind_of(value) for value in args[is_method:]]
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
     text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
     raise _kind_for(error)(text) from cause(error)
+
+
+def _require_tensors(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> None:
+    """Raise `ArgumentError` if something else was given for a tensor."""
+    signature = inspect.signature(function)
+    arguments, name = _arguments(function, args, kwargs), function.__name__
+    is_method = "self" in arguments
+    if is_method:
+        name = f"{type(args[0]).__name__}.{name}"
+    for position, (parameter, value) in enumerate(arguments.items(), int(not is_method)):
+        wanted = signature.parameters.get(parameter)
+        if wanted and wanted.annotation == "Tensor" and not isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{name}: argument '{parameter}' (position {position}) must be Tensor, not "
+                f"{kind_of(value)}{remedy_for(value)}"
+            ) from cause(error)
 
 
 def _kind_for(error: Exception) -> type[LucidError]:

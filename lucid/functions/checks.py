@@ -49,12 +49,7 @@ def _out_of_bounds(op: str, axis: int, size: int, given: Operands) -> str:
 
 
 def indexed(
-    op: str,
-    primitive: Op,
-    operands: tuple[Tensor, ...],
-    axis: int,
-    from_end: bool,
-    given: Operands,
+    op: str, primitive: Op, operands: tuple[Tensor, ...], axis: int, from_end: bool, given: Operands
 ) -> Tensor:
     """Apply an op whose second operand is an index, which is checked after the types.
 

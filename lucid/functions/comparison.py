@@ -1,4 +1,8 @@
-"""Comparisons, logic and bits."""
+"""Comparisons, logic and bits.
+
+Args:
+    input: a tensor of any dtype.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from lucid.docstrings import like
-from lucid.functions.arguments import describe
 from lucid.functions.promotion import Number, binary, promoted, truth
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -195,9 +198,7 @@ def isclose(
         tensor([ True, False])
     """
     if input._type.dtype is not other._type.dtype:
-        raise DTypeError(
-            f"isclose: {input.dtype!r} did not match {other.dtype!r}{describe(input, other)}"
-        )
+        raise DTypeError(f"isclose: {input.dtype!r} did not match {other.dtype!r}")
     same = eq(input, other)
     if input._type.dtype.kind == "bool":
         return same
@@ -231,9 +232,6 @@ def _whole(op: Op, x: Tensor) -> Tensor:
 def isnan(input: Tensor) -> Tensor:
     """Return whether each element is NaN, as bools; of integers and bools none is.
 
-    Args:
-        input: a tensor of any dtype.
-
     Example:
         >>> lucid.isnan(lucid.tensor([float("nan"), float("inf"), 1.0]))
         tensor([ True, False, False])
@@ -243,9 +241,6 @@ def isnan(input: Tensor) -> Tensor:
 
 def isinf(input: Tensor) -> Tensor:
     """Return whether each element is an infinity of either sign, as bools; no integer is.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.isinf(lucid.tensor([float("nan"), float("inf"), 1.0]))
@@ -258,9 +253,6 @@ def isinf(input: Tensor) -> Tensor:
 
 def isfinite(input: Tensor) -> Tensor:
     """Return whether each element is neither NaN nor infinite, as bools; all integers are finite.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.isfinite(lucid.tensor([float("nan"), float("inf"), 1.0]))
@@ -318,9 +310,6 @@ def logical_xor(input: Tensor, other: Tensor) -> Tensor:
 def logical_not(input: Tensor) -> Tensor:
     """Return whether each element is zero, as bools; a NaN is not.
 
-    Args:
-        input: a tensor of any dtype.
-
     Example:
         >>> lucid.logical_not(lucid.tensor([0.0, 2.0]))
         tensor([ True, False])
@@ -335,9 +324,7 @@ def _bits(bits: Op, logic: Op, input: Any, other: Any, name: str) -> Tensor:
     x, y = promoted(input, other, name)
     kind = x._type.dtype.kind
     if kind == "float":
-        raise DTypeError(
-            f"{name}: defined for integers and bools, not {x.dtype!r}{describe(input, other)}"
-        )
+        raise DTypeError(f"{name}: defined for integers and bools, not {x.dtype!r}")
     return emit(logic if kind == "bool" else bits, (x, y))
 
 
@@ -402,7 +389,7 @@ def bitwise_not(input: Tensor) -> Tensor:
 def _shift(op: Op, input: Any, other: Any, name: str) -> Tensor:
     x, y = promoted(input, other, name)
     if x._type.dtype.kind != "int":
-        raise DTypeError(f"{name}: defined for integers, not {x.dtype!r}{describe(input, other)}")
+        raise DTypeError(f"{name}: defined for integers, not {x.dtype!r}")
     return emit(op, (x, y))
 
 

@@ -43,11 +43,9 @@ def to(
     Gradients are cast back. Aliasing: the tensor itself where nothing changes, unless `copy`.
 
     Args:
-        input: a tensor.
         *args: a dtype, a device, or a tensor whose dtype is wanted, in any order.
         dtype: the dtype, also as NumPy's or Python's. Default: None, the tensor's own.
         device: the CPU, which there is alone. Default: None.
-        non_blocking: True or False; nothing is copied between devices. Default: False.
         copy: whether to copy where the dtype stays. Default: False.
         memory_format: PyTorch's; lucid chooses the order in memory itself. Default: None.
 
@@ -187,9 +185,7 @@ def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
     Without one: the name of the tensor's class in PyTorch. Aliasing: as `to`.
 
     Args:
-        input: a tensor.
         dtype: a dtype, or `lucid.LongTensor` and the like. Default: None, to ask for the name.
-        non_blocking: True or False; nothing is copied between devices. Default: False.
 
     Raises:
         ArgumentError: what is neither a dtype nor a tensor class; a `non_blocking` that is no bool.
@@ -238,7 +234,6 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
     """Return the tensor in the dtype of `other`; itself where it has it.
 
     Args:
-        input: a tensor.
         other: a tensor of the wanted dtype.
 
     Example:
@@ -250,9 +245,6 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 
 def cpu(input: Tensor) -> Tensor:
     """Return the tensor itself, no copy: it is on the CPU.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> x = lucid.ones(2)
@@ -266,7 +258,6 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
     """Refuse: there is no such device, so it raises an error each time.
 
     Args:
-        input: a tensor.
         device: the number of a device, or its name. Default: None.
         non_blocking: True or False. Default: False.
 
@@ -289,9 +280,6 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
 def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """Return the tensor itself: there is no other device to copy to.
 
-    Args:
-        device: the CPU or None. Default: None.
-
     Raises:
         OptionError: another device.
     """
@@ -308,9 +296,6 @@ def share_memory_(input: Tensor) -> Tensor:
 def is_shared(input: Tensor) -> bool:
     """Return whether the memory is shared with other processes, or pinned: False.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.ones(2).is_shared()
         False
@@ -320,9 +305,6 @@ def is_shared(input: Tensor) -> bool:
 
 def get_device(input: Tensor) -> int:
     """Return the number of the tensor's device, which for the CPU is -1.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> lucid.ones(2).get_device()
@@ -336,7 +318,6 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Return whether both have the same shape; the elements don't matter.
 
     Args:
-        input: a tensor.
         other: a tensor.
 
     Example:
@@ -349,9 +330,6 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 def is_signed(input: Tensor) -> bool:
     """Return whether the tensor's dtype has negative numbers, as floats have.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.is_signed(lucid.tensor([1, 2], dtype=lucid.uint8))
         False
@@ -361,9 +339,6 @@ def is_signed(input: Tensor) -> bool:
 
 def is_inference(input: Tensor) -> bool:
     """Return whether the tensor was made in inference mode: this isn't remembered, so False.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> lucid.is_inference(lucid.ones(2))
@@ -381,9 +356,6 @@ def device_of(input: Tensor) -> device:
 def is_floating_point(input: Tensor) -> bool:
     """Return whether the tensor's dtype is one of floats, float32 or float64.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.is_floating_point(lucid.tensor([1, 2]))
         False
@@ -393,9 +365,6 @@ def is_floating_point(input: Tensor) -> bool:
 
 def is_complex(input: Tensor) -> bool:
     """Return whether the tensor's dtype is complex: False, as lucid has none.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> lucid.is_complex(lucid.ones(2))

@@ -1,4 +1,8 @@
-"""New tensors: filled, or counted."""
+"""New tensors: filled, or counted.
+
+Args:
+    dtype: of the result; None is the default dtype, `lucid.get_default_dtype()`.
+"""
 
 from __future__ import annotations
 
@@ -104,9 +108,6 @@ def zeros(
     Args:
         *sizes: the shape, as ints or as one tuple or list of them.
         size: the shape by keyword, instead of `sizes`.
-        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         ShapeError: a size is negative.
@@ -189,8 +190,6 @@ def full(
         size: the shape, a tuple or list of ints; an int makes a vector.
         fill_value: a number, or a 0-d tensor, through which gradients flow.
         dtype: of the result. Default: None, by the value.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         ShapeError: a size is negative.
@@ -225,7 +224,6 @@ def zeros_like(
     Args:
         input: whose shape and dtype are taken.
         dtype: of the result. Default: None, that of `input`.
-        device: the CPU or None. Default: None.
         requires_grad: whether gradients are recorded for it, whatever `input` says. Default: False.
         memory_format: without effect, the result is row-major. Default: None.
 
@@ -251,9 +249,6 @@ def ones_like(
 
     It has memory and history of its own; that `input` requires grad doesn't make the ones require
     it.
-
-    Args:
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Example:
         >>> lucid.ones_like(lucid.tensor([3.5, 4.5]))
@@ -466,8 +461,6 @@ def arange(
         end: where to stop, itself left out. Default: None.
         step: the distance of neighbours, not 0. Default: 1.
         dtype: of the result. Default: None, by the numbers.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         OptionError: the step is 0, or has the wrong sign to get from start to end.
@@ -504,9 +497,7 @@ def _number(value: Any, op: str) -> int | float:
     elif type(value) is not value.__class__:  # a live scalar, which guards what is seen of it
         value = int(value) if isinstance(value, int) else float(value)
     if type(value) not in (int, float, bool):
-        raise ArgumentError(
-            f"{op}: needs Python numbers, as the result's shape depends on them, not {value!r}"
-        )
+        raise ArgumentError(f"{op}: needs Python numbers for a shape, not {value!r}")
     number: int | float = value
     return number
 
@@ -543,9 +534,6 @@ def linspace(
         start: the first number, or a 0-d tensor.
         end: the last number, or a 0-d tensor.
         steps: how many numbers, at least 0.
-        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         OptionError: `steps` is negative.
@@ -615,9 +603,6 @@ def eye(
     Args:
         n: the number of rows.
         m: the number of columns. Default: None, as many as rows.
-        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         ShapeError: n or m is negative.
@@ -648,9 +633,6 @@ def scalar_tensor(
 
     Args:
         s: the number.
-        dtype: of the result. Default: the default dtype, `lucid.get_default_dtype()`.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Example:
         >>> lucid.scalar_tensor(3)

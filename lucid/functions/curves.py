@@ -14,9 +14,7 @@ from lucid.functions.tensors import Tensor
 Value = Callable[[Tensor], Tensor]
 
 
-def with_gradient(
-    vjp: Callable[..., Any],
-) -> Callable[[Callable[..., Tensor]], type[Function]]:
+def with_gradient(vjp: Callable[..., Any]) -> Callable[[Callable[..., Tensor]], type[Function]]:
     """Make a Function of a tensor `x`, and of numbers, by its value and the rule of its gradient.
 
     vjp: takes the cotangent `g`, `x` or the result `y` or both, and the numbers. What of the two it
@@ -39,8 +37,7 @@ def with_gradient(
         body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         name = "".join(part.capitalize() for part in value.__name__.split("_"))
         about = {"__doc__": value.__doc__, "__module__": value.__module__}
-        made: type[Function] = type(name, (Function,), {**about, **body})
-        return made
+        return type(name, (Function,), {**about, **body})
 
     return complete
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lucid.autograd.native import composite
-from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.arguments import tensor_of
 from lucid.functions.reduction import norm
 from lucid.functions.shape import unsqueeze
 from lucid.functions.tensors import Tensor
@@ -26,7 +26,6 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """Return the p-norm of the difference of two tensors, over all elements: a 0-d tensor.
 
     Args:
-        input: a tensor.
         other: what is subtracted, which broadcasts.
         p: the order, as in `norm`. Default: 2.
 
@@ -59,7 +58,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """
     x = tensor_of(input, "pdist")
     if x.ndim != 2:
-        raise ShapeError(f"pdist: takes a matrix{describe(x)}")
+        raise ShapeError("pdist: takes a matrix")
     first, second = (from_array(a) for a in np.triu_indices(x._type.shape[0], 1))
     return norm(x[first] - x[second], p, -1)
 
@@ -95,7 +94,7 @@ def cdist(
     if compute_mode not in _DISTANCE_MODES:
         raise OptionError(f"cdist: {compute_mode!r} is not a valid value for compute_mode")
     if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-1]:
-        raise ShapeError(f"cdist: X1 and X2 must have the same number of columns{describe(x1, x2)}")
+        raise ShapeError("cdist: X1 and X2 must have the same number of columns")
     return _all_distances(x1, x2, p)
 
 

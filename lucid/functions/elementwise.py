@@ -9,16 +9,9 @@ from typing import Any, overload
 import numpy as np
 
 from lucid.docstrings import like
-from lucid.functions.arguments import common_shape, describe, tensor_of, typed
+from lucid.functions.arguments import common_shape, listed, tensor_of, typed
 from lucid.functions.checks import require
-from lucid.functions.promotion import (
-    Number,
-    binary,
-    common_dtype,
-    floating,
-    operand,
-    promoted,
-)
+from lucid.functions.promotion import Number, binary, common_dtype, floating, operand, promoted
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DivisionByZeroError, DTypeError, OptionError
@@ -81,7 +74,7 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool"):
             raise DTypeError(
                 "sub: Subtraction, the `-` operator, with a bool tensor is not supported"
-                f"{describe(input, other)}\n"
+                "\n"
                 "hint: use the `^` or `logical_xor()` operator, or `~` to invert a mask"
             )
     x, y = promoted(input, other, "sub")
@@ -110,10 +103,7 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
 
 def _times_alpha(op: str, x: Tensor, alpha: Number) -> Tensor:
     if x._type.dtype.kind != "float" and common_dtype((alpha,), op).kind == "float":
-        raise DTypeError(
-            f"{op}: For integral input tensors, argument alpha must not be a floating "
-            f"point number, not {alpha!r}"
-        )
+        raise DTypeError(f"{op}: alpha must not be a float for integers, not {alpha!r}")
     return mul(x, alpha)
 
 
@@ -163,10 +153,8 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
         return floor_divide(input, other)
     if rounding_mode == "trunc":
         return _truncated_quotient(input, other)
-    raise OptionError(
-        "div: expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-        f"{rounding_mode!r}"
-    )
+    modes = "None, 'trunc' or 'floor'"
+    raise OptionError(f"div: rounding_mode must be one of {modes}, not {rounding_mode!r}")
 
 
 divide = true_divide = div
@@ -302,9 +290,6 @@ def square(input: Tensor) -> Tensor:
 
     Integers wrap around where the square doesn't fit.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.square(lucid.tensor([-2.0, 3.0]))
         tensor([4., 9.])
@@ -373,9 +358,6 @@ _POWERS: dict[Any, Callable[[Tensor], Tensor]] = {
 def neg(input: Tensor) -> Tensor:
     """Return `-input`, which for unsigned integers wraps around.
 
-    Args:
-        input: a tensor.
-
     Raises:
         DTypeError: bools; `~` inverts these.
 
@@ -386,7 +368,7 @@ def neg(input: Tensor) -> Tensor:
     if tensor_of(input, "neg")._type.dtype.kind == "bool":
         raise DTypeError(
             "neg: Negation, the `-` operator, on a bool tensor is not supported"
-            f"{describe(input)}\n"
+            f"{listed(input=input)}\n"
             "hint: use the `~` or `logical_not()` operator to invert a mask"
         )
     return _numeric(ops.neg, input)
@@ -421,9 +403,6 @@ conj = real = positive
 def abs(input: Tensor) -> Tensor:
     """Return the absolute value, in the tensor's dtype; its derivative at 0 is 0.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.abs(lucid.tensor([-1.5, 0.0, 2.0]))
         tensor([1.5000, 0.0000, 2.0000])
@@ -436,9 +415,6 @@ absolute = abs
 
 def sign(input: Tensor) -> Tensor:
     """Return -1, 0 or 1 in the tensor's dtype; a bool is its own sign, and the derivative is 0.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> lucid.sign(lucid.tensor([-2.5, 0.0, 3.0]))
@@ -637,10 +613,7 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """
     for tensor in (end, weight):
         if isinstance(tensor, Tensor) and tensor._type.dtype is not input._type.dtype:
-            raise DTypeError(
-                f"lerp: expected dtype {input.dtype!r} for `end` and `weight` but got "
-                f"{tensor.dtype!r}"
-            )
+            raise DTypeError("lerp: `end` and `weight` must have the dtype of `input`")
     difference = end - input
     from_start = input + weight * difference
     if type(weight) in (int, float) and -0.5 < weight < 0.5:
@@ -704,9 +677,6 @@ def floor(input: Tensor) -> Tensor:
 
     In the tensor's dtype; integers are copied.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.floor(lucid.tensor([1.7, -1.2]))
         tensor([ 1., -2.])
@@ -728,9 +698,6 @@ def ceil(input: Tensor) -> Tensor:
 def trunc(input: Tensor) -> Tensor:
     """Return each element without its fraction, towards zero; integers are copied.
 
-    Args:
-        input: a tensor.
-
     Example:
         >>> lucid.trunc(lucid.tensor([1.7, -1.7]))
         tensor([ 1., -1.])
@@ -745,7 +712,6 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Round to `decimals` places, halves to the even neighbour, as NumPy; integers are copied.
 
     Args:
-        input: a tensor.
         decimals: places behind the point; negative ones before it. Default: 0.
 
     Raises:
@@ -798,7 +764,6 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
     tensor where it is taken. Dtypes promote: integers with a bound of floats give floats.
 
     Args:
-        input: a tensor.
         min: a number or a tensor. Default: None, no bound.
         max: a number or a tensor. Default: None, no bound.
 
@@ -836,7 +801,6 @@ def clamp_min(input: Tensor, min: Operand) -> Tensor:
     """Return `clamp(input, min=min)`: no element below the bound.
 
     Args:
-        input: a tensor.
         min: a number or a tensor.
 
     Example:
@@ -850,7 +814,6 @@ def clamp_max(input: Tensor, max: Operand) -> Tensor:
     """Return `clamp(input, max=max)`: no element above the bound.
 
     Args:
-        input: a tensor.
         max: a number or a tensor.
 
     Example:
@@ -866,7 +829,6 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
     Where they are equal, each gets half of the gradient.
 
     Args:
-        input: a tensor.
         other: a tensor.
 
     Example:
@@ -893,7 +855,6 @@ def nan_to_num(
     """Replace NaN by `nan` and infinities by the dtype's limits, or by the numbers given.
 
     Args:
-        input: a tensor.
         nan: for NaN. Default: 0.
         posinf: for inf. Default: the dtype's largest number.
         neginf: for -inf. Default: the dtype's smallest number.
@@ -948,7 +909,7 @@ def choose(condition: Tensor, input: Operand, other: Operand) -> Tensor:
     if tensor_of(condition, "where", "condition")._type.dtype.kind != "bool":
         raise DTypeError(
             f"where: expected condition to be a boolean tensor, but got {condition.dtype!r}"
-            f"{describe(condition)}\nhint: write a comparison, such as condition != 0"
+            f"\nhint: write a comparison, such as condition != 0"
         )
     dtype = common_dtype((input, other), "where")
     return emit(
@@ -962,7 +923,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     The result has the dtype of `input`; no gradient goes to what is replaced.
 
     Args:
-        input: a tensor.
         mask: a tensor of bools.
         value: a number or a 0-d tensor.
 
@@ -975,20 +935,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
         tensor([7., 0., 7.])
     """
     if isinstance(value, Tensor) and value.ndim:
-        raise ArgumentError(
-            "masked_fill: only supports a 0-dimensional value tensor, but got tensor with "
-            f"{value.ndim} dimension(s)"
-        )
+        raise ArgumentError(f"masked_fill: value must be 0-d, but has {value.ndim} axes")
     dtype = input._type.dtype
     return choose(mask, operand(value, dtype, "masked_fill"), input)
 
 
 def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
     """Return a copy with row-major memory of its own, through which gradients flow.
-
-    Args:
-        input: a tensor.
-        memory_format: any memory format, without effect. Default: None.
 
     Raises:
         ArgumentError: what is no memory format.
@@ -1004,9 +957,6 @@ def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
 
 def sgn(input: Tensor) -> Tensor:
     """Return `sign(input)`: lucid has no complex numbers, for which PyTorch's function differs.
-
-    Args:
-        input: a tensor.
 
     Example:
         >>> lucid.sgn(lucid.tensor([-2.5, 0.0]))

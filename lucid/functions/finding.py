@@ -21,11 +21,7 @@ from lucid.tensor.core import from_array, with_origins
 
 
 def found(
-    name: str,
-    find: Callable[..., Sequence[np.ndarray]],
-    x: Tensor,
-    *options: Any,
-    what: str = "",
+    name: str, find: Callable[..., Sequence[np.ndarray]], x: Tensor, *options: Any, what: str = ""
 ) -> tuple[Tensor, ...]:
     """Tensors, without history, of the new arrays that `find(array, *options)` gives.
 

@@ -53,10 +53,7 @@ def _each(name: str, tensors: Sequence[Tensor], operand: Any) -> Iterable[Any]:
     if not isinstance(operand, (list, tuple)):
         return repeat(operand, len(tensors))
     if len(operand) != len(tensors):
-        raise LucidError(
-            f"{name}: Tensor lists must have the same number of tensors, got {len(tensors)} and "
-            f"{len(operand)}"
-        )
+        raise LucidError(f"{name}: {len(tensors)} and {len(operand)} tensors don't go together")
     return operand
 
 

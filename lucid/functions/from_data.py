@@ -1,4 +1,8 @@
-"""New tensors from data: lists, arrays, other libraries' tensors."""
+"""New tensors from data: lists, arrays, other libraries' tensors.
+
+Args:
+    dtype: of the result. Default: None, by the data.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +42,6 @@ def tensor(
 
     Args:
         data: the numbers. An empty list makes a tensor of shape (0,).
-        dtype: of the result. Default: None, by the data.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         ShapeError: the lists are ragged.
@@ -201,8 +202,6 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 
     Args:
         data: a tensor, an array, a number or nested lists.
-        dtype: of the result. Default: None, by the data.
-        device: the CPU or None. Default: None.
 
     Raises:
         ShapeError: lists are ragged.
@@ -244,11 +243,8 @@ def asarray(
 
     Args:
         obj: a tensor, an array, a number or nested lists.
-        dtype: of the result. Default: None, by the data.
-        device: the CPU or None. Default: None.
         copy: whether to copy in any case; None and False share memory as `as_tensor` does. Default:
             None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Example:
         >>> x = lucid.tensor([1.0, 2.0])

@@ -1,4 +1,8 @@
-"""The gamma function's logarithm and its derivatives, and the inverse of the error function."""
+"""The gamma function's logarithm and its derivatives, and the inverse of the error function.
+
+Args:
+    input: a tensor; integers and bools give the default float dtype.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,7 @@ from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
 from lucid.functions.curves import curve, with_gradient
-from lucid.functions.elementwise import (
-    abs as absolute,
-    choose,
-    exp,
-    log,
-    log1p,
-    round,
-    sin,
-    sqrt,
-)
+from lucid.functions.elementwise import abs as absolute, choose, exp, log, log1p, round, sin, sqrt
 from lucid.functions.error import erfc
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
@@ -148,9 +143,6 @@ def lgamma(input: Tensor) -> Tensor:
 
     It is infinite at 0 and the negative integers, where the gamma function has its poles.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
         tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
@@ -169,9 +161,6 @@ def digamma(input: Tensor) -> Tensor:
 
     At 0 it is an infinity of the other sign than the zero's, at negative integers NaN.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.digamma(lucid.tensor([1.0, 10.0, -1.0]))
         tensor([-0.5772,  2.2518,     nan])
@@ -188,7 +177,6 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
     Args:
         n: an int, at least 0; 0 is `digamma` itself.
-        input: a tensor; integers and bools give the default float dtype.
 
     Raises:
         OptionError: a negative `n`.
@@ -274,9 +262,6 @@ def _quantile(q: Tensor, rest: Tensor) -> Tensor:
 def erfinv(input: Tensor) -> Tensor:
     """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.erfinv(lucid.tensor([0.0, 0.5, -1.0]))
         tensor([0.0000, 0.4769,   -inf])
@@ -287,9 +272,6 @@ def erfinv(input: Tensor) -> Tensor:
 
 def ndtr(input: Tensor) -> Tensor:
     """Return the standard normal distribution's area to the left, 0.5 * erfc(-input / sqrt(2)).
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.special.ndtr(lucid.tensor([0.0, 1.0, -1.0]))
@@ -304,9 +286,6 @@ def ndtri(input: Tensor) -> Tensor:
     """Return the number with this area of the normal distribution to the left.
 
     Infinite at 0 and 1, NaN beyond; right to the last digits also for the smallest areas.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.special.ndtri(lucid.tensor([0.5, 0.975, 0.0]))
@@ -323,9 +302,6 @@ def log_ndtr(input: Tensor) -> Tensor:
     """Return the logarithm of `ndtr`, left of -4 by Laplace's continued fraction.
 
     So it is finite where the area itself underflows to 0.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.special.log_ndtr(lucid.tensor([0.0, -1.0, -50.0]))
@@ -355,9 +331,6 @@ def _entropy_term(x: Tensor) -> Tensor:
 
 def entr(input: Tensor) -> Tensor:
     """Return the elementwise entropy `-input * log(input)`: 0 at 0, -inf below.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.special.entr(lucid.tensor([0.5, 1.0, -1.0]))

@@ -6,17 +6,10 @@ from typing import Any
 
 from lucid.choices import check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, common_shape, describe, tensor_of
+from lucid.functions.arguments import axis_of, common_shape, tensor_of
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, mul
-from lucid.functions.finding import (
-    distinct,
-    found,
-    nonzero_indices,
-    nonzero_rows,
-    repeated,
-    runs,
-)
+from lucid.functions.finding import distinct, found, nonzero_indices, nonzero_rows, repeated, runs
 from lucid.functions.indexing import Pick, getitem, replaced
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand
@@ -46,7 +39,7 @@ def _index(index: Any, op: str) -> Tensor:
     """An index operand. Raises `DTypeError` unless it holds integers."""
     x = tensor_of(index, op, "index")
     if x._type.dtype.kind != "int":
-        raise DTypeError(f"{op}: the index must hold integers, not {x.dtype!r}{describe(x)}")
+        raise DTypeError(f"{op}: the index must hold integers, not {x.dtype!r}")
     return x if x._type.dtype is i64 else emit(ops.cast, (x,), dtype=i64)
 
 
@@ -65,7 +58,6 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     result has its shape.
 
     Args:
-        input: the tensor.
         dim: the axis to pick along; negative ones count from the end.
         index: integers from 0 to the size of that axis; negative ones aren't taken.
 
@@ -95,7 +87,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     It goes with `argsort` and `argmax(keepdim=True)`. Without a dim both tensors are flattened.
 
     Args:
-        input: the tensor.
         indices: integers; negative ones count from the end.
         dim: the axis to pick along. Default: None, the flattened tensors.
 
@@ -117,7 +108,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if at.ndim != x.ndim:
         raise ShapeError(
             "take_along_dim: input and indices should have the same number of dimensions"
-            f"{describe(x, at)}"
         )
     pairs = list(zip(x._type.shape, at._type.shape, strict=True))
     sizes = [max(a, b) if 0 not in (a, b) else 0 for a, b in pairs]
@@ -157,8 +147,6 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     Shapes: that of `input`, with the length of the index along `dim`.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: a vector of integers, or a 0-d one; negative ones aren't taken.
 
     Raises:
@@ -183,7 +171,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def _vector(index: Any, op: str) -> Tensor:
     at = _lifted(_index(index, op))
     if at.ndim != 1:
-        raise IndexShapeError(f"{op}: the index is supposed to be a vector{describe(at)}")
+        raise IndexShapeError(f"{op}: the index is supposed to be a vector")
     return at
 
 
@@ -207,7 +195,6 @@ def scatter(
     dtype: that of `input`, which `src` has too.
 
     Args:
-        input: the tensor.
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: a tensor, or a number for all places.
@@ -250,7 +237,6 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     Shapes: `src` is at least as long as `index` on each axis.
 
     Args:
-        input: the tensor.
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: what to add, of the dtype of `input`.
@@ -275,9 +261,7 @@ def scattered(name: str, op: Op, input: Tensor, dim: int, index: Tensor, src: An
     shape = at._type.shape
     if isinstance(src, Tensor):
         if src._type.dtype is not x._type.dtype:
-            raise DTypeError(
-                f"{name}: Expected self.dtype to be equal to src.dtype{describe(x, src)}"
-            )
+            raise DTypeError(f"{name}: Expected self.dtype to be equal to src.dtype")
         source = corner(_lifted(src), shape, name)
     else:
         source = broadcast(operand(src, x._type.dtype, name), shape)
@@ -294,7 +278,6 @@ def corner(source: Tensor, shape: Shape, op: str) -> Tensor:
     if len(have) != len(shape) or any(a < b for a, b in zip(have, shape, strict=True)):
         raise ShapeError(
             f"{op}: Expected index {list(shape)} to be no larger than src {list(have)}"
-            f"{describe(source)}"
         )
     zeros = (0,) * len(shape)
     return emit(ops.slice, (source,), starts=zeros, stops=shape, steps=(1,) * len(shape))
@@ -336,8 +319,6 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     Shapes: `source` is as `input`, with the length of the index along `dim`.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: a vector of integers from 0 to the size of that axis.
         source: the slices, of the dtype of `input`.
 
@@ -358,8 +339,6 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
     """Return a copy with one value in all of the slices along `dim` that a vector of indices names.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: a vector of integers; negative ones count from the end.
         value: a number or a 0-d tensor.
 
@@ -372,7 +351,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
         tensor([9, 2, 9])
     """
     if isinstance(value, Tensor) and value.ndim:
-        raise ShapeError(f"index_fill: only supports a 0-dimensional value{describe(value)}")
+        raise ShapeError("index_fill: only supports a 0-dimensional value")
     filling = operand(value, tensor_of(input, "index_fill")._type.dtype, "index_fill")
     return _slices("index_fill", ops.index_set, input, dim, index, filling)
 
@@ -381,9 +360,7 @@ def _slices(name: str, op: Op, input: Tensor, dim: int, index: Tensor, source: T
     x, at = tensor_of(input, name), _vector(index, name)
     axis = axis_of(dim, x.ndim, name)
     if source._type.dtype is not x._type.dtype:
-        raise DTypeError(
-            f"{name}: self and source expected to have the same dtype{describe(x, source)}"
-        )
+        raise DTypeError(f"{name}: self and source expected to have the same dtype")
     base = _lifted(x)
     shape = base._type.shape
     target = (*shape[:axis], at._type.shape[0], *shape[axis + 1 :])
@@ -401,7 +378,6 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     Of several values for one element the last one stays; with `accumulate` all are added.
 
     Args:
-        input: the tensor.
         indices: a tuple of integer tensors, bool masks or None, one for each leading axis; None is
             the whole axis.
         values: what to write, of the dtype of `input`; it broadcasts.
@@ -436,10 +412,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
         raise IndexOutOfRangeError(f"index_put: too many indices for {x._type}: {axis}")
     new = tensor_of(values, "index_put", "values")
     if new._type.dtype is not x._type.dtype:
-        raise DTypeError(
-            "index_put: Index put requires the source and destination dtypes match"
-            f"{describe(x, new)}"
-        )
+        raise DTypeError("index_put: Index put requires the source and destination dtypes match")
     return replaced("index_put", x, x, picks, new, accumulate)
 
 
@@ -452,7 +425,6 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     How many there are depends on data: a compiled step is traced anew for each size that it meets.
 
     Args:
-        input: the tensor.
         mask: bools; it broadcasts with `input`.
 
     Raises:
@@ -466,7 +438,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """
     x, where_ = tensor_of(input, "masked_select"), tensor_of(mask, "masked_select", "mask")
     if where_._type.dtype.kind != "bool":
-        raise DTypeError(f"masked_select: expected BoolTensor for mask{describe(where_)}")
+        raise DTypeError("masked_select: expected BoolTensor for mask")
     shape = common_shape("masked_select", input=x, mask=where_)
     return getitem(broadcast(x, shape), broadcast(where_, shape))
 
@@ -481,7 +453,6 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     dtype: int64.
 
     Args:
-        input: the tensor.
         as_tuple: whether to return one vector for each axis, which can index `input`. Default:
             False.
 
@@ -517,9 +488,7 @@ def argwhere(input: Tensor) -> Tensor:
 def repeated_positions(repeats: Tensor, size: int) -> Tensor:
     """The index that repeats each of `size` positions as often as `repeats` says."""
     if repeats._type.shape not in ((1,), (size,)):
-        raise ShapeError(
-            f"repeat_interleave: repeats must be one number, or {size}{describe(repeats)}"
-        )
+        raise ShapeError(f"repeat_interleave: repeats must be one number, or {size}")
     return found("repeat_interleave", repeated, repeats, size)[0]
 
 
@@ -536,7 +505,6 @@ def unique(
     traced anew for each size. The result has no history.
 
     Args:
-        input: the tensor.
         sorted: True or False; they are in order with either. Default: True.
         return_inverse: whether to return also where each element went. Default: False.
         return_counts: whether to return also how often each came. Default: False.
@@ -544,7 +512,6 @@ def unique(
 
     Raises:
         ArgumentError: `sorted` is no bool.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.unique(lucid.tensor([3, 1, 3]))

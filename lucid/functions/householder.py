@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid.functions.arguments import describe
+from lucid.functions.arguments import listed
 from lucid.functions.creation import eye
 from lucid.functions.joining import diag_embed, tril, triu
 from lucid.functions.lapack import matrices
@@ -38,11 +38,11 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     if rows < columns or count > columns or tau._type.shape != (*a._type.shape[:-2], count):
         raise ShapeError(
             "linalg.householder_product: A must have at least as many rows as columns, and tau "
-            f"A's batch shape and at most as many elements as A has columns{describe(a, tau)}"
+            f"A's batch shape and at most as many elements as A has columns{listed(A=a, tau=tau)}"
         )
     if a._type.dtype is not tau._type.dtype:
         raise DTypeError(
-            f"linalg.householder_product: A and tau must have the same dtype{describe(a, tau)}"
+            f"linalg.householder_product: A and tau must have the same dtype{listed(A=a, tau=tau)}"
         )
     identity = eye(rows, columns, dtype=a.dtype)
     v = tril(a[..., :count], -1) + identity[:, :count]

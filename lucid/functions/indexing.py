@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import complete, describe
+from lucid.functions.arguments import complete
 from lucid.functions.checks import within_axis
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose
@@ -66,7 +66,6 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     where it holds, along as many axes as it has.
 
     Args:
-        input: the tensor.
         index: an int, slice, None, `...`, integer or bool tensor, list or array, or a tuple of
             them.
 
@@ -155,7 +154,7 @@ def _axis(pick: Pick) -> int:
 def _assigned(value: Any, target: Tensor) -> Tensor:
     if isinstance(value, (list, tuple, np.ndarray)) and not isinstance(value, np.generic):
         raise ArgumentError(
-            f"setitem: can't assign a {type(value).__name__} to a tensor{describe(target)}\n"
+            f"setitem: can't assign a {type(value).__name__} to a tensor\n"
             "hint: lucid.tensor(...) or lucid.from_numpy(array) makes a tensor"
         )
     return operand(value, target._type.dtype, "setitem")
@@ -247,9 +246,7 @@ def _entry(item: Any) -> Any:
     """An entry as int, bool, slice, None, Ellipsis, or a tensor or array of indices."""
     if item is None or item is Ellipsis or isinstance(item, (slice, bool, int, Tensor)):
         if isinstance(item, Tensor) and item._type.dtype.kind == "float":
-            raise NotAnIndexError(
-                f"indexing: tensors used as indices must be integers or bools{describe(item)}"
-            )
+            raise NotAnIndexError("indexing: tensors used as indices must be integers or bools")
         if isinstance(item, Tensor) and item._type.dtype is u8:
             return _mask_of_bytes(item)
         return item
@@ -318,7 +315,7 @@ def _parse(x: Tensor, items: list[Any]) -> _Parsed:
 
 def _too_many(x: Tensor, used: int) -> Any:
     raise IndexOutOfRangeError(
-        f"indexing: too many indices for tensor of dimension {x.ndim}: {used}{describe(x)}"
+        f"indexing: too many indices for tensor of dimension {x.ndim}: {used}"
     )
 
 
@@ -435,7 +432,6 @@ def _picked_shape(shape: Shape, picks: Picks) -> Shape:
     except ValueError:
         raise IndexShapeError(
             "indexing: shape mismatch: indexing tensors could not be broadcast together"
-            f"{describe(*(pick.index for pick in picked))}"
         ) from None
     axes = [pick.axis - sum(axis < pick.axis for axis in scalars) for pick in picked]
     first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
@@ -548,7 +544,7 @@ def _fitted(value: Tensor, target: Shape) -> Tensor:
     if not fits:
         raise ShapeError(
             f"indexing: shape mismatch: value tensor of shape {list(value._type.shape)} cannot be "
-            f"broadcast to indexing result of shape {list(target)}{describe(value)}"
+            f"broadcast to indexing result of shape {list(target)}"
         )
     return broadcast(value, target)
 
@@ -573,6 +569,6 @@ def _masked(view: Tensor, mask: Tensor | np.ndarray, axis: int, value: Tensor) -
     if not fits:
         raise ShapeError(
             f"indexing: shape mismatch: value tensor of shape {list(shape)} cannot be broadcast to "
-            f"the masked part of {list(view._type.shape)}{describe(value)}"
+            f"the masked part of {list(view._type.shape)}"
         )
     return choose(condition, value, view)

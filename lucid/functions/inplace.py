@@ -9,7 +9,8 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 
 from lucid.choices import check_flag
-from lucid.functions.arguments import describe, shape_of, tensor_of
+from lucid.docstrings import described
+from lucid.functions.arguments import shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, masked_fill
 from lucid.functions.promotion import Number, operand
@@ -101,7 +102,7 @@ def _named(variant: Function[P], function: Function[P], summary: str) -> Functio
     """
     shown: Any = variant
     shown.__name__ = shown.__qualname__ = f"{function.__name__}_"
-    shown.__doc__ = f"{summary.format(function.__name__)}\n\n    {function.__doc__}"
+    shown.__doc__ = f"{summary.format(function.__name__)}\n\n    {described(function).__doc__}"
     shown.__wrapped__ = function
     return variant
 
@@ -121,7 +122,6 @@ def resize_(input: Tensor, *sizes: Any) -> Tensor:
     behind them. It is for tensors without history: no gradient flows through the change.
 
     Args:
-        input: the tensor.
         *sizes: the shape, as ints or as one tuple.
 
     Raises:
@@ -154,7 +154,6 @@ def resize_as_(input: Tensor, other: Tensor) -> Tensor:
     """Give the tensor the shape of `other`, in place, as `resize_` does, and return it.
 
     Args:
-        input: the tensor.
         other: whose shape it gets.
 
     Example:
@@ -192,7 +191,6 @@ def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
     record it.
 
     Args:
-        input: the tensor.
         callable: takes a Python number and returns one.
 
     Example:
@@ -236,9 +234,7 @@ def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     Floats are truncated where the tensor holds integers. Gradients flow to `src`.
 
     Args:
-        input: the tensor.
         src: a tensor whose shape broadcasts to that of `input`, of any dtype.
-        non_blocking: True or False; nothing is copied between devices. Default: False.
 
     Raises:
         ArgumentError: `src` is no tensor, or `non_blocking` no bool.
@@ -258,7 +254,6 @@ def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
     """Overwrite every element with one value, and return the tensor.
 
     Args:
-        input: the tensor.
         value: a number or a 0-d tensor, to which gradients flow.
 
     Raises:
@@ -269,15 +264,12 @@ def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
         tensor([2.5000, 2.5000, 2.5000])
     """
     if isinstance(value, Tensor) and value.ndim:
-        raise ShapeError(f"fill_: only supports 0-dimension value tensors{describe(value)}")
+        raise ShapeError("fill_: only supports 0-dimension value tensors")
     return write_(input, operand(value, input._type.dtype, "fill_"))
 
 
 def zero_(input: Tensor) -> Tensor:
     """Overwrite every element with 0, and return the tensor.
-
-    Args:
-        input: the tensor.
 
     Example:
         >>> x = lucid.ones(3)
@@ -293,7 +285,6 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     """Overwrite the elements where the mask holds with one value, and return the tensor.
 
     Args:
-        input: the tensor.
         mask: bools; it broadcasts to the shape of `input`.
         value: a number or a 0-d tensor.
 
@@ -326,7 +317,7 @@ def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
                 [0., 1., 0.]])
     """
     if input.ndim != 2:
-        raise ShapeError(f"fill_diagonal_: takes a matrix{describe(input)}")
+        raise ShapeError("fill_diagonal_: takes a matrix")
     fill_(input.diagonal(), fill_value)
     return input
 
@@ -335,9 +326,6 @@ def detach_(input: Tensor) -> Tensor:
     """Cut the tensor from its history, in place, and return it: it becomes a leaf without gradient.
 
     `detach` leaves the tensor as it is and returns another handle to its memory.
-
-    Args:
-        input: the tensor.
 
     Raises:
         LucidError: it is a view, whose history is that of its base.

@@ -1,4 +1,8 @@
-"""Joining tensors, cutting them apart, and shifting their elements."""
+"""Joining tensors, cutting them apart, and shifting their elements.
+
+Args:
+    tensors: a list or tuple of at least one tensor.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.functions.arguments import (
     axis_of,
-    describe,
     distinct_axes,
     integer,
     require_listable,
@@ -56,10 +60,6 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     Shapes: the other axes have the same sizes; along `dim` the sizes are added.
     dtype: what the dtypes promote to.
 
-    Args:
-        tensors: a list or tuple of at least one tensor.
-        dim: the axis; negative ones count from the end. Default: 0.
-
     Raises:
         ShapeError: a tensor is 0-d, or sizes on another axis differ.
         OptionError: there are no tensors.
@@ -75,10 +75,7 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     dtype = common_dtype(tuple(parts), "cat")
     real = [part for part in parts if part._type.shape != (0,)] or parts
     if any(part.ndim == 0 for part in real):
-        raise ShapeError(
-            f"cat: zero-dimensional tensor cannot be concatenated{describe(*parts)}\n"
-            "hint: use stack"
-        )
+        raise ShapeError("cat: zero-dimensional tensor cannot be concatenated\nhint: use stack")
     axis = axis_of(dim, real[0].ndim, "cat")
     shape = real[0]._type.shape
     nothing = (*shape[:axis], 0, *shape[axis + 1 :])
@@ -116,7 +113,7 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
     if not all(part._type.shape == shape for part in parts):
-        raise ShapeError(f"stack: expects each tensor to be equal size{describe(*parts)}")
+        raise ShapeError("stack: expects each tensor to be equal size")
     axis = axis_of(dim, len(shape) + 1, "stack")
     longer = (*shape[:axis], 1, *shape[axis:])
     return cat([reshaped(part, longer) for part in parts], axis)
@@ -126,9 +123,6 @@ def hstack(tensors: Tensors) -> Tensor:
     """Join tensors side by side: along axis 1, vectors and 0-d tensors along axis 0.
 
     The first tensor decides which of the two it is. dtypes are promoted.
-
-    Args:
-        tensors: a list or tuple of at least one tensor.
 
     Raises:
         ShapeError: sizes on another axis differ.
@@ -148,9 +142,6 @@ def vstack(tensors: Tensors) -> Tensor:
     """Join tensors one below the other, along axis 0; vectors and 0-d tensors count as one row.
 
     dtypes are promoted.
-
-    Args:
-        tensors: a list or tuple of at least one tensor.
 
     Raises:
         ShapeError: rows have different lengths.
@@ -179,7 +170,6 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         tensor: what is cut.
         split_size_or_sections: an int, the size of each part, or a list of sizes that sum to that
             of the axis.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         ShapeError: the listed sizes don't sum to the size of the axis, one is negative, or the
@@ -202,10 +192,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         if min(sizes, default=0) < 0:
             raise ShapeError(f"split: expects split_sizes have only non-negative entries: {sizes}")
         if sum(sizes) != size:
-            raise ShapeError(
-                "split: split_with_sizes expects split_sizes to sum exactly to "
-                f"{size} (input tensor's size at dimension {axis}), but got split_sizes={sizes}"
-            )
+            raise ShapeError(f"split: split_sizes must sum to {size} on axis {axis}, not {sizes}")
     else:
         step = integer(split_size_or_sections, "split", "split_size")
         if step < 0 or (step == 0 and size):
@@ -226,7 +213,6 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
     Args:
         split_size: an int, the size of each part but for the last, or a list of sizes that sum to
             that of the axis.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         ShapeError: the listed sizes don't sum to the size of the axis.
@@ -252,9 +238,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     the number asked for.
 
     Args:
-        input: the tensor.
         chunks: the number of parts, above 0.
-        dim: the axis; negative ones count from the end. Default: 0.
 
     Raises:
         OptionError: `chunks` isn't above 0.
@@ -306,7 +290,6 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     flattened tensor is rolled, and gets its shape back.
 
     Args:
-        input: the tensor.
         shifts: how far, an int or one for each axis; negative ones move towards the front, any size
             counts modulo the axis.
         dims: an axis, or as many as shifts. Default: None, the flattened tensor.
@@ -330,9 +313,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         return reshaped(roll(reshaped(x, (x._type.size,)), amounts[0], 0), x._type.shape)
     axes = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(amounts) != len(axes):
-        raise ArgumentError(
-            f"roll: shifts and dimensions must align. shifts: {len(amounts)}, dims: {len(axes)}"
-        )
+        raise ArgumentError(f"roll: {len(amounts)} shifts and {len(axes)} dims must align")
     result = clone(x)
     for amount, dim in zip(amounts, axes, strict=True):
         axis = axis_of(dim, x.ndim, "roll")
@@ -355,7 +336,6 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
     Args:
         input: a tensor of at least two axes.
-        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
         dim1: the axis of rows. Default: 0.
         dim2: the axis of columns. Default: 1.
 
@@ -414,7 +394,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         return diag_embed(x, diagonal)
     if x.ndim == 2:
         return clone(_diagonal(x, diagonal))
-    raise ShapeError(f"diag: Supports 1D or 2D tensors. Got {x.ndim}D{describe(x)}")
+    raise ShapeError(f"diag: Supports 1D or 2D tensors. Got {x.ndim}D")
 
 
 _diagonal = diagonal
@@ -429,8 +409,6 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
     Args:
         input: a tensor of at least one axis.
-        offset: which diagonal; above 0 right of the main one, below 0 left of it. Default: 0.
-
         dim1: where the matrices' rows are in the result. Default: -2.
         dim2: where their columns are, another axis. Default: -1.
 
@@ -528,7 +506,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 def _triangle(input: Tensor, op: str, keep: Any) -> Tensor:
     x = tensor_of(input, op)
     if x.ndim < 2:
-        raise ShapeError(f"{op}: input tensor must have at least 2 dimensions{describe(x)}")
+        raise ShapeError(f"{op}: input tensor must have at least 2 dimensions")
     rows, columns = x._type.shape[-2:]
     inside = keep(_column(rows, columns) - _row(rows, columns))
     return choose(inside, x, False)
@@ -545,7 +523,6 @@ def pad(
     Shapes: `pad` holds (before, after) of the last axis, then of the one before it, and so on.
 
     Args:
-        input: the tensor.
         pad: the widths, two for each axis, beginning with the last one.
         mode: "constant", which is what there is here. Default: "constant".
         value: what to add. Default: None, which is 0.
@@ -567,7 +544,6 @@ def pad(
     if len(widths) % 2 or len(widths) // 2 > x.ndim:
         raise ShapeError(
             f"pad: needs a pair of widths for at most {x.ndim} axes, not {list(widths)}"
-            f"{describe(x)}"
         )
     low, high = [0] * x.ndim, [0] * x.ndim
     for i in range(len(widths) // 2):
@@ -582,7 +558,7 @@ def _cropped(x: Tensor, low: list[int], high: list[int]) -> Tensor:
     for axis, size in enumerate(x._type.shape):
         start, stop = max(-low[axis], 0), size - max(-high[axis], 0)
         if stop < start:
-            raise ShapeError(f"pad: cuts more than the {size} elements of axis {axis}{describe(x)}")
+            raise ShapeError(f"pad: cuts more than the {size} elements of axis {axis}")
         if (start, stop) != (0, size):
             x = sliced(x, axis, start, stop)
     return x
@@ -658,14 +634,11 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         tensor([[0, 1, 2],
                 [0, 1, 2]])
     """
-    if indexing not in ("ij", "xy"):
-        raise OptionError(
-            f"meshgrid: indexing must be one of 'xy' or 'ij', but received {indexing}"
-        )
+    check_choice(indexing, "indexing", "meshgrid", ("ij", "xy"))
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
     if any(tensor_of(vector, "meshgrid").ndim > 1 for vector in tensors):
-        raise ShapeError(f"meshgrid: expects 0-d or 1-d tensors{describe(*tensors)}")
+        raise ShapeError("meshgrid: expects 0-d or 1-d tensors")
     vectors = [reshaped(vector, (vector._type.size,)) for vector in tensors]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(order) > 1:

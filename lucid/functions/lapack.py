@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.function import Function
-from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.arguments import listed, tensor_of
 from lucid.functions.blas import few_threads
 from lucid.functions.finding import computed
 from lucid.functions.tensors import Tensor
@@ -74,10 +74,10 @@ def matrices(value: Any, op: str, name: str = "A", *, square: bool = False) -> T
     x = tensor_of(value, op, name)
     if x.ndim < 2:
         raise ShapeError(
-            f"{op}: The input tensor {name} must have at least 2 dimensions.{describe(x)}"
+            f"{op}: The input tensor {name} must have at least 2 dimensions.{listed(**{name: x})}"
         )
     if square and x._type.shape[-1] != x._type.shape[-2]:
-        raise ShapeError(f"{op}: {name} must be batches of square matrices{describe(x)}")
+        raise ShapeError(f"{op}: {name} must be batches of square matrices{listed(**{name: x})}")
     if x._type.dtype.kind != "float":
         raise DTypeError(
             f"{op}: Expected a floating point tensor as input, got {x.dtype!r}\n"

@@ -44,87 +44,44 @@ def DoubleTensor(*data: Any) -> Tensor:
         *data: a list, an array or a tensor, or else sizes.
 
     Example:
-        >>> lucid.DoubleTensor([1, 0])
-        tensor([1., 0.], dtype=lucid.float64)
-        >>> lucid.DoubleTensor(3)
-        tensor([0., 0., 0.], dtype=lucid.float64)
+        >>> x = lucid.DoubleTensor([1, 0])
+        >>> x.shape, x.dtype, lucid.DoubleTensor(3, 2).shape
+        (lucid.Size([2]), lucid.float64, lucid.Size([3, 2]))
     """
     return legacy_tensor(f64, data)
 
 
 @like(DoubleTensor, float64="uint8")
 def ByteTensor(*data: Any) -> Tensor:
-    """Return a uint8 tensor of data, or of a shape with zeros.
-
-    Example:
-        >>> lucid.ByteTensor([1, 0])
-        tensor([1, 0], dtype=lucid.uint8)
-        >>> lucid.ByteTensor(3)
-        tensor([0, 0, 0], dtype=lucid.uint8)
-    """
+    """Return a uint8 tensor of data, or of a shape with zeros."""
     return legacy_tensor(u8, data)
 
 
 @like(DoubleTensor, float64="int8")
 def CharTensor(*data: Any) -> Tensor:
-    """Return an int8 tensor of data, or of a shape with zeros.
-
-    Example:
-        >>> lucid.CharTensor([1, 0])
-        tensor([1, 0], dtype=lucid.int8)
-        >>> lucid.CharTensor(3)
-        tensor([0, 0, 0], dtype=lucid.int8)
-    """
+    """Return an int8 tensor of data, or of a shape with zeros."""
     return legacy_tensor(i8, data)
 
 
 @like(DoubleTensor, float64="int16")
 def ShortTensor(*data: Any) -> Tensor:
-    """Return an int16 tensor of data, or of a shape with zeros.
-
-    Example:
-        >>> lucid.ShortTensor([1, 0])
-        tensor([1, 0], dtype=lucid.int16)
-        >>> lucid.ShortTensor(3)
-        tensor([0, 0, 0], dtype=lucid.int16)
-    """
+    """Return an int16 tensor of data, or of a shape with zeros."""
     return legacy_tensor(i16, data)
 
 
 @like(DoubleTensor, float64="int32")
 def IntTensor(*data: Any) -> Tensor:
-    """Return an int32 tensor of data, or of a shape with zeros.
-
-    Example:
-        >>> lucid.IntTensor([1, 0])
-        tensor([1, 0], dtype=lucid.int32)
-        >>> lucid.IntTensor(3)
-        tensor([0, 0, 0], dtype=lucid.int32)
-    """
+    """Return an int32 tensor of data, or of a shape with zeros."""
     return legacy_tensor(i32, data)
 
 
 @like(DoubleTensor, float64="int64")
 def LongTensor(*data: Any) -> Tensor:
-    """Return an int64 tensor of data, or of a shape with zeros.
-
-    Example:
-        >>> lucid.LongTensor([1, 0])
-        tensor([1, 0])
-        >>> lucid.LongTensor(3)
-        tensor([0, 0, 0])
-    """
+    """Return an int64 tensor of data, or of a shape with zeros."""
     return legacy_tensor(i64, data)
 
 
 @like(DoubleTensor, float64="bool")
 def BoolTensor(*data: Any) -> Tensor:
-    """Return a bool tensor of data, or of a shape filled with False.
-
-    Example:
-        >>> lucid.BoolTensor([1, 0])
-        tensor([ True, False])
-        >>> lucid.BoolTensor(3)
-        tensor([False, False, False])
-    """
+    """Return a bool tensor of data, or of a shape filled with False."""
     return legacy_tensor(bool_, data)

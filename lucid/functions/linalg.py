@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid.docstrings import like
-from lucid.functions.arguments import describe, tensor_of
+from lucid.functions.arguments import tensor_of
 from lucid.functions.promotion import Number
 from lucid.functions.shape import permuted, reshape, reshaped
 from lucid.functions.tensors import Tensor
@@ -25,7 +25,7 @@ def _pair(input: Any, other: Any, op: str) -> tuple[Tensor, Tensor]:
     if a._type.dtype is not b._type.dtype:
         raise DTypeError(
             f"{op}: expected both operands to have the same dtype, but got {a.dtype!r} and "
-            f"{b.dtype!r}{describe(a, b)}\nhint: convert one with .to(other.dtype)"
+            f"{b.dtype!r}\nhint: convert one with .to(other.dtype)"
         )
     return a, b
 
@@ -33,9 +33,7 @@ def _pair(input: Any, other: Any, op: str) -> tuple[Tensor, Tensor]:
 def _ranked(input: Any, other: Any, ranks: tuple[int, int], op: str) -> tuple[Tensor, Tensor]:
     a, b = _pair(input, other, op)
     if (a.ndim, b.ndim) != ranks:
-        raise ShapeError(
-            f"{op}: expects tensors with {ranks[0]} and {ranks[1]} dimensions{describe(a, b)}"
-        )
+        raise ShapeError(f"{op}: expects tensors with {ranks[0]} and {ranks[1]} dimensions")
     return a, b
 
 
@@ -65,14 +63,12 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         return emit(ops.matmul, (a, b))
     if not first or not second:
         raise ShapeError(
-            f"matmul: both arguments to matmul need to be at least 1D{describe(a, b)}\n"
+            "matmul: both arguments to matmul need to be at least 1D\n"
             "hint: use * to multiply by a scalar"
         )
     inner = (first[-1], second[-2] if len(second) > 1 else second[0])
     if inner[0] != inner[1]:
-        raise ShapeError(
-            f"matmul: the inner dimensions differ, {inner[0]} and {inner[1]}{describe(a, b)}"
-        )
+        raise ShapeError(f"matmul: the inner dimensions differ, {inner[0]} and {inner[1]}")
     left = reshaped(a, (1, first[0])) if len(first) == 1 else a
     right = reshaped(b, (second[0], 1)) if len(second) == 1 else b
     product = emit(ops.matmul, (left, right))
@@ -159,7 +155,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """
     a, b = _ranked(input, mat2, (3, 3), "bmm")
     if a._type.shape[0] != b._type.shape[0]:
-        raise ShapeError(f"bmm: the batches differ in size{describe(a, b)}")
+        raise ShapeError("bmm: the batches differ in size")
     return emit(ops.matmul, (a, b))
 
 
@@ -192,7 +188,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """
     a, b = _ranked(input, tensor, (1, 1), "dot")
     if a._type.shape != b._type.shape:
-        raise ShapeError(f"dot: inconsistent tensor size{describe(a, b)}")
+        raise ShapeError("dot: inconsistent tensor size")
     return matmul(a, b)
 
 
@@ -213,7 +209,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """
     a, b = tensor_of(input, "outer"), tensor_of(vec2, "outer", "vec2")
     if a.ndim != 1 or b.ndim != 1:
-        raise ShapeError(f"outer: expects two vectors{describe(a, b)}")
+        raise ShapeError("outer: expects two vectors")
     return reshaped(a, (a._type.size, 1)) * b
 
 
@@ -338,7 +334,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     kept_right = [axis for axis in range(y.ndim) if axis not in right]
     shape_x, shape_y = x._type.shape, y._type.shape
     if [shape_x[i] for i in left] != [shape_y[i] for i in right]:
-        raise ShapeError(f"tensordot: contracted dimensions need to match{describe(x, y)}")
+        raise ShapeError("tensordot: contracted dimensions need to match")
     outer_x, outer_y = [shape_x[i] for i in kept_left], [shape_y[i] for i in kept_right]
     inner = 1
     for axis in left:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lucid.functions.arguments import Dims, axes_of, describe
+from lucid.choices import check_choice
+from lucid.functions.arguments import Dims, axes_of, listed
 from lucid.functions.factorizations import SingularValues
 from lucid.functions.naming import numpy_names
 from lucid.functions.reduction import norm as _norm
@@ -33,7 +34,6 @@ def vector_norm(
         x: a tensor of floats, unless `dtype` makes it one.
         ord: the order, a number. Default: 2.
         dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
         dtype: what the elements are converted to before. Default: None.
 
     Raises:
@@ -62,12 +62,10 @@ def matrix_norm(
             singular value).
             Default: "fro".
         dim: the axes of rows and columns, which the result lacks. Default: (-2, -1).
-        keepdim: whether the axes stay, with size 1. Default: False.
 
     Raises:
         OptionError: another `ord`.
         DTypeError: integers or bools.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
@@ -75,10 +73,7 @@ def matrix_norm(
     """
     if ord == "fro":
         return _norm(A, 2, dim, keepdim)
-    if ord not in (*_OF_SINGULAR_VALUES, 1, -1, math.inf, -math.inf):
-        raise OptionError(
-            f"matrix_norm: ord is 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}"
-        )
+    check_choice(ord, "ord", "matrix_norm", (*_OF_SINGULAR_VALUES, 1, -1, math.inf, -math.inf))
     if ord in _OF_SINGULAR_VALUES:
         return _spectral_norm(A, ord, dim, keepdim)
     rows, columns = (axis % A.ndim for axis in dim)
@@ -121,7 +116,6 @@ def norm(
         A: a tensor of floats, unless `dtype` makes it one.
         ord: the order. Default: None.
         dim: an axis or two, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
         dtype: what the elements are converted to before. Default: None.
 
     Raises:
@@ -141,7 +135,7 @@ def norm(
     if len(axes) == 1:
         return _norm(x, ord, axes, keepdim)
     if len(axes) != 2:
-        raise OptionError(f"linalg.norm: with ord, dim names 1 or 2 axes, not {dim}{describe(A)}")
+        raise OptionError(f"linalg.norm: with ord, dim names 1 or 2 axes, not {dim}{listed(A=A)}")
     return matrix_norm(x, ord, axes, keepdim)
 
 

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of
+from lucid.functions.arguments import axis_of, integer, tensor_of
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import mul
 from lucid.functions.joining import roll
@@ -26,7 +26,6 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     Shapes: (n, m) and (p, q) give (n p, m q); of fewer axes, those in front have size 1.
 
     Args:
-        input: a tensor.
         other: a tensor; dtypes promote.
 
     Example:
@@ -49,7 +48,6 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Shapes: (..., k) and (other..., k) give (..., other...).
 
     Args:
-        input: a tensor.
         other: a tensor of the same dtype, with a last axis of the same size.
 
     Raises:
@@ -112,7 +110,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
     Raises:
         ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
@@ -123,7 +120,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         dim = next((i for i, size in enumerate(x._type.shape) if size == 3), -1)
     axis = axis_of(dim, x.ndim, "cross")
     if not x.ndim or x._type.shape[axis] != 3:
-        raise ShapeError(f"cross: the vectors along dim {dim} must have 3 elements{describe(x, y)}")
+        raise ShapeError(f"cross: the vectors along dim {dim} must have 3 elements")
     first = mul(roll(x, -1, axis), roll(y, -2, axis))
     return first - mul(roll(x, -2, axis), roll(y, -1, axis))
 

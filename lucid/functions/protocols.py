@@ -7,7 +7,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from lucid.functions.arguments import describe
+from lucid.functions.arguments import listed
 from lucid.functions.joining import unbind
 from lucid.functions.reduction import any as any_of
 from lucid.functions.shape import flip
@@ -36,7 +36,7 @@ def item(input: Tensor) -> Any:
     if input._type.size != 1:
         raise ShapeError(
             f"item: a Tensor with {input._type.size} elements cannot be converted to Scalar"
-            f"{describe(input)}"
+            f"{listed(input=input)}"
         )
     return input._number("item()")
 
@@ -69,7 +69,7 @@ def to_bool(input: Tensor) -> bool:
     if input._type.size != 1:
         count = "more than one value" if input._type.size else "no values"
         raise OptionError(
-            f"bool: Boolean value of Tensor with {count} is ambiguous{describe(input)}\n"
+            f"bool: Boolean value of Tensor with {count} is ambiguous{listed(input=input)}\n"
             "hint: use .any() or .all()"
         )
     return bool(input._number("bool()"))
@@ -88,7 +88,8 @@ def to_int(input: Tensor) -> int:
 def _only(input: Tensor, what: str) -> Any:
     if input._type.size != 1:
         raise ShapeError(
-            f"{what}: only one element tensors can be converted to Python scalars{describe(input)}"
+            f"{what}: only one element tensors can be converted to Python scalars"
+            f"{listed(input=input)}"
         )
     return input._number(what)
 
@@ -98,7 +99,7 @@ def to_index(input: Tensor) -> int:
     if input._type.dtype.kind == "float" or input._type.size != 1:
         raise ArgumentError(
             "index: only integer tensors of a single element can be converted to an index"
-            f"{describe(input)}"
+            f"{listed(input=input)}"
         )
     return int(input._number("int()"))
 
@@ -139,9 +140,7 @@ def as_array(input: Tensor, dtype: Any = None, copy: bool | None = None) -> np.n
 def dlpack(input: Tensor, **options: Any) -> Any:
     """What `np.from_dlpack(x)` and other libraries get: the tensor's memory."""
     if input.requires_grad:
-        raise LucidError(
-            "dlpack: Can't export tensors that require gradient\nhint: use tensor.detach()"
-        )
+        raise LucidError("dlpack: can't export a tensor that requires grad\nhint: tensor.detach()")
     return input._concrete("__dlpack__()").__dlpack__(**options)
 
 
@@ -199,7 +198,7 @@ def deep_copy(input: Tensor, memo: dict[int, Any]) -> Tensor:
     if not input.is_leaf:
         raise LucidError(
             "deepcopy: Only Tensors created explicitly by the user (graph leaves) support the "
-            f"deepcopy protocol at the moment{describe(input)}\nhint: use detach()"
+            f"deepcopy protocol at the moment{listed(input=input)}\nhint: use detach()"
         )
     copied = input._own_copy()
     copied.__class__ = input.__class__

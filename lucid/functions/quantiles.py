@@ -1,12 +1,16 @@
-"""What sorting tells: medians, quantiles, the k-th element, and places in a sorted row."""
+"""What sorting tells: medians, quantiles, the k-th element, and places in a sorted row.
+
+Args:
+    input: a tensor of any dtype.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lucid import return_types
-from lucid.choices import check_flag
-from lucid.functions.arguments import axis_of, describe, integer, tensor_of, typed
+from lucid.choices import check_choice, check_flag
+from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import ceil, choose, clone, floor, round
@@ -33,14 +37,11 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
     """Return (values, indices) of the k-th smallest element along `dim`, counted from 1.
 
     Args:
-        input: a tensor of any dtype.
         k: which one, from 1 to the size of the axis.
         dim: the axis to look along, which the results lack. Default: -1.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         OptionError: there is no such element.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
@@ -75,13 +76,10 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     Of an even number it is the lower one of the two in the middle. A NaN among them is the result.
 
     Args:
-        input: a tensor of any dtype.
         dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         OptionError: there are no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
@@ -99,13 +97,10 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     """Return the `median` of the elements that are no NaN; of NaN alone it is NaN.
 
     Args:
-        input: a tensor of any dtype.
         dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         OptionError: there are no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
@@ -124,7 +119,7 @@ def _median(kind: type[ValuesAndIndices], input: Tensor, dim: int | None, keepdi
         return kind(clone(x), constant(0, i64))
     size = x._type.shape[axis]
     if not size:
-        raise OptionError(f"{op}: no elements along dim {dim}{describe(x)}")
+        raise OptionError(f"{op}: no elements along dim {dim}")
     order = sort(x, axis).indices
     missing = (x != x).long().sum(axis, keepdim=True)  # NaN come last
     if op == "median":
@@ -154,7 +149,6 @@ def quantile(
         input: a tensor of floats.
         q: a number in [0, 1], or a 0-d tensor or vector of such.
         dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
-        keepdim: whether the axis stays, with size 1. Default: False.
         interpolation: where the place is between two elements: "linear", "lower", "higher",
             "midpoint" or "nearest". Default: "linear".
 
@@ -187,7 +181,6 @@ def nanquantile(
         input: a tensor of floats.
         q: a number in [0, 1], or a 0-d tensor or vector of such.
         dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
-        keepdim: whether the axis stays, with size 1. Default: False.
         interpolation: where the place is between two elements: "linear", "lower", "higher",
             "midpoint" or "nearest". Default: "linear".
 
@@ -208,17 +201,13 @@ def _quantile(
 ) -> Tensor:
     x = tensor_of(input, op)
     if x._type.dtype.kind != "float":
-        raise DTypeError(f"{op}: needs a floating-point tensor, not {x.dtype!r}{describe(x)}")
-    if interpolation not in _INTERPOLATIONS:
-        raise OptionError(
-            f"{op}: interpolation must be one of {', '.join(_INTERPOLATIONS)}, not "
-            f"{interpolation!r}"
-        )
+        raise DTypeError(f"{op}: needs a floating-point tensor, not {x.dtype!r}")
+    check_choice(interpolation, "interpolation", op, _INTERPOLATIONS)
     if isinstance(q, (int, float)) and not 0 <= q <= 1:
         raise OptionError(f"{op}: q must be in the range [0, 1] but got {q}")
     ranks = operand(q, x._type.dtype, op)
     if ranks.ndim > 1:
-        raise ShapeError(f"{op}: q must be a scalar or 1D tensor{describe(ranks)}")
+        raise ShapeError(f"{op}: q must be a scalar or 1D tensor")
     ndim = x.ndim
     if dim is None:
         axis, x = 0, reshaped(x, (x._type.size,))
@@ -226,7 +215,7 @@ def _quantile(
         axis = axis_of(dim, ndim, op)
         x = reshaped(x, (1,)) if not ndim else movedim(x, axis, -1)
     if not x._type.shape[-1]:
-        raise OptionError(f"{op}: no elements{describe(x)}")
+        raise OptionError(f"{op}: no elements")
     if isinstance(q, Tensor):
         require(
             (ranks >= 0) & (ranks <= 1),
@@ -306,17 +295,14 @@ def searchsorted(
     rows = tensor_of(sorted_sequence, "searchsorted", "sorted_sequence")
     if sorter is not None:
         if sorter._type.shape != rows._type.shape:
-            raise ShapeError(
-                "searchsorted: sorter must have the shape of the boundaries"
-                f"{describe(rows, sorter)}"
-            )
+            raise ShapeError("searchsorted: sorter must have the shape of the boundaries")
         rows = gather(rows, -1, sorter)
     row, wanted = promoted(rows, input, "searchsorted")
     lead = row._type.shape[:-1]
     if not row.ndim or (row.ndim > 1 and lead != wanted._type.shape[:-1]):
         raise ShapeError(
             "searchsorted: boundaries tensor should be 1 dimension or the first N-1 dimensions of "
-            f"boundaries tensor and input value tensor must match{describe(rows, wanted)}"
+            "boundaries tensor and input value tensor must match"
         )
     shape = wanted._type.shape
     flat = reshaped(wanted, (*lead, -1 if not lead else shape[-1])) if lead else _vector(wanted)

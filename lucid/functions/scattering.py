@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import axis_of, common_shape, describe, integer, tensor_of, typed
+from lucid.choices import check_choice
+from lucid.functions.arguments import axis_of, common_shape, integer, tensor_of, typed
 from lucid.functions.checks import in_range
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone, floor
@@ -40,7 +41,6 @@ def scatter_reduce(
     dtype: that of `input`, which `src` has too; a mean of integers rounds down.
 
     Args:
-        input: the tensor.
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: what is reduced.
@@ -80,8 +80,6 @@ def index_reduce(
     dtype: that of `input`, which `source` has too; a mean of integers rounds down.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: a vector of integers from 0 to the size of that axis.
         source: the slices.
         reduce: "prod", "mean", "amax" or "amin"; `index_add` makes sums.
@@ -103,10 +101,7 @@ def index_reduce(
         tensor_of(index, "index_reduce", "index"),
         tensor_of(source, "index_reduce", "source"),
     )
-    if reduce not in ("mean", *_NEUTRAL):
-        raise OptionError(
-            f"index_reduce: reduce argument must be either prod, mean, amax or amin, got {reduce}"
-        )
+    check_choice(reduce, "reduce", "index_reduce", ("mean", *_NEUTRAL))
     axis = axis_of(dim, x.ndim, "index_reduce")
     expected = list(x.shape)
     if x.ndim:
@@ -114,7 +109,7 @@ def index_reduce(
     if at.ndim > 1 or list(slices.shape) != expected:
         raise ShapeError(
             "index_reduce: index must be a vector, and source as input with its length along "
-            f"dim {axis}{describe(x, at, slices)}"
+            f"dim {axis}"
         )
     places = reshaped(at, tuple(at.numel() if i == axis else 1 for i in range(x.ndim)))
     places = broadcast(places, slices._type.shape)
@@ -126,12 +121,9 @@ def reduced_at(
 ) -> Tensor:
     """As `scatter_reduce`, which messages call by another name."""
     x, source = tensor_of(input, name), tensor_of(src, name, "src")
-    if reduce not in ("sum", "mean", *_NEUTRAL):
-        raise OptionError(
-            f"{name}: reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
-        )
+    check_choice(reduce, "reduce", name, ("sum", "mean", *_NEUTRAL))
     if x._type.dtype is not source._type.dtype:
-        raise DTypeError(f"{name}: self and src must have one dtype{describe(x, source)}")
+        raise DTypeError(f"{name}: self and src must have one dtype")
     ones = broadcast(constant(1, x._type.dtype), index._type.shape)
     zeros = broadcast(constant(0, x._type.dtype), x._type.shape)
     source = corner(source, index._type.shape, name)
@@ -185,7 +177,6 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     Elements that are left over aren't used.
 
     Args:
-        input: the tensor.
         mask: bools; it broadcasts with `input`.
         source: at least as many elements as the mask has ones, of the dtype of `input`.
 
@@ -200,10 +191,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """
     x, values = tensor_of(input, "masked_scatter"), tensor_of(source, "masked_scatter", "source")
     if mask.dtype.kind != "bool" or values._type.dtype is not x._type.dtype:
-        raise DTypeError(
-            "masked_scatter: the mask must be bool, and source of input's dtype"
-            f"{describe(x, mask, values)}"
-        )
+        raise DTypeError("masked_scatter: the mask must be bool, and source of input's dtype")
     shape = common_shape("masked_scatter", input=x, mask=mask)
     inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
     counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
@@ -246,7 +234,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """
     x = tensor_of(input, "bincount")
     if x.ndim != 1 or x._type.dtype.kind != "int":
-        raise ShapeError(f"bincount: only supports 1-d non-negative integral inputs{describe(x)}")
+        raise ShapeError("bincount: only supports 1-d non-negative integral inputs")
     needed = found("bincount", count_bins, x)[0]._type.shape[0]
     least = integer(minlength, "bincount", "minlength")
     if least < 0:

@@ -9,7 +9,6 @@ from lucid.docstrings import like
 from lucid.functions.arguments import (
     Dims,
     axis_of,
-    describe,
     distinct_axes,
     infer_size,
     integer,
@@ -50,7 +49,6 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     never copies.
 
     Args:
-        input: the tensor.
         *sizes: the shape, as ints or as one tuple or list of them; `()` for one element.
         shape: the same by keyword, instead of `sizes`.
 
@@ -82,7 +80,6 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     `input`.
 
     Args:
-        input: the tensor.
         *shape: the shape, as ints or as one tuple or list of them.
         size: the same by keyword, instead of `shape`.
 
@@ -105,7 +102,7 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     if not is_plain and reshape_strides(x._type.shape, x.element_strides(), sizes) is None:
         raise ShapeError(
             "view: view size is not compatible with input tensor's size and stride (at least one "
-            f"dimension spans across two contiguous subspaces){describe(x)}\n"
+            "dimension spans across two contiguous subspaces)\n"
             "hint: use .reshape(...) instead, which copies"
         )
     return reshaped(x, sizes)
@@ -117,7 +114,6 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
     Only the shape of `other` is looked at.
 
     Args:
-        input: the tensor.
         other: whose shape the view has.
 
     Raises:
@@ -155,7 +151,6 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     Aliasing: a view where strides allow it, else a copy.
 
     Args:
-        input: the tensor.
         start_dim: the first axis to merge; negative ones count from the end. Default: 0.
         end_dim: the last axis to merge. Default: -1.
 
@@ -184,9 +179,6 @@ def ravel(input: Tensor) -> Tensor:
 
     Aliasing: a view where strides allow it, else a copy.
 
-    Args:
-        input: the tensor.
-
     Example:
         >>> lucid.tensor([[1, 2], [3, 4]]).ravel()
         tensor([1, 2, 3, 4])
@@ -198,13 +190,11 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     """Split the axis `dim` into axes of the given sizes: the inverse of `flatten`, as a view.
 
     Args:
-        input: the tensor.
         dim: the axis to split; negative ones count from the end.
         sizes: of the new axes, a tuple or list, of which one may be -1.
 
     Raises:
         ShapeError: the product of the sizes isn't that of the axis.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.arange(6).unflatten(0, (2, -1))
@@ -225,12 +215,10 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     An axis of another size that `dim` names is kept, silently.
 
     Args:
-        input: the tensor.
         dim: an axis or several; negative ones count from the end. Default: None, all axes of size
             1.
 
     Raises:
-        IndexOutOfRangeError: there is no such axis.
         OptionError: an axis is named twice.
 
     Example:
@@ -290,7 +278,6 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     Only strides change, so the view isn't contiguous in general.
 
     Args:
-        input: the tensor.
         *order: all axes in their new order, as ints or as one tuple; negative ones count from the
             end.
         dims: the same by keyword, instead of `order`.
@@ -309,7 +296,7 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     if len(perm) != x.ndim:
         raise ShapeError(
             f"permute: number of dimensions in the tensor input does not match the length of the "
-            f"desired ordering: {x.ndim} and {len(perm)}{describe(x)}"
+            f"desired ordering: {x.ndim} and {len(perm)}"
         )
     return permuted(x, perm)
 
@@ -321,7 +308,6 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     -1.
 
     Args:
-        input: the tensor.
         dim0: an axis; negative ones count from the end.
         dim1: the axis that it changes places with.
 
@@ -385,7 +371,7 @@ def matrix_transpose(input: Tensor) -> Tensor:
                  [2, 4]]])
     """
     if input.ndim < 2:
-        raise ShapeError(f"mT: needs at least 2 dimensions, not {input.ndim}{describe(input)}")
+        raise ShapeError(f"mT: needs at least 2 dimensions, not {input.ndim}")
     return transpose(input, -2, -1)
 
 
@@ -393,7 +379,6 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Return a view with the axes `source` at the places `destination`, the others in order.
 
     Args:
-        input: the tensor.
         source: an axis, or a tuple of them; negative ones count from the end.
         destination: as many places of the result.
 
@@ -412,9 +397,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     sources = source if isinstance(source, (tuple, list)) else (source,)
     targets = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(sources) != len(targets):
-        raise ArgumentError(
-            "movedim: Invalid source or destination dims: source and destination must have as many"
-        )
+        raise ArgumentError("movedim: source and destination must name as many axes")
     from_axes = distinct_axes(sources, x.ndim, "movedim")
     to_axes = distinct_axes(targets, x.ndim, "movedim")
     moved = dict(zip(to_axes, from_axes, strict=True))
@@ -440,7 +423,6 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     before writing to it.
 
     Args:
-        input: the tensor.
         *sizes: the shape, as ints or as one tuple; -1 keeps a size.
         size: the same by keyword, instead of `sizes`.
 
@@ -460,20 +442,17 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     if lead < 0:
         raise ShapeError(
             f"expand: the number of sizes provided ({len(wanted)}) must be greater or equal to the "
-            f"number of dimensions in the tensor ({len(shape)}){describe(x)}"
+            f"number of dimensions in the tensor ({len(shape)})"
         )
     result = []
     for axis, size in enumerate(wanted):
         old = shape[axis - lead] if axis >= lead else None
         if size == -1 and old is None:
-            raise ShapeError(
-                f"expand: the expanded size of the tensor (-1) isn't allowed in a leading, "
-                f"non-existing dimension {axis}"
-            )
+            raise ShapeError(f"expand: the size -1 isn't allowed in a new leading dimension {axis}")
         if old is not None and size not in (-1, old) and old != 1:
             raise ShapeError(
                 f"expand: The expanded size of the tensor ({size}) must match the existing size "
-                f"({old}) at non-singleton dimension {axis}{describe(x)}"
+                f"({old}) at non-singleton dimension {axis}"
             )
         result.append(old if size == -1 and old is not None else size)
     if tuple(result) == (1,) * lead + shape:  # nothing is repeated, so it may be written
@@ -529,7 +508,6 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     Shapes: size i of the result is `times[i]` times that of `input`.
 
     Args:
-        input: the tensor.
         *times: a count for each axis, as ints or as one tuple.
         repeats: the same by keyword, instead of `times`.
 
@@ -547,7 +525,7 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     if lead < 0:
         raise ShapeError(
             "repeat: Number of dimensions of repeat dims can not be smaller than number of "
-            f"dimensions of tensor: {len(counts)} and {x.ndim}{describe(x)}"
+            f"dimensions of tensor: {len(counts)} and {x.ndim}"
         )
     shape = (1,) * lead + x._type.shape
     split = tuple(size for old in shape for size in (1, old))
@@ -563,7 +541,6 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     Fewer counts than axes are for the last axes; the others are repeated once.
 
     Args:
-        input: the tensor.
         *times: a count for each axis, as ints or as one tuple.
         dims: the same by keyword, instead of `times`.
 
@@ -589,7 +566,6 @@ def repeat_interleave(
     for each size.
 
     Args:
-        input: the tensor.
         repeats: an int, or an integer tensor with one count for each index along `dim`.
         dim: the axis; negative ones count from the end. Default: None, the flattened tensor.
 
@@ -650,8 +626,6 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     Unlike a slice it doesn't cut a range that is too long, but raises.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         start: the first index; negative ones count from the end.
         length: how many indices; 0 gives a tensor without elements.
 
@@ -670,15 +644,11 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     size = x._type.shape[axis]
     first = integer(start, "narrow", "start")
     if not -size <= first <= size:
-        raise IndexOutOfRangeError(
-            f"narrow: start out of range (expected to be in range of [{-size}, {size}], but got "
-            f"{first})"
-        )
+        raise IndexOutOfRangeError(f"narrow: start must be from {-size} to {size}, not {first}")
     first += size if first < 0 else 0
     if length < 0 or first + length > size:
-        raise IndexOutOfRangeError(
-            f"narrow: start ({first}) + length ({length}) exceeds dimension size ({size})."
-        )
+        stop = f"start ({first}) + length ({length})"
+        raise IndexOutOfRangeError(f"narrow: {stop} exceeds the size {size}")
     return sliced(x, axis, first, first + length)
 
 
@@ -686,8 +656,6 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Return the view at one index along `dim`, without that axis: `input[:, index]` for dim 1.
 
     Args:
-        input: the tensor.
-        dim: the axis; negative ones count from the end.
         index: the index; negative ones count from the end.
 
     Raises:
@@ -728,7 +696,6 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     It is a copy, not a view with negative strides: writes to it don't show in `input`.
 
     Args:
-        input: the tensor.
         *axes: the axes, as ints or as one tuple; negative ones count from the end.
         dims: the same by keyword, instead of `axes`.
 
@@ -793,7 +760,6 @@ def size(input: Tensor, dim: int | None = None) -> Any:
     """Return the shape as a `lucid.Size`, or with `dim` the size of one axis as an int.
 
     Args:
-        input: the tensor.
         dim: the axis; negative ones count from the end. Default: None, all of them.
 
     Raises:
@@ -817,9 +783,6 @@ def storage_offset(input: Tensor) -> int:
     """Return where in its storage the tensor begins, counted in elements.
 
     It isn't 0 only for views. It looks at memory, so in a trace it raises `TraceError`.
-
-    Args:
-        input: the tensor.
 
     Example:
         >>> lucid.arange(6)[2:].storage_offset()
@@ -856,9 +819,6 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
 def numel(input: Tensor) -> int:
     """Return the number of elements, the product of the sizes; a 0-d tensor has one.
 
-    Args:
-        input: the tensor.
-
     Example:
         >>> lucid.numel(lucid.zeros(2, 3))
         6
@@ -869,9 +829,6 @@ def numel(input: Tensor) -> int:
 def dim(input: Tensor) -> int:
     """Return the number of axes; a 0-d tensor has none.
 
-    Args:
-        input: the tensor.
-
     Example:
         >>> lucid.zeros(2, 3).dim()
         2
@@ -881,9 +838,6 @@ def dim(input: Tensor) -> int:
 
 def element_size(input: Tensor) -> int:
     """Return how many bytes an element takes, which the dtype says.
-
-    Args:
-        input: the tensor.
 
     Example:
         >>> lucid.zeros(2, dtype=lucid.float64).element_size()
@@ -904,10 +858,6 @@ def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
     """Return whether the elements lie in row-major order without gaps.
 
     No other order is ever wanted, so all memory formats ask for the same.
-
-    Args:
-        input: the tensor.
-        memory_format: any memory format, without effect. Default: None.
 
     Example:
         >>> x = lucid.zeros(2, 3)

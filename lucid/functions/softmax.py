@@ -91,7 +91,6 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
 
     Raises:
         DTypeError: integers without a dtype.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
@@ -113,17 +112,12 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
     return _along(_log_softmax, "log_softmax", input, dim, dtype)
 
 
+@like(softmax)
 def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """Return softmax(-input, dim): the smallest element has the largest share.
 
-    Args:
-        input: a tensor of floats.
-        dim: the axis. Default: None, PyTorch's old choice, with a warning.
-        dtype: the input is cast to it first. Default: None.
-
     Raises:
         DTypeError: integers without a dtype.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.nn.functional.softmin(lucid.tensor([1.0, 2.0]), 0)

@@ -1,4 +1,8 @@
-"""Order: sort, argsort, topk."""
+"""Order: sort, argsort, topk.
+
+Args:
+    input: a tensor of any dtype.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,12 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     Equal elements keep their order in either direction, and a NaN counts as the greatest.
 
     Args:
-        input: a tensor of any dtype.
         dim: the axis to sort along. Default: -1.
         descending: whether the greatest come first. Default: False.
         stable: True or False; sorting is stable with either. Default: False.
 
     Raises:
         ArgumentError: `stable` is no bool.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.argsort(lucid.tensor([3, 1, 2]))
@@ -70,9 +72,6 @@ def sort(
 def msort(input: Tensor) -> Tensor:
     """Return the elements in ascending order along axis 0, each column by itself.
 
-    Args:
-        input: a tensor of any dtype.
-
     Example:
         >>> lucid.msort(lucid.tensor([[3, 1], [2, 5], [1, 4]]))
         tensor([[1, 1],
@@ -91,7 +90,6 @@ def topk(
     Gradients flow to the values; a NaN counts as the greatest.
 
     Args:
-        input: a tensor of any dtype.
         k: how many, from 0 to the size of the axis.
         dim: the axis to look along. Default: -1.
         largest: whether the greatest are wanted, else the smallest. Default: True.
@@ -100,7 +98,6 @@ def topk(
     Raises:
         ArgumentError: `sorted` is no bool.
         OptionError: `k` is negative or more than there are.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)

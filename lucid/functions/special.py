@@ -1,4 +1,8 @@
-"""Functions of one or two elements that need no op: logarithms of sums, signs, divisors."""
+"""Functions of one or two elements that need no op: logarithms of sums, signs, divisors.
+
+Args:
+    input: a tensor of any dtype.
+"""
 
 from __future__ import annotations
 
@@ -187,7 +191,6 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; where one is a NaN, the other.
 
     Args:
-        input: a tensor of any dtype.
         other: a tensor or a number.
 
     Example:
@@ -236,15 +239,9 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
     return a
 
 
+@like(gcd)
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """Return the least common multiple of two integers, broadcast; 0 where one is 0.
-
-    Args:
-        input: a tensor of integers.
-        other: a tensor of integers or an int.
-
-    Raises:
-        DTypeError: floats or bools.
 
     Example:
         >>> lucid.lcm(lucid.tensor([4, 7]), lucid.tensor([6, 0]))
@@ -275,9 +272,6 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 def isposinf(input: Tensor) -> Tensor:
     """Return whether each element is positive infinity, which no integer is.
 
-    Args:
-        input: a tensor of any dtype.
-
     Example:
         >>> lucid.isposinf(lucid.tensor([1.0, float("inf"), -float("inf")]))
         tensor([False,  True, False])
@@ -287,9 +281,6 @@ def isposinf(input: Tensor) -> Tensor:
 
 def isneginf(input: Tensor) -> Tensor:
     """Return whether each element is negative infinity, which no integer is.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.isneginf(lucid.tensor([1.0, float("inf"), -float("inf")]))
@@ -305,9 +296,6 @@ def _equals(input: Tensor, value: Number, op: str) -> Tensor:
 
 def isreal(input: Tensor) -> Tensor:
     """Return whether each element is real: always, as lucid has no complex numbers.
-
-    Args:
-        input: a tensor of any dtype.
 
     Example:
         >>> lucid.isreal(lucid.tensor([1.0, 2.0]))

@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid import return_types
 from lucid.docstrings import like
-from lucid.functions.arguments import Dims, axis_of, describe, tensor_of
+from lucid.functions.arguments import Dims, axis_of, tensor_of
 from lucid.functions.elementwise import choose
 from lucid.functions.linalg import matmul
 from lucid.functions.naming import numpy_names
@@ -32,7 +32,6 @@ def aminmax(
     Args:
         input: a tensor of any dtype.
         dim: one axis, which the results lack. Default: None, all of them.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         ShapeError: an axis has no elements.
@@ -57,11 +56,7 @@ def nansum(
     Args:
         input: a tensor of any dtype; integers and bools are summed as int64.
         dim: an axis or several, which the result lacks. Default: None, all of them.
-        keepdim: whether the axes stay, with size 1. Default: False.
         dtype: what the elements are converted to before. Default: None.
-
-    Raises:
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
@@ -100,11 +95,9 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
     Args:
         input: a tensor of any dtype.
         dim: the axis to look along, which the results lack. Default: -1.
-        keepdim: whether the axis stays, with size 1. Default: False.
 
     Raises:
         ShapeError: the axis has no elements.
-        IndexOutOfRangeError: there is no such axis.
 
     Example:
         >>> lucid.mode(lucid.tensor([2, 1, 3, 2]))
@@ -156,7 +149,7 @@ def cov(
     """
     x = floating(input, "cov")
     if x.ndim > 2:
-        raise ShapeError(f"cov: expected input to have two or fewer dimensions{describe(x)}")
+        raise ShapeError("cov: expected input to have two or fewer dimensions")
     rows = reshaped(x, (1, x._type.size)) if x.ndim < 2 else x
     weights: Any = None
     for given in (fweights, aweights):

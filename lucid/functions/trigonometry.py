@@ -1,6 +1,9 @@
 """Circular and hyperbolic functions and their inverses, made of the ops that there are.
 
 Each has the textbook derivative: its gradient does not run through the steps of the approximation.
+
+Args:
+    input: a tensor; integers and bools give the default float dtype.
 """
 
 from __future__ import annotations
@@ -114,9 +117,6 @@ def _cathetus(x: Tensor) -> Tensor:
 def tan(input: Tensor) -> Tensor:
     """Return the tangent of angles in radians, a float; NaN of infinities.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.tan(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 1.5574])
@@ -127,9 +127,6 @@ def tan(input: Tensor) -> Tensor:
 @curve(lambda g, x: g * reciprocal(_cathetus(x)))
 def asin(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1].
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.asin(lucid.tensor([0.0, 1.0, 2.0]))
@@ -145,9 +142,6 @@ arcsin = asin
 def acos(input: Tensor) -> Tensor:
     """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1].
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.acos(lucid.tensor([1.0, -1.0]))
         tensor([0.0000, 3.1416])
@@ -161,9 +155,6 @@ arccos = acos
 @curve(lambda g, x: g * reciprocal(x * x + 1))
 def atan(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this tangent; the bounds for infinities.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.atan(lucid.tensor([0.0, 1.0]))
@@ -273,9 +264,6 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
 def sinc(input: Tensor) -> Tensor:
     """Return `sin(pi x) / (pi x)`, the normalized cardinal sine, and 1 at 0.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.sinc(lucid.tensor([0.0, 0.5]))
         tensor([1.0000, 0.6366])
@@ -320,9 +308,6 @@ def sinh(input: Tensor) -> Tensor:
 
     It overflows to an infinity of the element's sign.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.sinh(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 1.1752])
@@ -335,9 +320,6 @@ def cosh(input: Tensor) -> Tensor:
     """Return the hyperbolic cosine, a float: (exp(x) + exp(-x)) / 2.
 
     It overflows to inf on both sides.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.cosh(lucid.tensor([0.0, 1.0]))
@@ -354,9 +336,6 @@ def cosh(input: Tensor) -> Tensor:
 def asinh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic sine, a float: log(x + sqrt(x**2 + 1)).
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     Example:
         >>> lucid.asinh(lucid.tensor([0.0, 1.0]))
         tensor([0.0000, 0.8814])
@@ -370,9 +349,6 @@ arcsinh = asinh
 @curve(lambda g, x: g * rsqrt((x - 1) * (x + 1)))
 def acosh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic cosine, a float; NaN below 1.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.acosh(lucid.tensor([1.0, 2.0]))
@@ -389,9 +365,6 @@ arccosh = acosh
 @curve(lambda g, x: g * reciprocal((1 - x) * (1 + x)))
 def atanh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     Example:
         >>> lucid.atanh(lucid.tensor([0.0, 0.5]))

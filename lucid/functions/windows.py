@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from lucid.device import check_device
@@ -20,41 +21,30 @@ from lucid.layouts import check_layout
 __all__ = ["bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"]
 
 
-class _Window:
-    """What all windows are made of: their options, and the angle 2 pi t / period of each place.
+def _window(
+    name: str,
+    length: Any,
+    periodic: bool,
+    options: tuple[DType | None, object, object, bool],
+    values: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """What `values` makes of the angle 2 pi t / period of each place; 1 of a single place.
 
     Raises: `OptionError` for a negative length, `DTypeError` for a dtype that isn't of floats.
     """
-
-    def __init__(self, name: str, length: Any, periodic: bool, options: dict[str, Any]) -> None:
-        self.count = integer(length, name, "window_length")
-        if self.count < 0:
-            raise OptionError(f"{name}: window_length must be non-negative, not {self.count}")
-        given = options["dtype"]
-        self.dtype = get_default_dtype() if given is None else as_dtype(given, name)
-        if not self.dtype.is_floating_point:
-            raise DTypeError(f"{name}: expects floating point dtypes but got: {self.dtype!r}")
-        check_layout(options["layout"], name)
-        check_device(options["device"], name)
-        self.requires_grad = bool(options["requires_grad"])
-        self.period = self.count if periodic else self.count - 1
-
-    @property
-    def angles(self) -> Tensor:
-        return arange(self.count, dtype=self.dtype) * (2 * math.pi / self.period)
-
-    def leaf(self, values: Tensor) -> Tensor:
-        return as_leaf(values, self.requires_grad)
-
-    def short(self) -> Tensor | None:
-        """A window of one place or none, which is 1."""
-        return self.leaf(ones(self.count, dtype=self.dtype)) if self.count < 2 else None
-
-
-def _options(
-    dtype: DType | None, layout: object, device: object, requires_grad: bool
-) -> dict[str, Any]:
-    return {"dtype": dtype, "layout": layout, "device": device, "requires_grad": requires_grad}
+    dtype, layout, device, requires_grad = options
+    count = integer(length, name, "window_length")
+    if count < 0:
+        raise OptionError(f"{name}: window_length must be non-negative, not {count}")
+    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, name)
+    if not wanted.is_floating_point:
+        raise DTypeError(f"{name}: expects floating point dtypes but got: {wanted!r}")
+    check_layout(layout, name)
+    check_device(device, name)
+    if count < 2:
+        return as_leaf(ones(count, dtype=wanted), bool(requires_grad))
+    angles = arange(count, dtype=wanted) * (2 * math.pi / (count if periodic else count - 1))
+    return as_leaf(values(angles), bool(requires_grad))
 
 
 def hann_window(
@@ -78,9 +68,6 @@ def hann_window(
         periodic: whether it is a period of a longer signal, as `stft` wants it, or symmetric.
             Default: True.
         dtype: of the result. Default: the default dtype.
-        layout: `lucid.strided` or None. Default: None.
-        device: the CPU or None. Default: None.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         OptionError: the length is negative.
@@ -92,11 +79,9 @@ def hann_window(
         >>> lucid.hann_window(5, periodic=False)
         tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     """
-    options = _options(dtype, layout, device, requires_grad)
-    window = _Window("hann_window", window_length, periodic, options)
-    if (short := window.short()) is not None:
-        return short
-    return window.leaf(0.5 - 0.5 * window.angles.cos())
+
+    options = dtype, layout, device, requires_grad
+    return _window("hann_window", window_length, periodic, options, lambda t: 0.5 - 0.5 * t.cos())
 
 
 @like(hann_window)
@@ -127,11 +112,11 @@ def hamming_window(
         >>> lucid.hamming_window(4)
         tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
-    options = _options(dtype, layout, device, requires_grad)
-    window = _Window("hamming_window", window_length, periodic, options)
-    if (short := window.short()) is not None:
-        return short
-    return window.leaf(alpha - beta * window.angles.cos())
+
+    options = dtype, layout, device, requires_grad
+    return _window(
+        "hamming_window", window_length, periodic, options, lambda t: alpha - beta * t.cos()
+    )
 
 
 @like(hamming_window)
@@ -155,12 +140,15 @@ def blackman_window(
         >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
         tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
     """
-    options = _options(dtype, layout, device, requires_grad)
-    window = _Window("blackman_window", window_length, periodic, options)
-    if (short := window.short()) is not None:
-        return short
-    angles = window.angles
-    return window.leaf(0.42 - 0.5 * angles.cos() + 0.08 * (2 * angles).cos())
+
+    options = dtype, layout, device, requires_grad
+    return _window(
+        "blackman_window",
+        window_length,
+        periodic,
+        options,
+        lambda t: 0.42 - 0.5 * t.cos() + 0.08 * (2 * t).cos(),
+    )
 
 
 @like(hamming_window)
@@ -183,11 +171,11 @@ def bartlett_window(
         >>> lucid.bartlett_window(4)
         tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
-    options = _options(dtype, layout, device, requires_grad)
-    window = _Window("bartlett_window", window_length, periodic, options)
-    if (short := window.short()) is not None:
-        return short
-    return window.leaf(1 - (window.angles / math.pi - 1).abs())
+
+    options = dtype, layout, device, requires_grad
+    return _window(
+        "bartlett_window", window_length, periodic, options, lambda t: 1 - (t / math.pi - 1).abs()
+    )
 
 
 @like(hann_window)
@@ -217,11 +205,11 @@ def kaiser_window(
         >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
         tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
     """
-    options = _options(dtype, layout, device, requires_grad)
-    window = _Window("kaiser_window", window_length, periodic, options)
-    if (short := window.short()) is not None:
-        return short
-    place = window.angles / math.pi - 1
-    return window.leaf(
-        i0(beta * (1 - place * place).sqrt()) / i0(full((), beta, dtype=window.dtype))
-    )
+
+    options = dtype, layout, device, requires_grad
+
+    def values(t: Tensor) -> Tensor:
+        place = t / math.pi - 1
+        return i0(beta * (1 - place * place).sqrt()) / i0(full((), beta, dtype=t.dtype))
+
+    return _window("kaiser_window", window_length, periodic, options, values)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
+from lucid.docstrings import described
 from lucid.ir import environment
 from lucid.ir.errors import ArgumentError
 from lucid.ir.location import LIBRARY
@@ -106,21 +107,6 @@ def edge(function: F) -> F:
     return cast(F, generated if inspect.isgeneratorfunction(function) else called)
 
 
-def edge_of_operator(function: F) -> F:
-    """The same of an operator with two operands, which Python calls with two."""
-
-    @catching
-    @functools.wraps(function)
-    def called(self: Any, other: Any) -> Any:
-        try:
-            return function(self, other)
-        except Exception as error:
-            leave(error)
-            raise
-
-    return cast(F, called)
-
-
 def _named(function: Callable[..., Any]) -> str:
     """Its name, after its class's; of a constructor the class's alone."""
     parts = function.__qualname__.rpartition("<locals>.")[2].split(".")
@@ -129,11 +115,6 @@ def _named(function: Callable[..., Any]) -> str:
 
 # Of one function, one: others compare what they find by identity.
 _edge = functools.cache(edge)
-_edge_of_operator = functools.cache(edge_of_operator)
-_ARITHMETIC = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod")  # `pow` may get three
-_OPERATORS = {f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r")} | {
-    f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "getitem")
-}
 
 
 def edge_of_class(cls: type) -> type:
@@ -141,7 +122,7 @@ def edge_of_class(cls: type) -> type:
     for name, value in list(vars(cls).items()):
         if name.startswith("_") and not (name.startswith("__") and name.endswith("__")):
             continue
-        found = _edged(value, _edge_of_operator if name in _OPERATORS else _edge)
+        found = _edged(value)
         if found is not value:
             setattr(cls, name, found)
     return cls
@@ -150,7 +131,7 @@ def edge_of_class(cls: type) -> type:
 _BARE = {"__init_subclass__", "__class_getitem__", "__del__"}
 
 
-def _edged(value: Any, edge: Callable[..., Any] = _edge) -> Any:
+def _edged(value: Any) -> Any:
     if isinstance(value, (classmethod, staticmethod)):
         return type(value)(_edged(value.__func__))
     is_plain = type(value) is FunctionType and value.__code__.co_filename.startswith(LIBRARY)
@@ -158,16 +139,21 @@ def _edged(value: Any, edge: Callable[..., Any] = _edge) -> Any:
         return value
     if inspect.iscoroutinefunction(value):
         return value
-    return edge(value)
+    return _edge(value)
 
 
 def edge_of_module(name: str) -> None:
-    """Let a module's public functions, and its own classes' methods, be such functions."""
+    """Let a module's public functions, and its own classes' methods, be such functions.
+
+    What their docstrings leave out, they have from the module's.
+    """
     module = sys.modules[name]
     names = vars(module)
     own = [key for key, value in names.items() if getattr(value, "__module__", None) == name]
     for key in names.get("__all__", [key for key in own if not key.startswith("_")]):
         value = names.get(key)
+        if isinstance(value, type | FunctionType):
+            described(value)
         if isinstance(value, type):
             for cls in value.__mro__:
                 if cls.__module__.partition(".")[0] == "lucid":

@@ -7,13 +7,16 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 import numpy as np
 
 from lucid.ir.types import DType, Shape, TensorType
 
 Attributes = dict[str, Any]
+
+
+X = TypeVar("X", bound="Operand")
 
 
 class Operand:
@@ -220,8 +223,8 @@ class Op:
         """How many operands it takes at least."""
         return _signature(self)[0]
 
-    def __call__(self, *operands: Operand, **attributes: Any) -> Any:
-        return operands[0].emit(self, operands, attributes)
+    def __call__(self, first: X, /, *others: Any, **attributes: Any) -> X:
+        return first.emit(self, (first, *others), attributes)  # type: ignore[return-value]
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

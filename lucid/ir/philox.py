@@ -81,8 +81,7 @@ def normal(
 def _normal(words: Sequence[Words], dtype: DTypeLike) -> NDArray[Any]:
     w0, w1, _, _ = words
     p = (_53_bits(w0, w1) | np.int64(1)).astype(np.float64) * 2.0**-53
-    values: NDArray[Any] = normal_quantile(NumpyArithmetic(), p)
-    return values
+    return normal_quantile(NumpyArithmetic(), p)
 
 
 def _drawn(

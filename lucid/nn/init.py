@@ -1,4 +1,9 @@
-"""Initial values of parameters, written in place and without gradient."""
+"""Initial values of parameters, written in place and without gradient.
+
+Args:
+    generator: where random numbers come from. None is lucid's own.
+    tensor: what is filled, in place.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.functions.border import explain_calls
 from lucid.ir.errors import OptionError, ShapeError
@@ -64,10 +70,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     The tensor is written in place, without history, and returned.
 
     Args:
-        tensor: what is filled, in place.
         a: the lower bound. Default: 0.0.
         b: the upper bound. Default: 1.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Example:
         >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
@@ -144,7 +148,6 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     The tensor is written in place, without history, and returned.
 
     Args:
-        tensor: what is filled, in place.
         val: the number.
 
     Example:
@@ -199,7 +202,6 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     The tensor is written in place, without history, and returned.
 
     Args:
-        tensor: what is filled, in place.
         groups: each group passes its own channels on. Default: 1.
 
     Raises:
@@ -212,9 +214,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
                 [0., 0., 0.]])
     """
     if tensor.ndim not in (3, 4, 5):
-        raise ShapeError(
-            f"dirac_: Only tensors with 3, 4, or 5 dimensions are supported, not {tensor._type}"
-        )
+        raise ShapeError(f"dirac_: takes tensors of 3, 4 or 5 axes, not {tensor._type}")
     if groups < 1 or tensor.shape[0] % groups:
         raise OptionError(f"dirac_: dim 0 must be divisible by groups, {tensor.shape[0]}, {groups}")
     out, channels = tensor.shape[0] // groups, tensor.shape[1]
@@ -229,10 +229,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 def _fans(tensor: Tensor) -> tuple[int, int]:
     """Inputs and outputs of each unit of a weight (out, in, *receptive field)."""
     if tensor.ndim < 2:
-        raise ShapeError(
-            "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, got "
-            f"{tensor._type}"
-        )
+        raise ShapeError(f"fan in and fan out need at least 2 axes, not {tensor._type}")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
@@ -248,7 +245,6 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
     Args:
         tensor: what is filled, in place: (out, in, *).
         gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Example:
         >>> nn.init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
@@ -268,8 +264,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> 
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise OptionError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    check_choice(mode, "mode", "nn.init", ("fan_in", "fan_out"))
     fan = _fans(tensor)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
@@ -291,7 +286,6 @@ def kaiming_uniform_(
         mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
             'fan_in'.
         nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
-        generator: where random numbers come from. None is lucid's own.
 
     Example:
         >>> nn.init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
@@ -301,6 +295,7 @@ def kaiming_uniform_(
     return uniform_(tensor, -bound, bound, generator)
 
 
+@like(kaiming_uniform_)
 def kaiming_normal_(
     tensor: Tensor,
     a: float = 0.0,
@@ -308,20 +303,7 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """Normal with variance gain^2 / fan; `a` is the slope of "leaky_relu".
-
-    Args:
-        tensor: what is filled, in place: (out, in, *).
-        a: the slope of "leaky_relu". Default: 0.0.
-        mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
-            'fan_in'.
-        nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
-        generator: where random numbers come from. None is lucid's own.
-
-    Example:
-        >>> nn.init.kaiming_normal_(lucid.empty(50, 100)).std().item() < 0.2
-        True
-    """
+    """Normal with variance gain^2 / fan; `a` is the slope of "leaky_relu"."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
@@ -334,9 +316,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     in deep linear neural networks", 2013.
 
     Args:
-        tensor: what is filled, in place.
         gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
-        generator: where random numbers come from. None is lucid's own.
 
     Raises:
         ShapeError: it has less than two axes.
@@ -347,9 +327,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
         True
     """
     if tensor.ndim < 2:
-        raise ShapeError(
-            f"Only tensors with 2 or more dimensions are supported, got {tensor._type}"
-        )
+        raise ShapeError(f"orthogonal_: takes tensors of at least 2 axes, not {tensor._type}")
     if 0 in tensor.shape:
         return tensor
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
@@ -369,7 +347,6 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         tensor: what is filled, in place: (rows, columns).
         sparsity: the share of zeros in each column, from 0 to 1.
         std: the standard deviation of the others. Default: 0.01.
-        generator: where random numbers come from. None is lucid's own.
 
     Raises:
         ShapeError: it hasn't two axes.

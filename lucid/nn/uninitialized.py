@@ -109,21 +109,13 @@ class UninitializedParameter(Uninitialized, Parameter):
     __slots__ = ()
 
     def __new__(
-        cls,
-        requires_grad: bool = True,
-        *,
-        device: object = None,
-        dtype: DType | None = None,
+        cls, requires_grad: bool = True, *, device: object = None, dtype: DType | None = None
     ) -> Self:
         check_device(device, "UninitializedParameter")
         return cls._of(lucid.empty(0, dtype=dtype), requires_grad)
 
     def __init__(
-        self,
-        requires_grad: bool = True,
-        *,
-        device: object = None,
-        dtype: DType | None = None,
+        self, requires_grad: bool = True, *, device: object = None, dtype: DType | None = None
     ) -> None:
         """Everything is set by `__new__`."""
 

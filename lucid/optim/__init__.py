@@ -1,4 +1,10 @@
-"""Optimizers and learning-rate schedules."""
+"""Optimizers and learning-rate schedules.
+
+Args:
+    params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
+    lr: the learning rate; a number, or a tensor of one element.
+    eps: keeps the division finite.
+"""
 
 from lucid.functions.border import constructors_at_border
 from lucid.ir import frames

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from lucid.docstrings import like
 from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
-from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, step_count, zeros_like
+from lucid.optim.optimizer import Optimizer, Params, decayed, step_count, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -25,6 +27,7 @@ class Adadelta(Optimizer):
     """
 
     _ranges = COMMON | {"rho": only(lambda rho: 0.0 <= rho <= 1.0, "Invalid rho value: {}")}
+    _state: ClassVar = {"step": step_count, "square_avg": zeros_like, "acc_delta": zeros_like}
 
     def __init__(
         self,
@@ -41,13 +44,9 @@ class Adadelta(Optimizer):
     ) -> None:
         super().__init__(params, hyper_parameters(locals()))
 
-    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
-        return {"step": step_count, "square_avg": zeros_like, "acc_delta": zeros_like}
-
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, rho, eps = self.state[parameter], group["rho"], group["eps"]
-        step, square, moved = state["step"], state["square_avg"], state["acc_delta"]
-        write_(step, step + 1)
+        square, moved = state["square_avg"], state["acc_delta"]
         _, gradient = decayed(group, parameter, gradient)
         write_(square, square * rho + gradient * (1 - rho) * gradient)
         delta = (moved + eps).sqrt() / (square + eps).sqrt() * gradient

@@ -76,7 +76,6 @@ class Adafactor(Optimizer):
         least, smallest = group["eps"]
         if least is None:
             least = lucid.finfo(parameter.dtype).eps
-        write_(state["step"], state["step"] + 1)
         step = state["step"].to(parameter.dtype)
         rate = lucid.minimum(step**-0.5, step * 0 + group["lr"])
         rate = rate * (_size(parameter)).clamp(min=smallest)

@@ -61,7 +61,6 @@ class Adagrad(Optimizer):
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state = self.state[parameter]
         step, total = state["step"], state["sum"]
-        write_(step, step + 1)
         _, gradient = decayed(group, parameter, gradient)
         rate = group["lr"] / (1 + (step.to(f64) - 1) * group["lr_decay"])
         write_(total, total + gradient * gradient)

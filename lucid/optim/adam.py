@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import lucid
 from lucid.docstrings import like
 from lucid.ir.types import f64
@@ -20,10 +22,7 @@ class Adam(Optimizer):
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
         betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
-        eps: keeps the division finite. Default: 1e-08.
         weight_decay: the parameter times this is added to the gradient. Default: 0.0.
         amsgrad: divide by the greatest second moment so far. Default: False.
         foreach: True, False or None; the update is the same.
@@ -44,6 +43,7 @@ class Adam(Optimizer):
     """
 
     _ranges = COMMON
+    _state: ClassVar = {"step": step_count, "exp_avg": zeros_like, "exp_avg_sq": zeros_like}
 
     def __init__(
         self,
@@ -64,23 +64,14 @@ class Adam(Optimizer):
         super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
-        makers: dict[str, Maker] = {
-            "step": step_count,
-            "exp_avg": zeros_like,
-            "exp_avg_sq": zeros_like,
-        }
-        if group["amsgrad"]:
-            makers["max_exp_avg_sq"] = zeros_like
-        return makers
+        return self._state | ({"max_exp_avg_sq": zeros_like} if group["amsgrad"] else {})
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, (beta1, beta2), lr = self.state[parameter], group["betas"], group["lr"]
-        step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
-        write_(step, step + 1)
+        count, mean, square = state["step"].to(f64), state["exp_avg"], state["exp_avg_sq"]
         value, gradient = decayed(group, parameter, gradient, group["decoupled_weight_decay"])
         write_(mean, mean * beta1 + gradient * (1 - beta1))
         write_(square, square * beta2 + gradient * (1 - beta2) * gradient)
-        count = step.to(f64)
         size = (lr / (1 - beta1**count)).to(parameter.dtype)
         correction = (1 - beta2**count).sqrt().to(parameter.dtype)
         if group["amsgrad"]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import lucid
 from lucid.docstrings import like
 from lucid.ir.types import f64
 from lucid.optim.adam import Adam
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative
-from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, ones, step_count, zeros_like
+from lucid.optim.optimizer import Optimizer, Params, decayed, ones, step_count, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -21,6 +23,7 @@ class Adamax(Optimizer):
     """
 
     _ranges = COMMON
+    _state: ClassVar = {"step": step_count, "exp_avg": zeros_like, "exp_inf": zeros_like}
 
     def __init__(
         self,
@@ -37,13 +40,9 @@ class Adamax(Optimizer):
     ) -> None:
         super().__init__(params, hyper_parameters(locals()))
 
-    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
-        return {"step": step_count, "exp_avg": zeros_like, "exp_inf": zeros_like}
-
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         step, mean, largest = state["step"], state["exp_avg"], state["exp_inf"]
-        write_(step, step + 1)
         value, gradient = decayed(group, parameter, gradient)
         write_(mean, mean * beta1 + gradient * (1 - beta1))
         write_(largest, lucid.maximum(largest * beta2, gradient.abs() + group["eps"]))
@@ -64,6 +63,7 @@ class NAdam(Optimizer):
     """
 
     _ranges = COMMON | {"momentum_decay": nonnegative("momentum_decay value")}
+    _state: ClassVar = Adam._state | {"mu_product": ones}
 
     def __init__(
         self,
@@ -82,19 +82,10 @@ class NAdam(Optimizer):
     ) -> None:
         super().__init__(params, hyper_parameters(locals()))
 
-    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
-        return {
-            "step": step_count,
-            "mu_product": ones,
-            "exp_avg": zeros_like,
-            "exp_avg_sq": zeros_like,
-        }
-
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, (beta1, beta2), lr = self.state[parameter], group["betas"], group["lr"]
         step, product = state["step"], state["mu_product"]
         mean, square = state["exp_avg"], state["exp_avg_sq"]
-        write_(step, step + 1)
         value, gradient = decayed(group, parameter, gradient, group["decoupled_weight_decay"])
         count, fall = step.to(f64), group["momentum_decay"]
         now = beta1 * (1 - 0.5 * 0.96 ** (count * fall))
@@ -117,6 +108,7 @@ class RAdam(Optimizer):
     """
 
     _ranges = COMMON
+    _state = Adam._state
 
     def __init__(
         self,
@@ -134,13 +126,9 @@ class RAdam(Optimizer):
     ) -> None:
         super().__init__(params, hyper_parameters(locals()))
 
-    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
-        return {"step": step_count, "exp_avg": zeros_like, "exp_avg_sq": zeros_like}
-
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
-        write_(step, step + 1)
         value, gradient = decayed(group, parameter, gradient, group["decoupled_weight_decay"])
         write_(mean, mean * beta1 + gradient * (1 - beta1))
         write_(square, square * beta2 + gradient * (1 - beta2) * gradient)

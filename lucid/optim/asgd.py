@@ -57,7 +57,6 @@ class ASGD(Optimizer):
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, lr, lambd = self.state[parameter], group["lr"], group["lambd"]
         step, eta, mu, mean = state["step"], state["eta"], state["mu"], state["ax"]
-        write_(step, step + 1)
         _, gradient = decayed(group, parameter, gradient)
         rate, share = eta.to(parameter.dtype), mu.to(parameter.dtype)
         moved = parameter * (1 - lambd * rate) - gradient * rate

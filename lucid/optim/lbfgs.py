@@ -25,8 +25,6 @@ class LBFGS(Optimizer):
     Reference: Liu and Nocedal, "On the Limited Memory BFGS Method", 1989.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 1.0.
         max_iter: the most iterations of a step. Default: 20.
         max_eval: the most calls of the closure. None is max_iter * 5 / 4.
         tolerance_grad: stop at a gradient below this. Default: 1e-07.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
-from lucid.optim.optimizer import Maker, Optimizer, Params, decayed, zeros_like
+from lucid.optim.optimizer import Optimizer, Params, decayed, zeros_like
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -28,13 +28,10 @@ class Muon(Optimizer):
     Reference: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
-        lr: the learning rate; a number, or a tensor of one element. Default: 0.001.
         weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.1.
         momentum: how much of the earlier steps stays. Default: 0.95.
         nesterov: look one step ahead. Default: True.
         ns_coefficients: of the quintic iteration. Default: (3.4445, -4.775, 2.0315).
-        eps: keeps the division finite. Default: 1e-07.
         ns_steps: how many rounds of it. Default: 5.
         adjust_lr_fn: how the rate depends on the shape: None or "original", or "match_rms_adamw".
 
@@ -63,6 +60,7 @@ class Muon(Optimizer):
         ),
     }
     _sums = True
+    _state: ClassVar = {"momentum_buffer": zeros_like}
 
     def __init__(
         self,
@@ -84,13 +82,7 @@ class Muon(Optimizer):
         for parameter in self.param_groups[-1].raw("params"):
             if parameter.ndim != 2:
                 self.param_groups.pop()
-                raise ShapeError(
-                    "Muon only supports 2D parameters whereas we found a parameter with size: "
-                    f"{parameter.shape}"
-                )
-
-    def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
-        return {"momentum_buffer": zeros_like}
+                raise ShapeError(f"Muon: takes matrices, not {parameter._type}")
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         momentum, mean = group["momentum"], self.state[parameter]["momentum_buffer"]

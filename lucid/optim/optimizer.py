@@ -13,6 +13,7 @@ from lucid.autograd.modes import enable_grad, no_grad
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
+from lucid.functions.arguments import kind_of
 from lucid.ir import memory
 from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError, OptionError
 from lucid.ir.types import f32
@@ -48,7 +49,6 @@ class Optimizer(Hooked):
         defaults: the hyper-parameters of groups that don't say otherwise.
 
     Args:
-        params: parameters, or dicts of groups: "params" and hyper-parameters that differ.
         defaults: the hyper-parameters of groups that don't say otherwise.
 
     Raises:
@@ -75,6 +75,7 @@ class Optimizer(Hooked):
     _ranges: ClassVar[Mapping[str, Check]] = {}
     _has_stepped = False  # what a scheduler asks
     _sums = False  # whether an update sums over elements, so that native code rounds differently
+    _state: ClassVar[Mapping[str, Maker]] = {}  # what makes the tensors of a parameter's state
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         super().__init__()
@@ -290,15 +291,18 @@ class Optimizer(Hooked):
             repeat((group.position, *entry), tensors, partial(self._update_by, *update))
 
     def _update_by(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
+        step = self.state[parameter].get("step")
+        if isinstance(step, Tensor):
+            write_(step, step + 1)
         self._update(group, parameter, -gradient if group.get("maximize") else gradient)
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
-        """Update one parameter; its state is there."""
+        """Update one parameter; its state is there, and its "step" counts this one."""
         raise MissingRuleError(f"{type(self).__name__} must define step()")
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
         """What makes each tensor of state that the parameter's updates need."""
-        return {}
+        return dict(self._state)
 
     def _prepare(self, group: ParamGroup, parameter: Tensor) -> None:
         """Create what is missing of a parameter's state, on concrete tensors also in a trace."""
@@ -405,17 +409,11 @@ class Optimizer(Hooked):
         state_dict = self._changed_by_hooks("_load_pre_hooks", dict(state_dict))
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
-            raise OptionError(
-                "loaded state dict has a different number of parameter groups: "
-                f"{len(saved)}, the optimizer has {len(self.param_groups)}"
-            )
+            raise OptionError(f"load_state_dict: {len(saved)} groups, not {len(self.param_groups)}")
         by_number: dict[int, Tensor] = {}
         for group, values in zip(self.param_groups, saved, strict=True):
             if len(group["params"]) != len(values["params"]):
-                raise OptionError(
-                    "loaded state dict contains a parameter group that doesn't match the size of "
-                    "optimizer's group"
-                )
+                raise OptionError("load_state_dict: a group has another number of parameters")
             by_number.update(zip(values["params"], group["params"], strict=True))
         for group, values in zip(self.param_groups, saved, strict=True):
             group.update({key: value for key, value in values.items() if key != "params"})
@@ -471,10 +469,7 @@ def _spread(values: dict[str, Any]) -> None:
 
 def _check_parameter(parameter: object) -> None:
     if not isinstance(parameter, Tensor):
-        raise ArgumentError(
-            "optimizer can only optimize Tensors, but one of the params is "
-            f"{type(parameter).__name__}"
-        )
+        raise ArgumentError(f"can only optimize Tensors, not {kind_of(parameter)}")
     if not (parameter.is_leaf or parameter.retains_grad):
         raise OptionError(
             f"can't optimize a non-leaf Tensor\n  {parameter._describe()}\n"

@@ -43,16 +43,12 @@ class RMSprop(Optimizer):
         super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:
-        makers: dict[str, Maker] = {"step": step_count, "square_avg": zeros_like}
-        if group.is_nonzero("momentum"):
-            makers["momentum_buffer"] = zeros_like
-        if group["centered"]:
-            makers["grad_avg"] = zeros_like
-        return makers
+        names = ["square_avg"] + ["momentum_buffer"] * group.is_nonzero("momentum")
+        names += ["grad_avg"] * group["centered"]
+        return {"step": step_count, **dict.fromkeys(names, zeros_like)}
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, alpha = self.state[parameter], group["alpha"]
-        write_(state["step"], state["step"] + 1)
         _, gradient = decayed(group, parameter, gradient)
         square = state["square_avg"]
         write_(square, square * alpha + gradient * (1 - alpha) * gradient)

@@ -67,8 +67,7 @@ class Rprop(Optimizer):
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
         state, (down, up), (least, most) = self.state[parameter], group["etas"], group["step_sizes"]
-        step, before, size = state["step"], state["prev"], state["step_size"]
-        write_(step, step + 1)
+        before, size = state["prev"], state["step_size"]
         agreement = gradient * before
         one = lucid.ones_like(size)
         factor = lucid.where(agreement > 0, one * up, lucid.where(agreement < 0, one * down, one))

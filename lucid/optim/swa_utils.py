@@ -13,6 +13,7 @@ from typing import Any
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.ir import frames
@@ -251,19 +252,13 @@ class SWALR(LRScheduler):
         anneal_strategy: str = "cos",
         last_epoch: int = -1,
     ) -> None:
-        if anneal_strategy not in ("cos", "linear"):
-            raise OptionError(
-                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
-            )
+        check_choice(anneal_strategy, "anneal_strategy", "SWALR", ("cos", "linear"))
         if anneal_epochs < 0:
             raise OptionError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         rates = swa_lr if isinstance(swa_lr, (list, tuple)) else [swa_lr]
         groups = optimizer.param_groups
         if len(rates) not in (1, len(groups)):
-            raise OptionError(
-                f"swa_lr must have the same length as optimizer.param_groups: swa_lr has "
-                f"{len(rates)}, optimizer.param_groups has {len(groups)}"
-            )
+            raise OptionError(f"swa_lr: {len(rates)} rates for {len(groups)} groups")
         for i, group in enumerate(groups):
             group["swa_lr"] = rates[i % len(rates)]
         self.anneal_epochs = anneal_epochs

@@ -166,7 +166,7 @@ class SparseTensor:
         """The same with every entry stored."""
         cells = int(np.prod(self.size_))
         dense = ops.index_add(_zeros((cells,), self.dtype), self._flat(), self.entries, axis=0)
-        return ops.reshape(dense, shape=self.size_)  # type: ignore[no-any-return]
+        return ops.reshape(dense, shape=self.size_)
 
     def _flat(self) -> Tensor:
         """Row-major numbers of the places."""
@@ -254,7 +254,7 @@ class SparseTensor:
 
 def _zeros(shape: tuple[int, ...], dtype: DType) -> Tensor:
     zero = constant(0, dtype)
-    return ops.broadcast(zero, shape=shape)  # type: ignore[no-any-return]
+    return ops.broadcast(zero, shape=shape)
 
 
 def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -> SparseTensor:

@@ -151,8 +151,7 @@ class BatchLevel(Level):
         """All examples along axis 0; what is the same for all is repeated."""
         if self.owns(tensor):
             return cast(Batched, tensor)._inner
-        spread: TensorCore = ops.broadcast(tensor, shape=(self.size, *tensor._type.shape))
-        return spread
+        return ops.broadcast(tensor, shape=(self.size, *tensor._type.shape))
 
     def inner(self, tensor: Any) -> Any:
         """What is behind a handle of this vmap; anything else is itself."""

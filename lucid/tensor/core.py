@@ -17,13 +17,7 @@ import numpy as np
 from lucid.autograd.node import Node, OpNode, end_of
 from lucid.autograd.private import PrivateRecord, record_op
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
-from lucid.ir.inference import (
-    MOST_ELEMENTS,
-    Application,
-    application,
-    no_memory,
-    strides_of_view,
-)
+from lucid.ir.inference import MOST_ELEMENTS, Application, application, no_memory, strides_of_view
 from lucid.ir.location import (
     LIBRARY,
     Location,

@@ -16,12 +16,7 @@ from lucid.autograd.saved import SavedTensor
 from lucid.ir.environment import NATIVE_CALLS
 from lucid.ir.memory import address_of
 from lucid.ir.types import TensorType
-from lucid.runtime.entry.layout import (
-    UnknownLayoutError,
-    constructor_of,
-    layout_of,
-    slot_offset,
-)
+from lucid.runtime.entry.layout import UnknownLayoutError, constructor_of, layout_of, slot_offset
 from lucid.runtime.entry.words import Layout
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore, _new

@@ -18,7 +18,7 @@ from lucid.autograd.hooks import SavedTensorHooks, saving_with
 from lucid.autograd.host_world import EagerThread
 from lucid.autograd.node import Edge, Node, sequence_numbers
 from lucid.autograd.saved import Place, SavedTensor, copy_of, with_history
-from lucid.choices import check_flag
+from lucid.choices import check_choice, check_flag
 from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, OptionError
@@ -102,11 +102,7 @@ def checkpoint(
     """
     if not callable(function):
         raise ArgumentError(f"checkpoint: the first argument is a {type(function).__name__}")
-    if determinism_check not in ("default", "none"):
-        raise OptionError(
-            "checkpoint: determinism_check should be one of ['default', 'none'], "
-            f"but got {determinism_check}"
-        )
+    check_choice(determinism_check, "determinism_check", "checkpoint", ("default", "none"))
     check_flag(use_reentrant, "use_reentrant", "checkpoint", or_none=True)
     check_flag(preserve_rng_state, "preserve_rng_state", "checkpoint")
     call = partial(function, *args, **kwargs)

@@ -224,9 +224,7 @@ def random_split(
         for i in range(size - sum(counts)):
             counts[i % len(counts)] += 1
     if sum(counts) != size:
-        raise OptionError(
-            "random_split: Sum of input lengths does not equal the length of the input dataset!"
-        )
+        raise OptionError(f"random_split: lengths must sum to {size}, not {sum(counts)}")
     order = lucid.randperm(size, generator=generator).tolist()
     ends = list(accumulate(counts))
     starts = [0, *ends[:-1]]
@@ -494,9 +492,7 @@ class WeightedRandomSampler(Sampler):
 
 def _require_batch_size(size: Any) -> None:
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise OptionError(
-            f"batch_size should be a positive integer value, but got batch_size={size!r}"
-        )
+        raise OptionError(f"batch_size must be a positive int, not {size!r}")
 
 
 class BatchSampler(Sampler):
@@ -655,15 +651,9 @@ class DataLoader:
         check_kind(pin_memory_device, str, "pin_memory_device", "DataLoader")
         _check_order(dataset, sampler, batch_sampler, bool(shuffle))
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler or drop_last):
-            raise OptionError(
-                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and "
-                "drop_last"
-            )
+            raise OptionError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
         if batch_size is None and drop_last:
-            raise OptionError(
-                "batch_size=None option disables auto-batching and is mutually exclusive with "
-                "drop_last"
-            )
+            raise OptionError("batch_size=None, without batches, excludes drop_last")
         if batch_size is not None:
             _require_batch_size(batch_size)
         is_single = batch_size is None and batch_sampler is None

@@ -617,5 +617,5 @@ def test_a_repetition_that_does_something_else_is_an_error() -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(TypeError, match="checkpoint: the first argument is a Tensor"):
         checkpoint(lucid.ones(1), lucid.exp)
-    with pytest.raises(ValueError, match="determinism_check should be one of"):
+    with pytest.raises(ValueError, match="determinism_check must be one of"):
         checkpoint(lucid.exp, lucid.ones(1), determinism_check="sometimes")

@@ -124,7 +124,7 @@ def test_layer_norm(rng: np.random.Generator) -> None:
     mean, variance = x.mean((1, 2), keepdims=True), x.var((1, 2), keepdims=True)
     y = F.layer_norm(lucid.tensor(x), (3, 4), lucid.tensor(w), lucid.tensor(b), 0.1)
     assert_allclose(y.numpy(), (x - mean) / np.sqrt(variance + 0.1) * w + b, rtol=1e-12, atol=1e-12)
-    with pytest.raises(ValueError, match=r"Given normalized_shape=\[5\], expected input"):
+    with pytest.raises(ValueError, match=r"last axes of input must be normalized_shape=\[5\]"):
         F.layer_norm(lucid.tensor(x), (5,))
 
 
@@ -162,7 +162,7 @@ def test_embedding_takes_rows_and_leaves_the_padding_row_alone() -> None:
 def test_an_index_without_row_is_an_error(index: int) -> None:
     with pytest.raises(IndexError, match=f"embedding: index {index} is out of range for 4 rows"):
         F.embedding(lucid.tensor([0, index]), lucid.zeros(4, 3))
-    with pytest.raises(TypeError, match="embedding: indices must be int64 or int32, not f32"):
+    with pytest.raises(TypeError, match="embedding: indices must be int64 or int32"):
         F.embedding(lucid.zeros(2), lucid.zeros(4, 3))
     with pytest.raises(IndexError, match="non-negative and smaller than num_classes=4"):
         F.one_hot(lucid.tensor([0, index]), 4)
@@ -198,7 +198,7 @@ def test_pad_with_a_constant_and_crop(rng: np.random.Generator) -> None:
     x = rng.normal(size=(2, 4))
     y = F.pad(lucid.tensor(x), (-1, 2, 1, 0), value=5.0).numpy()
     assert_array_equal(y, np.pad(x[:, 1:], ((1, 0), (0, 2)), constant_values=5.0))
-    with pytest.raises(ValueError, match="an even number of them"):
+    with pytest.raises(ValueError, match="expected at most"):
         F.pad(lucid.tensor(x), (1,))
     with pytest.raises(ValueError, match="no mode 'mirror'"):
         F.pad(lucid.tensor(x), (1, 1), mode="mirror")

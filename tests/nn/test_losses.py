@@ -59,7 +59,7 @@ def test_binary_cross_entropy_stays_finite_at_the_ends() -> None:
     assert loss.item() == 100.0
     with pytest.raises(ValueError, match="all elements of input should be between 0 and 1"):
         F.binary_cross_entropy(lucid.tensor([1.5]), lucid.tensor([1.0]))
-    with pytest.raises(ValueError, match=r"Target size \(\[1\]\) must be the same as input size"):
+    with pytest.raises(ValueError, match=r"Target size must be the same as input size"):
         F.binary_cross_entropy(lucid.zeros(2), lucid.zeros(1))
 
 
@@ -141,11 +141,11 @@ def test_wrong_arguments_are_named() -> None:
     x = lucid.zeros(2, 3)
     with pytest.raises(ValueError, match="average is not a valid value for reduction"):
         F.cross_entropy(x, lucid.tensor([0, 1]), reduction="average")
-    with pytest.raises(ValueError, match=r"expected a target of shape \[2\] for an input of shape"):
+    with pytest.raises(ValueError, match=r"target must be \[2\], as axis 1 has the classes"):
         F.cross_entropy(x, lucid.tensor([0, 1, 2]))
     with pytest.raises(TypeError, match="expected an int64 target of class indices"):
         F.cross_entropy(x, lucid.zeros(2))
-    with pytest.raises(ValueError, match="either for all 3 classes or no classes"):
+    with pytest.raises(ValueError, match="one number for each of 3 classes"):
         F.cross_entropy(x, lucid.tensor([0, 1]), lucid.ones(2))
     with pytest.raises(ValueError, match=r"label_smoothing must be between 0.0 and 1.0. Got: 2"):
         F.cross_entropy(x, lucid.tensor([0, 1]), label_smoothing=2)

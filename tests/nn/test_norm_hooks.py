@@ -147,5 +147,5 @@ def test_a_lazy_layer_is_refused() -> None:
 def test_what_is_not_normalized_cannot_be_freed() -> None:
     with pytest.raises(ValueError, match=r"spectral_norm of 'weight' not found in Linear"):
         nn.utils.remove_spectral_norm(nn.utils.weight_norm(nn.Linear(1, 1)))
-    with pytest.raises(ValueError, match="Expected n_power_iterations to be positive"):
+    with pytest.raises(ValueError, match="n_power_iterations must be positive"):
         nn.utils.spectral_norm(nn.Linear(1, 1), n_power_iterations=0)

@@ -50,7 +50,7 @@ def test_several_weights_are_pruned_as_one() -> None:
     assert [int(m.get_buffer(f"{name}_mask").sum()) for m, name in pairs] == [8, 1, 8]
     assert prune.is_pruned(net)
     assert not prune.is_pruned(net[1])
-    with pytest.raises(TypeError, match='Only "unstructured" PRUNING_TYPE supported'):
+    with pytest.raises(TypeError, match="must be unstructured"):
         prune.global_unstructured(pairs, prune.RandomStructured, amount=1)
 
 
@@ -87,17 +87,17 @@ def test_random_pruning_takes_as_many_as_it_is_told() -> None:
 
 
 def test_what_pruning_refuses() -> None:
-    with pytest.raises(ValueError, match="has no parameter with name 'w'"):
+    with pytest.raises(ValueError, match="has no parameter 'w'"):
         prune.l1_unstructured(layer(), "w", 1)
-    with pytest.raises(ValueError, match="amount=13 should be smaller than the number"):
+    with pytest.raises(ValueError, match="amount=13 must not be greater than 12"):
         prune.l1_unstructured(layer(), "weight", 13)
-    with pytest.raises(ValueError, match=r"amount=1\.5 should either be a float in the range"):
+    with pytest.raises(ValueError, match=r"a float up to 1 or an int, at least 0: 1\.5"):
         prune.l1_unstructured(layer(), "weight", 1.5)
     with pytest.raises(TypeError, match="Invalid type for amount"):
         prune.L1Unstructured("all")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="can only be applied to multidimensional"):
+    with pytest.raises(ValueError, match="needs two axes"):
         prune.ln_structured(layer(), "bias", 1, 2, 0)
-    with pytest.raises(ValueError, match="has to be pruned before pruning can be removed"):
+    with pytest.raises(ValueError, match="isn't pruned"):
         prune.remove(layer(), "weight")
-    with pytest.raises(ValueError, match="scores should have the same shape"):
+    with pytest.raises(ValueError, match="importance_scores must be"):
         prune.l1_unstructured(layer(), "weight", 1, lucid.ones(3))

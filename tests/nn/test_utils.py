@@ -71,7 +71,7 @@ def test_parameters_as_a_vector_and_back() -> None:
     utils.vector_to_parameters(lucid.arange(5.0), tensors)
     assert [t.tolist() for t in tensors] == [[0.0, 1.0], [[2.0]], [3.0, 4.0]]
     assert utils.parameters_to_vector(tensors).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
-    with pytest.raises(ValueError, match=r"the parameters have 5 elements, the vector is f32\[4\]"):
+    with pytest.raises(ValueError, match=r"5 elements are needed, not f32\[4\]"):
         utils.vector_to_parameters(lucid.zeros(4), tensors)
 
 

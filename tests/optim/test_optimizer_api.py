@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import lucid
 from lucid import optim
 from lucid.optim.groups import ParamGroup
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters
-from lucid.optim.optimizer import Maker, Params, decayed, zeros_like
+from lucid.optim.optimizer import Params, decayed, zeros_like
 from lucid.tensor.writing import write_
 
 
@@ -149,11 +149,11 @@ def test_loading_writes_into_the_state_that_there_is() -> None:
 
 def test_state_dicts_of_other_groups_are_refused() -> None:
     optimizer = optim.SGD([leaf(2)])
-    with pytest.raises(ValueError, match="different number of parameter groups: 2, the optimizer"):
+    with pytest.raises(ValueError, match="load_state_dict: 2 groups, not 1"):
         optimizer.load_state_dict(
             optim.SGD([{"params": [leaf(1)]}, {"params": [leaf(1)]}]).state_dict()
         )
-    with pytest.raises(ValueError, match="doesn't match the size of optimizer's group"):
+    with pytest.raises(ValueError, match="a group has another number of parameters"):
         optimizer.load_state_dict(optim.SGD([leaf(1), leaf(1)]).state_dict())
 
 
@@ -202,7 +202,7 @@ def test_parameters_that_cannot_be_optimized() -> None:
         optim.SGD(a)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="optimizer got an empty parameter list"):
         optim.SGD([])
-    with pytest.raises(TypeError, match="only optimize Tensors, but one of the params is float"):
+    with pytest.raises(TypeError, match="only optimize Tensors, not float"):
         optim.SGD([1.0])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="can't optimize a non-leaf Tensor"):
         optim.SGD([a * 2])
@@ -308,6 +308,7 @@ class Lion(optim.Optimizer):
     """param -= lr * sign(c), with c between the gradient and its mean (Chen et al., 2023)."""
 
     _ranges = COMMON
+    _state: ClassVar = {"exp_avg": zeros_like}
 
     def __init__(
         self,
@@ -317,9 +318,6 @@ class Lion(optim.Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, hyper_parameters(locals()))
-
-    def _state_makers(self, group: ParamGroup, parameter: lucid.Tensor) -> dict[str, Maker]:
-        return {"exp_avg": zeros_like}
 
     def _update(self, group: ParamGroup, parameter: lucid.Tensor, gradient: lucid.Tensor) -> None:
         mean, (beta1, beta2) = self.state[parameter]["exp_avg"], group["betas"]

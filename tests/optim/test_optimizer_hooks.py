@@ -208,7 +208,7 @@ def test_muons_updates_are_nearly_orthogonal() -> None:
 
 
 def test_muon_takes_matrices_only() -> None:
-    with pytest.raises(ValueError, match="Muon only supports 2D parameters whereas we found"):
+    with pytest.raises(ValueError, match="Muon: takes matrices, not"):
         optim.Muon([nn.Parameter(lucid.ones(3))])
     with pytest.raises(ValueError, match="Adjust learning rate function best is not supported"):
         optim.Muon([nn.Parameter(lucid.ones(3, 3))], adjust_lr_fn="best")

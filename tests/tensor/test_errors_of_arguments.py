@@ -20,7 +20,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: lucid.add(1, 2), TypeError, "add: at least one operand must be a Tensor"),
     (lambda: lucid.exp(2.0), TypeError, "exp: input must be a Tensor, not float"),
     (lambda: z.int() + 2**40, ValueError, "without overflow"),
-    (lambda: z.add(z, alpha=0.5), TypeError, "alpha must not be a floating point number"),
+    (lambda: z.add(z, alpha=0.5), TypeError, "alpha must not be a float"),
     (
         lambda: (x > 0) - (x > 0),
         TypeError,
@@ -31,7 +31,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: x << 1, TypeError, "bitwise_left_shift: defined for integers, not lucid.float32"),
     (lambda: x.clamp(), TypeError, "At least one of 'min' or 'max' must not be None"),
     (lambda: lucid.where(z, x, x), TypeError, "expected condition to be a boolean tensor"),
-    (lambda: x.div(2, rounding_mode="up"), ValueError, "expected rounding_mode to be one of"),
+    (lambda: x.div(2, rounding_mode="up"), ValueError, "rounding_mode must be one of"),
     (lambda: x.sum(2), IndexError, r"in range of \[-2, 1\], but got 2"),
     (lambda: x.sum((0, -2)), ValueError, "dim 0 appears multiple times"),
     (lambda: x.sum(0.5), TypeError, "sum: dim must be an int, not 0.5"),
@@ -44,7 +44,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: x.permute(0), ValueError, "does not match the length of the desired ordering"),
     (lambda: x.expand(3, 3), ValueError, r"must match the existing size \(2\) at non-singleton"),
     (lambda: x.narrow(1, 2, 2), IndexError, r"start \(2\) \+ length \(2\) exceeds"),
-    (lambda: x.split([1, 1], 1), ValueError, "to sum exactly to 3"),
+    (lambda: x.split([1, 1], 1), ValueError, "split_sizes must sum to 3"),
     (lambda: lucid.cat([]), ValueError, "expected a non-empty list of Tensors"),
     (lambda: lucid.cat(x), TypeError, "takes a list or tuple of tensors, not a Tensor"),
     (lambda: lucid.stack([x, z]), ValueError, "stack: expects each tensor to be equal size"),
@@ -52,7 +52,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: x @ x, ValueError, "matmul: the inner dimensions differ, 3 and 2"),
     (lambda: x @ lucid.ones(2), ValueError, "matmul: the inner dimensions differ, 3 and 2"),
     (lambda: x @ lucid.tensor(2.0), ValueError, r"hint: use \* to multiply by a scalar"),
-    (lambda: lucid.einsum("ij->k", x), ValueError, "or one that no operand has"),
+    (lambda: lucid.einsum("ij->k", x), ValueError, "a subscript twice, or a new one"),
     (lambda: lucid.einsum("i?", x), ValueError, "invalid subscript 'i\\?'"),
     (lambda: lucid.einsum("ijk", x), ValueError, "does not match the number of dimensions"),
     (lambda: lucid.einsum("ij,jk", x, x), ValueError, "subscript 'j' of 'ij,jk' has sizes 3 and 2"),
@@ -75,7 +75,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: lucid.from_numpy([1]), TypeError, r"expected np.ndarray \(got list\)"),
     (lambda: lucid.arange(0, 5, 0), ValueError, "step must be nonzero"),
     (lambda: lucid.arange(5, 0), ValueError, "inconsistent with step sign"),
-    (lambda: lucid.randint(5, 5, (2,)), ValueError, "expects 'from' to be less than 'to'"),
+    (lambda: lucid.randint(5, 5, (2,)), ValueError, "must be below"),
     (lambda: lucid.randn(2, dtype=lucid.int64), TypeError, "randn: draws floating-point numbers"),
     (lambda: lucid.full((2,), 1.0).bernoulli(1.5), ValueError, r"expects p to be in \[0, 1\]"),
     (lambda: lucid.set_default_dtype(lucid.int64), TypeError, "only floating-point types"),
@@ -102,9 +102,9 @@ def test_operands_are_named_with_the_line_that_made_them() -> None:
         "matmul: expected both operands to have the same dtype, but got lucid.float32 and "
         "lucid.float64"
     )
-    assert lines[1].startswith("  operand 0: f32[2,3]  from test_errors_of_arguments.py:")
+    assert lines[1].startswith("  input: f32[2,3]  from test_errors_of_arguments.py:")
     assert lines[1].endswith("a = lucid.zeros(2, 3)")
-    assert lines[2].startswith("  operand 1: f64[2]  from test_errors_of_arguments.py:")
+    assert lines[2].startswith("  other: f64[2]  from test_errors_of_arguments.py:")
     assert lines[3] == "hint: convert one with .to(other.dtype)"
 
 

@@ -273,7 +273,11 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.inv(lucid.ones(2, 2).long()), TypeError, "hint: convert it with .float()"),
     (lambda: L.solve(lucid.eye(2), lucid.ones(3, 1)), ValueError, "Incompatible shapes of A and B"),
     (lambda: L.solve(lucid.eye(2), lucid.ones(2).double()), TypeError, "must have the same dtype"),
-    (lambda: L.qr(lucid.eye(2), "full"), ValueError, "mode is 'reduced', 'complete' or 'r'"),
+    (
+        lambda: L.qr(lucid.eye(2), "full"),
+        ValueError,
+        "mode must be one of 'reduced'",
+    ),
 ]
 
 
@@ -285,7 +289,7 @@ def test_what_is_refused(function: Callable[[], Any], error: type[Exception], me
 
 def test_pivots_that_are_none_of_the_matrix_are_refused(run: Callable[..., Any]) -> None:
     a, b = lucid.eye(2), lucid.ones(2, 1)
-    with pytest.raises(TypeError, match=r"pivots should be a Tensor of scalar type lucid\.int32"):
+    with pytest.raises(TypeError, match=r"pivots must be int32"):
         run(lucid.linalg.lu_solve, a, lucid.tensor([1.0, 2.0]), b)
     with pytest.raises(ValueError, match="Number of pivots per batch should be same as the dim"):
         run(lucid.linalg.lu_solve, a, lucid.tensor([2], dtype=lucid.int32), b)

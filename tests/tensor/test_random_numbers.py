@@ -117,7 +117,7 @@ def test_dropped_channels_of_selu_networks_are_dropped_whole(run: Any) -> None:
     assert abs(dropped.float().mean().item() - 0.3) < 0.03
     assert abs(y.mean().item()) < 0.05
     assert abs(y.std().item() - 1) < 0.05
-    with pytest.raises(RuntimeError, match="requires at least 2 dimensions"):
+    with pytest.raises(RuntimeError, match="needs at least 2 axes"):
         lucid.nn.FeatureAlphaDropout()(lucid.ones(3))
 
 

@@ -126,7 +126,7 @@ def test_memory_is_shared_through_dlpack() -> None:
     x = lucid.from_dlpack(lucid.from_numpy(array))
     assert np.shares_memory(np.from_dlpack(x), array)
     assert x.__dlpack_device__() == (1, 0)
-    with pytest.raises(lucid.LucidError, match="Can't export tensors that require gradient"):
+    with pytest.raises(lucid.LucidError, match="can't export a tensor that requires grad"):
         lucid.ones(2, requires_grad=True).__dlpack__()
 
 

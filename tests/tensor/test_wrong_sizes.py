@@ -26,7 +26,7 @@ def test_what_requires_grad_is_not_resized() -> None:
 
 @pytest.mark.parametrize("length", [0, 4, -1])
 def test_a_packed_sequence_lies_in_its_padded_tensor(length: int) -> None:
-    with pytest.raises(lucid.OptionError, match=f"lengths are 1 to 3, .*; got {length}$"):
+    with pytest.raises(lucid.OptionError, match=f"{length} isn't from 1 to 3$"):
         rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, length])
 
 

@@ -160,7 +160,7 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
     return jacfwd(jacrev(func, argnums), argnums)
 
 
-def _basis(tensors: Sequence[TensorCore]) -> list[TensorCore]:
+def _basis(tensors: Sequence[TensorCore]) -> Sequence[TensorCore]:
     """For each tensor, the unit vectors of all: shape (elements of all tensors, *its own shape)."""
     total = sum(tensor._type.size for tensor in tensors)
     basis, start = [], 0

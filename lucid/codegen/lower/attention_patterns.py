@@ -392,8 +392,7 @@ class _WithBatch:
 
     def emit(self) -> Value:
         shape = (*self.batch, *self.value.shape[-2:])
-        result: Value = ops.reshape(self.value, shape=shape)
-        return result
+        return ops.reshape(self.value, shape=shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,8 +548,7 @@ def _replace(graph: Graph, found: _Attention) -> None:
 
 def _scaled(x: Value, step: _Step) -> Value:
     assert step.other is not None
-    result: Value = step.op(x, step.other)
-    return result
+    return step.op(x, step.other)
 
 
 def _mask(step: _Step) -> Value:

@@ -9,7 +9,6 @@ a loop of its own.
 from __future__ import annotations
 
 from math import prod
-from typing import cast
 
 from lucid.codegen import costs
 from lucid.ir import ops
@@ -33,8 +32,8 @@ def _folded(node: Node) -> Value | None:
         return None
     rows, columns = ("".join(x for x in result if x in letters) for letters in (lhs, rhs))
     order = columns + rows if result[-1] in rows else rows + columns
-    product = cast(Value, ops.contract(*node.operands, indices=f"{lhs},{rhs}->{order}"))
-    return cast(Value, ops.transpose(product, perm=tuple(map(order.index, result))))
+    product = ops.contract(*node.operands, indices=f"{lhs},{rhs}->{order}")
+    return ops.transpose(product, perm=tuple(map(order.index, result)))
 
 
 def has_small_images(node: Node, order: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import cast
 
 from lucid.codegen import costs
 from lucid.codegen.emit.reductions import identity
@@ -230,7 +229,7 @@ def _recounted(value: Value) -> Value:
     if node.op is ops.iota:
         return value.emit(ops.iota, (), {**node.attributes, "dtype": i32})
     inner = _recounted(node.operands[0])
-    return cast(Value, node.op(inner, *node.operands[1:], **node.attributes))
+    return node.op(inner, *node.operands[1:], **node.attributes)
 
 
 @_WINDOWS.on(ops.overlap_add)

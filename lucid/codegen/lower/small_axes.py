@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import cast
 
 from lucid.codegen import costs
 from lucid.ir import ops
@@ -118,7 +117,7 @@ def _transposed(value: Value) -> Value:
     """A copy of a value in which each coordinate lies by itself."""
     last = len(value.shape) - 1
     columns = [ops.reshape(part, shape=(1, *part.shape)) for part in _sliced(value)]
-    return cast(Value, ops.transpose(ops.concat(*columns, axis=0), perm=(*range(1, last + 1), 0)))
+    return ops.transpose(ops.concat(*columns, axis=0), perm=(*range(1, last + 1), 0))
 
 
 def _sliced(value: Value) -> list[Value]:
@@ -137,4 +136,4 @@ def _total(apart: Sequence[Value], axes: tuple[int, ...]) -> Value:
     for other in apart[1:]:
         total = ops.add(total, other)
     rest = tuple(axis for axis in axes if axis < len(total.shape))
-    return cast(Value, ops.sum(total, axes=rest) if rest else total)
+    return ops.sum(total, axes=rest) if rest else total

@@ -78,8 +78,7 @@ def _carried(
 
     def chosen() -> Value:
         wrong = graph.constant(neutral, value.dtype)
-        found: Value = ops.where(_is_within(raw, node), raw, wrong)
-        return found
+        return ops.where(_is_within(raw, node), raw, wrong)
 
     made, nodes = _apart(graph, node, chosen)
     graph.nodes[place:place] = nodes
@@ -94,8 +93,7 @@ def _carried(
         high = graph.constant(node.attributes["high"], raw.dtype)
         worst = ops.where(ops.ge(most, high), most, least)
         worst = worst if raw.dtype is i64 else ops.cast(worst, dtype=i64)
-        found: Value = ops.where(_is_within(before, node), worst, before)
-        return found
+        return ops.where(_is_within(before, node), worst, before)
 
     after, nodes = _apart(graph, node, next_one)
     graph.nodes += nodes
@@ -106,8 +104,7 @@ def _is_within(value: Value, check: Node) -> Value:
     low, high = (
         value.graph.constant(check.attributes[key], value.dtype) for key in ("low", "high")
     )
-    found: Value = ops.logical_and(ops.ge(value, low), ops.lt(value, high))
-    return found
+    return ops.logical_and(ops.ge(value, low), ops.lt(value, high))
 
 
 def _apart(graph: Graph, at: Node, build: Callable[[], Value]) -> tuple[Value, Sequence[Node]]:

@@ -51,8 +51,7 @@ def canonicalize(graph: Graph) -> bool:
 
 def _same(node: Node, *operands: Value) -> Value:
     """The node's op with its attributes, on other operands."""
-    value: Value = node.op(*operands, **node.attributes)
-    return value
+    return node.op(*operands, **node.attributes)
 
 
 def _before_broadcast(value: Value) -> Value:
@@ -107,8 +106,7 @@ def _transpose(node: Node) -> Value | None:
     if inner is None:
         return None
     composed = tuple(inner.attributes["perm"][axis] for axis in perm)
-    value: Value = ops.transpose(inner.operands[0], perm=composed)
-    return value
+    return ops.transpose(inner.operands[0], perm=composed)
 
 
 @_RULES.on(ops.slice)
@@ -258,8 +256,7 @@ def _goes_on(before: Node, after: Node, joined: Node) -> bool:
 
 def _sliced(base: Value, bounds: list[_Bounds]) -> Value:
     starts, stops, steps = (tuple(axis[i] for axis in bounds) for i in range(3))
-    value: Value = ops.slice(base, starts=starts, stops=stops, steps=steps)
-    return value
+    return ops.slice(base, starts=starts, stops=stops, steps=steps)
 
 
 @_RULES.on(ops.cast)

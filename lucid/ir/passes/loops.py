@@ -487,12 +487,10 @@ def _total(node: Node, stacks: Sequence[Value]) -> Value:
     """The sum over the rows of stacks of what the node makes of each."""
     if node.op is ops.sum:
         axes = (0, *(axis + 1 for axis in node.attributes["axes"]))
-        total: Value = ops.sum(stacks[0], axes=axes)
-        return total
+        return ops.sum(stacks[0], axes=axes)
     (length, m, k), n = stacks[0].shape, stacks[1].shape[2]
     a = ops.reshape(ops.transpose(stacks[0], perm=(1, 0, 2)), shape=(m, length * k))
-    product: Value = ops.matmul(a, ops.reshape(stacks[1], shape=(length * k, n)))
-    return product
+    return ops.matmul(a, ops.reshape(stacks[1], shape=(length * k, n)))
 
 
 def _seen(value: Value, base: Value, instead: Value) -> Value:

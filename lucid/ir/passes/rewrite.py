@@ -304,8 +304,7 @@ def broadcast_like(result: Value, value: Value) -> Value:
     """
     if value.shape == result.shape:
         return value
-    broadcast: Value = ops.broadcast(value, shape=result.shape)
-    return broadcast
+    return ops.broadcast(value, shape=result.shape)
 
 
 def producer_of(value: Value, *made_by: Op) -> Node | None:

@@ -343,8 +343,7 @@ def _note(loop: Node, nodes: Sequence[Node]) -> None:
 
 def _joined(values: Sequence[Value]) -> Value:
     """The values as rows of one array."""
-    joined: Value = ops.concat(*(ops.reshape(x, shape=(1, *x.shape)) for x in values), axis=0)
-    return joined
+    return ops.concat(*(ops.reshape(x, shape=(1, *x.shape)) for x in values), axis=0)
 
 
 def _part(base: Value, axis: int, first: int, last: int, count: int) -> Value:
@@ -356,10 +355,9 @@ def _part(base: Value, axis: int, first: int, last: int, count: int) -> Value:
     if (first, step, count) == (0, 1, base.shape[0]):
         return base
     rest = (0,) * len(sizes)
-    part: Value = ops.slice(
+    return ops.slice(
         base,
         starts=(first, *rest),
         stops=(last + (1 if step > 0 else -1), *sizes),
         steps=(step, *(1 for _ in sizes)),
     )
-    return part

@@ -79,8 +79,7 @@ def _add(node: Node) -> Value | None:
 
 
 def _sub_of(a: Value, b: Value) -> Value:
-    value: Value = ops.sub(a, b)
-    return value
+    return ops.sub(a, b)
 
 
 @_RULES.on(ops.sub)
@@ -92,8 +91,7 @@ def _sub(node: Node) -> Value | None:
     if _is(uniform(a), -0.0):
         return broadcast_like(node.result, ops.neg(b))
     if (negated := _negated(b)) is not None:
-        value: Value = ops.add(a, negated)
-        return value
+        return ops.add(a, negated)
     if a is b and not _is_float(a):
         return constant_like(node.result, 0)
     return None
@@ -120,8 +118,7 @@ def _signs_of_factors(node: Node) -> Value | None:
     if a is None:
         return None
     if b is not None:
-        value: Value = node.op(a, b)
-        return value
+        return node.op(a, b)
     number = uniform(node.operands[1])
     if number is None or not _is_float(a):
         return None
@@ -145,8 +142,7 @@ def _div(node: Node) -> Value | None:
     inverse = _inverse_power_of_two(number)
     if inverse is None:
         return None
-    value: Value = ops.mul(a, constant_like(b, inverse))
-    return value
+    return ops.mul(a, constant_like(b, inverse))
 
 
 def _inverse_power_of_two(number: np.generic) -> float | None:
@@ -198,8 +194,7 @@ def _neg(node: Node) -> Value | None:
     number = uniform(b)
     if number is None:
         return None
-    value: Value = ops.mul(a, constant_like(b, np.negative(number)))
-    return value
+    return ops.mul(a, constant_like(b, np.negative(number)))
 
 
 @_RULES.on(ops.abs)
@@ -211,8 +206,7 @@ def _abs(node: Node) -> Value | None:
     negated = _negated(x)
     if negated is None or not x.dtype.is_signed:
         return None
-    value: Value = ops.abs(negated)
-    return value
+    return ops.abs(negated)
 
 
 _ROUNDINGS = (ops.floor, ops.ceil, ops.round, ops.trunc)
@@ -255,8 +249,7 @@ def _where(node: Node) -> Value | None:
     negation = producer_of(condition, ops.logical_not)
     if negation is None:
         return None
-    value: Value = ops.where(negation.operands[0], b, a)
-    return value
+    return ops.where(negation.operands[0], b, a)
 
 
 @_RULES.on(ops.logical_and, ops.logical_or)
@@ -288,8 +281,7 @@ def _negated_comparison(node: Node) -> Value | None:
     comparison = producer_of(node.operands[0], ops.eq, ops.ne)
     if comparison is None:
         return None
-    value: Value = (ops.ne if comparison.op is ops.eq else ops.eq)(*comparison.operands)
-    return value
+    return (ops.ne if comparison.op is ops.eq else ops.eq)(*comparison.operands)
 
 
 @_RULES.on(ops.bit_or, ops.bit_xor, ops.shift_left, ops.shift_right)

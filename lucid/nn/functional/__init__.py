@@ -1,4 +1,16 @@
-"""Layers as functions: `import lucid.nn.functional as F`."""
+"""Layers as functions: `import lucid.nn.functional as F`.
+
+Args:
+    input: the tensor, of a float dtype.
+    reduction: "none" for each element's loss, "sum", or "mean" over them.
+    eps: keeps the division finite.
+    kernel_size: the size of a window; an int, or one for each axis.
+    dilation: the distance between the elements of a window.
+    dim: the axis.
+    inplace: write the result into `input` and return that.
+    norm_type: of which order that norm is.
+    sparse: False; gradients are dense.
+"""
 
 import sys
 

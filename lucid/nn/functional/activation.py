@@ -119,10 +119,6 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
     The result is as large as the input, and of its dtype.
 
-    Args:
-        input: the tensor, of a float dtype.
-        inplace: write the result into `input` and return that. Default: False.
-
     Example:
         >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.0000, 0.5000, 3.0000])
@@ -181,7 +177,6 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
 
     Args:
-        input: the tensor, of a float dtype.
         approximate: "none", or "tanh". Default: 'none'.
 
     Raises:
@@ -250,9 +245,7 @@ def hardtanh(
         tensor([-1.0000,  0.5000,  1.0000])
     """
     if min_val > max_val:
-        raise OptionError(
-            f"hardtanh: min_val cannot be greater than max_val, but {min_val} > {max_val}"
-        )
+        raise OptionError(f"hardtanh: min_val={min_val} is greater than max_val={max_val}")
     if not input.dtype.is_floating_point:
         return result_of(input, input.clamp(min_val, max_val), inplace)
     y = apply(_hardtanh, source_of(input, inplace), min_val, max_val)
@@ -362,7 +355,6 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     The result is as large as the input, and of its dtype.
 
     Args:
-        input: the tensor, of a float dtype.
         lambd: where the threshold is. Default: 0.5.
 
     Example:
@@ -389,7 +381,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Raises `ShapeError` for another number of weights.
 
     Args:
-        input: the tensor, of a float dtype.
         weight: the slope below 0, (1,), or (c,) for channels on axis 1.
 
     Raises:
@@ -402,10 +393,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     if weight.numel() != 1:
         channels = input.shape[1] if input.ndim > 1 else 1
         if weight.ndim != 1 or weight.numel() != channels:
-            raise ShapeError(
-                f"prelu: Mismatch of parameter numbers and input channel size. Found parameter "
-                f"numbers = {weight.numel()} and channel size = {channels}."
-            )
+            raise ShapeError(f"prelu: {weight.numel()} weights don't go with {channels} channels")
         weight = weight.reshape(-1, *(1,) * (input.ndim - 2))
     else:
         weight = weight.reshape(())
@@ -419,10 +407,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
     Reference: Dauphin et al., "Language Modeling with Gated Convolutional Networks", 2016.
 
-    Args:
-        input: the tensor, of a float dtype.
-        dim: the axis. Default: -1.
-
     Raises:
         ShapeError: the size along `dim` is odd.
 
@@ -431,9 +415,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         tensor([0.5000, 1.0000])
     """
     if input.ndim == 0 or input.shape[axis_of(dim, input.ndim, "glu")] % 2:
-        raise ShapeError(
-            f"glu: Halving dimension must be even, but dimension {dim} of {input._type}"
-        )
+        raise ShapeError(f"glu: the size of dim {dim} must be even")
     value, gate = input.chunk(2, dim)
     return value * gate.sigmoid()
 
@@ -447,7 +429,6 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
         logits: the logarithms of weights.
         tau: the temperature: the smaller, the nearer to one-hot. Default: 1.0.
         hard: one-hot in the forward, with the gradient of the soft draw. Default: False.
-        dim: the axis. Default: -1.
 
     Example:
         >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()

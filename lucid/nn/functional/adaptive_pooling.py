@@ -14,11 +14,8 @@ from lucid.functions.arguments import require_computable
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape
-from lucid.nn.functional.pooling import _avg_pool, pool_greatest
-from lucid.nn.functional.sliding import (
-    Ints,
-    batched,
-)
+from lucid.nn.functional.pooling import _avg_pool, _max_pool
+from lucid.nn.functional.sliding import Ints, batched, of_each_rank
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 
@@ -30,9 +27,7 @@ __all__ = [
 Sizes = int | Sequence[int | None] | None
 
 
-def adaptive_sizes(
-    kind: str, rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
-) -> tuple[Ints, Shape]:
+def adaptive_sizes(kind: str, rank: int, input: Tensor, output_size: Sizes) -> tuple[Ints, Shape]:
     """The output's sizes and the input's, for `adaptive_<kind>_pool<rank>d`."""
     name = f"adaptive_{kind}_pool{rank}d"
     batched(name, input, rank)
@@ -46,13 +41,25 @@ def adaptive_sizes(
     return wanted, lengths
 
 
-def _adaptive_avg_pool(
-    rank: int, input: Tensor, output_size: int | Sequence[int | None] | None
-) -> Tensor:
+def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Sizes) -> Tensor:
+    """The means of `output_size` bins along the last axis; a None leaves an axis as it is.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
+    neighbours may share some.
+
+    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
+    Args:
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> F.adaptive_avg_pool1d(lucid.ones(2, 4, 6), 3).shape
+        lucid.Size([2, 4, 3])
+    """
     wanted, lengths = adaptive_sizes("avg", rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
         sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
-        return _avg_pool(rank, input, sizes, (None, 0), False, True)
+        return _avg_pool(rank, input, sizes)
     y = input
     for axis, size, length in zip(range(-rank, 0), wanted, lengths, strict=True):
         means = from_array(_means(length, size).astype(input.dtype.numpy))
@@ -70,50 +77,13 @@ def _means(length: int, size: int) -> np.ndarray:
     return matrix
 
 
-def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins along the last axis; a None leaves the axis as it is.
-
-    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
-    neighbours may share some.
-
-    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
-
-    Args:
-        input: the tensor, of a float dtype.
-        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
-
-    Example:
-        >>> F.adaptive_avg_pool1d(lucid.arange(6.0)[None], 3)
-        tensor([[0.5000, 2.5000, 4.5000]])
-    """
-    return _adaptive_avg_pool(1, input, output_size)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = of_each_rank(_adaptive_avg_pool)
 
 
-@like(adaptive_avg_pool1d)
-def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins over the last two axes; a None leaves an axis as it is.
-
-    Example:
-        >>> F.adaptive_avg_pool2d(lucid.arange(16.0).reshape(1, 4, 4), 2)
-        tensor([[[ 2.5000,  4.5000],
-                 [10.5000, 12.5000]]])
-    """
-    return _adaptive_avg_pool(2, input, output_size)
-
-
-@like(adaptive_avg_pool1d)
-def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of `output_size` bins over the last three axes; None leaves an axis as it is.
-
-    Example:
-        >>> F.adaptive_avg_pool3d(lucid.arange(8.0).reshape(1, 2, 2, 2), 1)
-        tensor([[[[3.5000]]]])
-    """
-    return _adaptive_avg_pool(3, input, output_size)
-
-
-@like(adaptive_avg_pool1d)
-def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
+@like(_adaptive_avg_pool)
+def _adaptive_max_pool(
+    rank: int, input: Tensor, output_size: Sizes, return_indices: bool = False
+) -> Any:
     """The greatest element of each of `output_size` bins along the last axis.
 
     Args:
@@ -121,40 +91,13 @@ def adaptive_max_pool1d(input: Tensor, output_size: Sizes, return_indices: bool 
             Default: False.
 
     Example:
-        >>> F.adaptive_max_pool1d(lucid.arange(6.0)[None], 3)
-        tensor([[1., 3., 5.]])
+        >>> F.adaptive_max_pool1d(lucid.ones(2, 4, 6), 3).shape
+        lucid.Size([2, 4, 3])
     """
-    return _adaptive_max_pool(1, input, output_size, return_indices)
-
-
-@like(adaptive_max_pool1d)
-def adaptive_max_pool2d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
-    """The greatest element of each of `output_size` bins over the last two axes.
-
-    Example:
-        >>> F.adaptive_max_pool2d(lucid.arange(16.0).reshape(1, 4, 4), 2)
-        tensor([[[ 5.,  7.],
-                 [13., 15.]]])
-    """
-    return _adaptive_max_pool(2, input, output_size, return_indices)
-
-
-@like(adaptive_max_pool1d)
-def adaptive_max_pool3d(input: Tensor, output_size: Sizes, return_indices: bool = False) -> Any:
-    """The greatest element of each of `output_size` bins over the last three axes.
-
-    Example:
-        >>> F.adaptive_max_pool3d(lucid.arange(8.0).reshape(1, 2, 2, 2), 1)
-        tensor([[[[7.]]]])
-    """
-    return _adaptive_max_pool(3, input, output_size, return_indices)
-
-
-def _adaptive_max_pool(rank: int, input: Tensor, output_size: Sizes, return_indices: bool) -> Any:
     wanted, lengths = adaptive_sizes("max", rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
         sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
-        return pool_greatest(rank, input, sizes, return_indices)
+        return _max_pool(rank, input, sizes, return_indices=return_indices)
     y, places = input, lucid.arange(math.prod(lengths)).reshape(lengths).expand(input.shape)
     for axis in range(-1, -rank - 1, -1):  # ties go to the first row, and in it the first column
         length, size = lengths[axis], wanted[axis]
@@ -166,6 +109,9 @@ def _adaptive_max_pool(rank: int, input: Tensor, output_size: Sizes, return_indi
             places = chosen.squeeze(axis)
         y = greatest.values
     return (y, places) if return_indices else y
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = of_each_rank(_adaptive_max_pool)
 
 
 def _spread(x: Tensor, axis: int, length: int, size: int) -> Tensor:

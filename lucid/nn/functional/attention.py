@@ -21,6 +21,8 @@ from lucid.tensor.tensor import Tensor
 
 __all__ = ["scaled_dot_product_attention"]
 
+_NAME = "scaled_dot_product_attention"
+
 
 def scaled_dot_product_attention(
     query: Tensor,
@@ -65,14 +67,9 @@ def scaled_dot_product_attention(
                  [0.3302, 0.6698]]])
     """
     if min(query.ndim, key.ndim, value.ndim) < 2 or query.shape[-1] != key.shape[-1]:
-        raise ShapeError(
-            "scaled_dot_product_attention: query (*, l, e), key (*, s, e) and value (*, s, v) are "
-            f"needed\n  query: {query._type}\n  key:   {key._type}\n  value: {value._type}"
-        )
+        raise ShapeError(f"{_NAME}: query (*, l, e), key (*, s, e) and value (*, s, v) are needed")
     if is_causal and attn_mask is not None:
-        raise OptionError(
-            "scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
-        )
+        raise OptionError(f"{_NAME}: attn_mask should not be set when is_causal=True")
     if not 0.0 <= dropout_p <= 1.0:
         raise OptionError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     q = query * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
@@ -153,16 +150,10 @@ def _spelled(
 def _grouped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Any, ...]:
     """Heads (*, h, l, e) as (*, groups, heads of a group, l, e), of which keys have one."""
     if min(q.ndim, k.ndim, v.ndim) < 3:
-        raise ShapeError(
-            "scaled_dot_product_attention: with enable_gqa query, key and value need heads, "
-            f"(*, h, l, e)\n  query: {q._type}\n  key:   {k._type}\n  value: {v._type}"
-        )
+        raise ShapeError(f"{_NAME}: with enable_gqa query, key and value need heads, (*, h, l, e)")
     heads, groups = q.shape[-3], k.shape[-3]
     if not groups or heads % groups or not v.shape[-3] or heads % v.shape[-3]:
-        raise ShapeError(
-            "scaled_dot_product_attention: Number of heads in key and value must divide the number "
-            f"of heads in query\n  query: {q._type}\n  key:   {k._type}\n  value: {v._type}"
-        )
+        raise ShapeError(f"{_NAME}: the heads of key and value must divide the query's")
     if v.shape[-3] != groups:
         k, v = (x.repeat_interleave(heads // x.shape[-3], -3) for x in (k, v))
         groups = heads

@@ -5,17 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import lucid
-from lucid.choices import refuse
+from lucid.choices import check_choice, refuse
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.quantiles import searchsorted
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
-from lucid.nn.functional.embedding import (
-    DENSE,
-    check_rows,
-    rows_of,
-    shorten_rows,
-)
+from lucid.nn.functional.embedding import DENSE, check_rows, rows_of, shorten_rows
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["bilinear", "embedding_bag"]
@@ -44,11 +39,9 @@ def embedding_bag(
         offsets: where in the vector each bag begins, (bags,).
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
-        norm_type: of which order that norm is. Default: 2.0.
         scale_grad_by_freq: divide the gradient of a row by how often it is looked up; not with
             "max". Default: False.
         mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
-        sparse: False; gradients are dense.
         per_sample_weights: factors of input's shape, for mode "sum".
         include_last_offset: the last offset is the end of the last bag. Default: False.
         padding_idx: the row that counts nothing; None for none.
@@ -62,14 +55,11 @@ def embedding_bag(
         tensor([[0.5000, 0.0000, 0.5000],
                 [0.0000, 1.0000, 0.0000]])
     """
-    if mode not in _MODES:
-        raise OptionError(f"embedding_bag: mode has to be one of sum, mean or max, not {mode!r}")
+    check_choice(mode, "mode", "embedding_bag", _MODES)
     if per_sample_weights is not None and mode != "sum":
         raise OptionError("embedding_bag: per_sample_weights only works with mode='sum'")
     if (input.ndim == 1) != (offsets is not None) or input.ndim not in (1, 2):
-        raise ArgumentError(
-            f"embedding_bag: takes a matrix of bags, or a vector and offsets, not {input._type}"
-        )
+        raise ArgumentError("embedding_bag: takes a matrix of bags, or a vector and offsets")
     if mode == "max" and scale_grad_by_freq:
         raise OptionError("embedding_bag: max mode does not support scaling the gradient by freq")
     refuse(sparse, "sparse", "embedding_bag", DENSE)
@@ -149,10 +139,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     """
     fits = weight.ndim == 3 and input1.shape[:-1] == input2.shape[:-1]
     if not fits or (input1.shape[-1], input2.shape[-1]) != tuple(weight.shape[1:]):
-        raise ShapeError(
-            "bilinear: (*, a), (*, b) and weight (n, a, b) are needed\n"
-            f"  input1: {input1._type}\n  input2: {input2._type}\n  weight: {weight._type}"
-        )
+        raise ShapeError("bilinear: (*, a), (*, b) and weight (n, a, b) are needed")
     n, a, b = weight.shape
     left = input1.reshape(-1, a) @ weight.permute(1, 0, 2).reshape(a, n * b)
     product = (left.reshape(-1, n, b) * input2.reshape(-1, 1, b)).sum(-1)

@@ -24,8 +24,7 @@ __all__ = ["cross_entropy", "nll_loss"]
 
 def _picked(values: Tensor, index: Tensor) -> Tensor:
     """values[n, index[n], ...]: one entry along axis 1 for each index; index lacks that axis."""
-    result: Tensor = ops.gather(values, index.unsqueeze(1), axis=1).squeeze(1)
-    return result
+    return ops.gather(values, index.unsqueeze(1), axis=1).squeeze(1)
 
 
 def _weights(
@@ -99,24 +98,15 @@ def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:
         raise ShapeError(f"{name}: the input needs an axis of classes, got {input._type}")
     batch = shape[:1] + shape[2:] if len(shape) > 1 else ()
     if target._type.shape != batch:
-        raise ShapeError(
-            f"{name}: expected a target of shape {list(batch)} for an input of shape "
-            f"{list(input.shape)} (classes are axis {min(input.ndim - 1, 1)}), "
-            f"got {list(target.shape)}\n  input:  {input._type}\n  target: {target._type}"
-        )
+        axis = min(len(shape) - 1, 1)
+        raise ShapeError(f"{name}: target must be {list(batch)}, as axis {axis} has the classes")
 
 
 def _check_weight(name: str, weight: Tensor | None, input: Tensor, classes: int) -> None:
     if weight is not None and tuple(weight.shape) != (classes,):
-        raise ShapeError(
-            f"{name}: weight tensor should be defined either for all {classes} classes or no "
-            f"classes but got weight tensor of shape: {list(weight.shape)}"
-        )
+        raise ShapeError(f"{name}: the weight must be one number for each of {classes} classes")
     if weight is not None and weight.dtype is not input.dtype:
-        raise DTypeError(
-            f"{name}: the weight must have the input's dtype\n"
-            f"  input:  {input._type}\n  weight: {weight._type}"
-        )
+        raise DTypeError(f"{name}: the weight must have the input's dtype")
 
 
 def _index_and_weights(
@@ -177,7 +167,6 @@ def nll_loss(
         target: classes, (n, *) or ().
         weight: a factor for each class, (classes,). None for 1.
         ignore_index: targets of this class count nothing. Default: -100.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
@@ -229,7 +218,6 @@ def cross_entropy(
         target: class indices (n, *) or (), or probabilities of the input's shape.
         weight: a factor for each class, (classes,). None for 1.
         ignore_index: targets of this class count nothing. Default: -100.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         label_smoothing: how much of each target is spread over all classes, from 0 to 1. Default:
             0.0.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
-from lucid.docstrings import like
+from lucid.choices import check_choice
 from lucid.functions.creation import zeros
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -31,6 +31,7 @@ from lucid.nn.functional.sliding import (
     batched,
     entries,
     last_axes,
+    of_each_rank,
     same_dtype,
     same_padding,
     times,
@@ -230,12 +231,10 @@ class ConvolutionWeightGradient(Function):
         windows = windows_of(x, geometry.windows)
         if groups == 1:
             indices = f"no{at},nc{at}{within}->oc{within}"
-            result: Tensor = ops.contract(g, windows, indices=indices)
-            return result
+            return ops.contract(g, windows, indices=indices)
         indices = f"ngo{at},ngc{at}{within}->goc{within}"
         split = ops.contract(_split(g, 1, groups), _split(windows, 1, groups), indices=indices)
-        merged: Tensor = split.reshape(g.shape[1], *split.shape[2:])
-        return merged
+        return split.reshape(g.shape[1], *split.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, u: Tensor) -> tuple[Tensor | None, ...]:
@@ -256,16 +255,11 @@ def _check_channels(name: str, x: Tensor, weight: Tensor, groups: int, transpose
     same_dtype(name, x, weight)
     given = f"Given groups={groups}, weight of size {list(weight.shape)}"
     if weight.ndim != x.ndim:
-        raise ShapeError(
-            f"{name}: {given}: expected a weight of {x.ndim} axes for input {list(x.shape)}"
-        )
+        raise ShapeError(f"{name}: {given}: expected a weight of {x.ndim} axes")
     if groups < 1:
         raise OptionError(f"{name}: non-positive groups is not supported, got {groups}")
     if weight.shape[0] % groups:
-        raise ShapeError(
-            f"{name}: Given groups={groups}, expected weight to be divisible by {groups} at "
-            f"dimension 0, but got weight of size {list(weight.shape)} instead"
-        )
+        raise ShapeError(f"{name}: axis 0 of the weight must be divisible by groups={groups}")
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
     if x.shape[1] != expected:
         start = given.replace("groups", "transposed=1, groups") if transposed else given
@@ -280,10 +274,7 @@ def _with_bias(name: str, y: Tensor, weight: Tensor, bias: Tensor | None) -> Ten
         return y
     channels = y.shape[1]
     if tuple(bias.shape) != (channels,):
-        raise ShapeError(
-            f"{name}: Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional "
-            f"with {channels} elements, but got bias of size {list(bias.shape)} instead"
-        )
+        raise ShapeError(f"{name}: expected a bias of {channels} elements, got {list(bias.shape)}")
     return y + bias.reshape(channels, *([1] * (y.ndim - 2)))
 
 
@@ -297,82 +288,14 @@ def _padding(
         return both, both
     if padding == "valid":
         return (0,) * rank, (0,) * rank
-    if padding != "same":
-        raise OptionError(
-            f"{name}: Invalid padding string: {padding!r}, should be one of 'same', 'valid'"
-        )
+    check_choice(padding, "padding", name, ("valid", "same"))
     if max(steps) > 1:
         raise OptionError(f"{name}: padding='same' is not supported for strided convolutions")
     return same_padding(sizes, dilations)
 
 
-def _convolve(
+def _conv(
     rank: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Size,
-    padding: Size | str,
-    dilation: Size,
-    groups: int,
-) -> Tensor:
-    name = f"conv{rank}d"
-    x, had_batch = batched(name, input, rank)
-    _check_channels(name, x, weight, groups, False)
-    sizes, lengths = tuple(weight.shape[2:]), tuple(x.shape[2:])
-    steps = entries(name, "stride", stride, rank)
-    dilations = entries(name, "dilation", dilation, rank)
-    low, high = _padding(name, padding, sizes, steps, dilations)
-    windows = Windows(sizes, steps, dilations, low, high)
-    if min(sizes) < 1 or min(windows.counts(lengths)) < 1:
-        padded, spans = times(windows.padded(lengths)), times(windows.spans)
-        raise ShapeError(
-            f"{name}: Calculated padded input size per channel: ({padded}). "
-            f"Kernel size: ({spans}). Kernel size can't be greater than actual input size"
-        )
-    y = apply(Convolution, x, weight, Geometry(windows, groups, lengths))
-    y = _with_bias(name, y, weight, bias)
-    return y if had_batch else y.squeeze(0)
-
-
-def _convolve_transposed(
-    rank: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    options: tuple[Size, Size, Size, Size],
-    groups: int,
-) -> Tensor:
-    name = f"conv_transpose{rank}d"
-    x, had_batch = batched(name, input, rank)
-    _check_channels(name, x, weight, groups, True)
-    stride, padding, output_padding, dilation = options
-    steps = entries(name, "stride", stride, rank)
-    dilations = entries(name, "dilation", dilation, rank)
-    ends = entries(name, "padding", padding, rank, 0)
-    extra = entries(name, "output_padding", output_padding, rank, 0)
-    if any(n >= max(s, d) for n, s, d in zip(extra, steps, dilations, strict=True)):
-        raise OptionError(
-            f"{name}: output padding must be smaller than either stride or dilation, but got "
-            f"output_padding={list(extra)}, stride={list(steps)}, dilation={list(dilations)}"
-        )
-    windows = Windows(tuple(weight.shape[2:]), steps, dilations, ends, ends)
-    found = zip(x.shape[2:], steps, windows.spans, ends, extra, strict=True)
-    lengths = tuple((n - 1) * step + span - 2 * end + more for n, step, span, end, more in found)
-    if min(lengths) < 1:
-        raise ShapeError(
-            f"{name}: Given input size per channel: ({times(x.shape[2:])}). Calculated output size "
-            f"per channel: ({times(lengths)}). Output size is too small"
-        )
-    late = [more // step for more, step in zip(extra, steps, strict=True)]
-    if any(late):  # further windows, of which the input says nothing
-        x = pad(x, [width for more in reversed(late) for width in (0, more)])
-    y = apply(ConvolutionInputGradient, x, weight, Geometry(windows, groups, lengths))
-    y = _with_bias(name, y, weight, bias)
-    return y if had_batch else y.squeeze(0)
-
-
-def conv1d(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -397,53 +320,33 @@ def conv1d(
         stride: from one window to the next; an int, or one for each axis. Default: 1.
         padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
             for as many as keep the size (only with stride 1). Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
 
     Example:
         >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
         lucid.Size([1, 4, 3])
     """
-    return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
+    name = f"conv{rank}d"
+    x, had_batch = batched(name, input, rank)
+    _check_channels(name, x, weight, groups, False)
+    sizes, lengths = tuple(weight.shape[2:]), tuple(x.shape[2:])
+    steps = entries(name, "stride", stride, rank)
+    dilations = entries(name, "dilation", dilation, rank)
+    low, high = _padding(name, padding, sizes, steps, dilations)
+    windows = Windows(sizes, steps, dilations, low, high)
+    if min(sizes) < 1 or min(windows.counts(lengths)) < 1:
+        padded, spans = times(windows.padded(lengths)), times(windows.spans)
+        raise ShapeError(f"{name}: kernel ({spans}) is greater than the padded input ({padded})")
+    y = apply(Convolution, x, weight, Geometry(windows, groups, lengths))
+    y = _with_bias(name, y, weight, bias)
+    return y if had_batch else y.squeeze(0)
 
 
-@like(conv1d, axes=2)
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size | str = 0,
-    dilation: Size = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlate over the last two axes.
-
-    Args:
-        weight: (o, c / groups, kh, kw).
-    """
-    return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
+conv1d, conv2d, conv3d = of_each_rank(_conv)
 
 
-@like(conv1d, axes=3)
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size | str = 0,
-    dilation: Size = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlate over the last three axes, as `conv2d` does over two.
-
-    Args:
-        weight: (o, c / groups, kd, kh, kw).
-    """
-    return _convolve(3, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv_transpose1d(
+def _conv_transpose(
+    rank: int,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -468,51 +371,36 @@ def conv_transpose1d(
         output_padding: how much longer the result is at its ends, less than the stride or the
             dilation. Default: 0.
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        dilation: the distance between the elements of a window. Default: 1.
+
+    Raises:
+        ShapeError: channels or sizes that don't go together.
+        OptionError: a stride or dilation below 1, or an `output_padding` that is too large.
 
     Example:
         >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
         lucid.Size([1, 4, 9])
     """
-    options = stride, padding, output_padding, dilation
-    return _convolve_transposed(1, input, weight, bias, options, groups)
+    name = f"conv_transpose{rank}d"
+    x, had_batch = batched(name, input, rank)
+    _check_channels(name, x, weight, groups, True)
+    steps = entries(name, "stride", stride, rank)
+    dilations = entries(name, "dilation", dilation, rank)
+    ends = entries(name, "padding", padding, rank, 0)
+    extra = entries(name, "output_padding", output_padding, rank, 0)
+    if any(n >= max(s, d) for n, s, d in zip(extra, steps, dilations, strict=True)):
+        limits = f"stride {list(steps)} or dilation {list(dilations)}"
+        raise OptionError(f"{name}: output_padding {list(extra)} must be smaller than {limits}")
+    windows = Windows(tuple(weight.shape[2:]), steps, dilations, ends, ends)
+    found = zip(x.shape[2:], steps, windows.spans, ends, extra, strict=True)
+    lengths = tuple((n - 1) * step + span - 2 * end + more for n, step, span, end, more in found)
+    if min(lengths) < 1:
+        raise ShapeError(f"{name}: the output size ({times(lengths)}) is too small")
+    late = [more // step for more, step in zip(extra, steps, strict=True)]
+    if any(late):  # further windows, of which the input says nothing
+        x = pad(x, [width for more in reversed(late) for width in (0, more)])
+    y = apply(ConvolutionInputGradient, x, weight, Geometry(windows, groups, lengths))
+    y = _with_bias(name, y, weight, bias)
+    return y if had_batch else y.squeeze(0)
 
 
-@like(conv_transpose1d, axes=2)
-def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size = 0,
-    output_padding: Size = 0,
-    groups: int = 1,
-    dilation: Size = 1,
-) -> Tensor:
-    """Apply the transpose of `conv2d` with the same weight.
-
-    Args:
-        weight: (o, c / groups, kh, kw).
-    """
-    options = stride, padding, output_padding, dilation
-    return _convolve_transposed(2, input, weight, bias, options, groups)
-
-
-@like(conv_transpose1d, axes=3)
-def conv_transpose3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Size = 1,
-    padding: Size = 0,
-    output_padding: Size = 0,
-    groups: int = 1,
-    dilation: Size = 1,
-) -> Tensor:
-    """Apply the transpose of `conv3d` with the same weight, as `conv_transpose2d` does.
-
-    Args:
-        weight: (o, c / groups, kd, kh, kw).
-    """
-    options = stride, padding, output_padding, dilation
-    return _convolve_transposed(3, input, weight, bias, options, groups)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = of_each_rank(_conv_transpose)

@@ -36,9 +36,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     """Divide by the p-norm along `dim`, or by eps where the norm is smaller.
 
     Args:
-        input: the tensor, of a float dtype.
         p: the order of the norm. Default: 2.0.
-        dim: the axis. Default: 1.
         eps: norms count as this much at least. Default: 1e-12.
 
     Example:
@@ -54,8 +52,6 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Args:
         x1: vectors along `dim`.
         x2: vectors; the two broadcast.
-        dim: the axis. Default: 1.
-        eps: keeps the division finite. Default: 1e-08.
 
     Example:
         >>> F.cosine_similarity(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))

@@ -49,10 +49,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Raises `OptionError` for p outside of [0, 1].
 
     Args:
-        input: the tensor, of a float dtype.
         p: the probability of an element to be dropped. Default: 0.5.
         training: draw; else the input comes back. Default: True.
-        inplace: write the result into `input` and return that. Default: False.
 
     Example:
         >>> F.dropout(lucid.ones(3), training=False)
@@ -142,9 +140,7 @@ def feature_alpha_dropout(
         tensor([[1., 1., 1., 1.]])
     """
     if training and input.ndim < 2:
-        raise ShapeError(
-            "feature_alpha_dropout: Feature dropout requires at least 2 dimensions in the input"
-        )
+        raise ShapeError("feature_alpha_dropout: needs at least 2 axes")
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
     return _alpha_dropout(input, p, training, inplace, shape)
 

@@ -37,8 +37,7 @@ class Embedding(Function):
     ) -> Tensor:
         ctx.save_for_backward(index)
         ctx.shape, ctx.padding, ctx.by_frequency = tuple(weight.shape), padding, by_frequency
-        result: Tensor = ops.take(weight, index, axis=0)
-        return result
+        return ops.take(weight, index, axis=0)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
@@ -56,9 +55,7 @@ class Embedding(Function):
 def check_index(name: str, index: Tensor) -> None:
     """Raise `DTypeError` unless `index` holds i64 or i32."""
     if index.dtype not in (i64, i32):
-        raise DTypeError(
-            f"{name}: indices must be int64 or int32, not {index._type}\nhint: index.long()"
-        )
+        raise DTypeError(f"{name}: indices must be int64 or int32\nhint: index.long()")
 
 
 def embedding(
@@ -80,10 +77,8 @@ def embedding(
         padding_idx: the row that gets no gradient; negative counts from the end.
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
-        norm_type: of which order that norm is. Default: 2.0.
         scale_grad_by_freq: divide the gradient of a row by how often it is looked up. Default:
             False.
-        sparse: False; gradients are dense.
 
     Raises:
         OptionError: `padding_idx` is outside of the table; `sparse`.
@@ -157,9 +152,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
                 [0, 0, 1]])
     """
     if tensor.dtype is not i64:
-        raise DTypeError(
-            f"one_hot is only applicable to index tensor of type int64: {tensor._type}"
-        )
+        raise DTypeError("one_hot: only of a tensor of int64")
     if num_classes == -1:
         if 0 in tensor.shape:
             raise OptionError("one_hot: the number of classes of no indices must be given")

@@ -31,8 +31,6 @@ def unfold(
 
     Args:
         input: (n, c, h, w) or (c, h, w).
-        kernel_size: the size of a window; an int, or one for each axis.
-        dilation: the distance between the elements of a window. Default: 1.
         padding: how many elements are added at both ends of each axis. Default: 0.
         stride: from window to window. Default: 1.
 
@@ -69,8 +67,6 @@ def fold(
     Args:
         input: columns, (n, c * kernel, windows) or without n.
         output_size: the size of the axes before `unfold`.
-        kernel_size: the size of a window; an int, or one for each axis.
-        dilation: the distance between the elements of a window. Default: 1.
         padding: how many elements are added at both ends of each axis. Default: 0.
         stride: from window to window. Default: 1.
 
@@ -88,9 +84,7 @@ def fold(
     lengths = entries("fold", "output_size", output_size, 2)
     count, area = windows.counts(lengths), prod(windows.sizes)
     if x.shape[1] % area or x.shape[2] != prod(count):
-        raise ShapeError(
-            f"fold: expected {prod(count)} columns of a multiple of {area} elements, not {x._type}"
-        )
+        raise ShapeError(f"fold: expected {prod(count)} columns of a multiple of {area} elements")
     split = x.reshape(x.shape[0], x.shape[1] // area, *windows.sizes, *count)
     y = add_windows(split.permute(0, 1, 4, 5, 2, 3), windows, lengths)
     return y if had_batch else y.squeeze(0)

@@ -32,7 +32,6 @@ def group_norm(
         num_groups: into how many groups the channels are cut.
         weight: a factor of each channel, (c,). None for 1.
         bias: a shift of each channel, (c,). None for 0.
-        eps: keeps the division finite. Default: 1e-05.
 
     Raises:
         ShapeError: the input has less than two axes.
@@ -46,10 +45,7 @@ def group_norm(
         raise ShapeError(f"group_norm: expected at least 2 axes, got {list(input.shape)}")
     channels = input.shape[1]
     if num_groups < 1 or channels % num_groups:
-        raise OptionError(
-            "group_norm: Expected number of channels in input to be divisible by num_groups, but "
-            f"got input of shape {list(input.shape)} and num_groups={num_groups}"
-        )
+        raise OptionError(f"group_norm: num_groups={num_groups} must divide {channels} channels")
     size = channels // num_groups * prod(input.shape[2:])
     grouped = input.reshape(input.shape[0], num_groups, size)
     y = apply(LayerNorm, grouped, None, None, 1, eps).reshape(input.shape)
@@ -96,10 +92,7 @@ def instance_norm(
         return batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
     count = prod(input.shape[2:])
     if count == 1:
-        raise ShapeError(
-            "instance_norm: Expected more than 1 spatial element when training, got input size "
-            f"{list(input.shape)}"
-        )
+        raise ShapeError("instance_norm: Expected more than 1 spatial element when training")
     axes = tuple(range(2, input.ndim))
     with no_grad():
         if running_mean is not None:

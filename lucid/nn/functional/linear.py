@@ -32,18 +32,13 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
                 [3., 3., 3., 3.]])
     """
     if input.dtype is not weight.dtype:
-        raise DTypeError(
-            f"linear: input is {input.dtype!r}, weight is {weight.dtype!r}\n"
-            f"  input:  {input._type}\n  weight: {weight._type}\n"
-            f"hint: {'input.float()' if weight.dtype is f32 else 'input.to(weight.dtype)'}"
-        )
+        dtypes = f"input is {input.dtype!r}, weight is {weight.dtype!r}"
+        remedy = "input.float()" if weight.dtype is f32 else "input.to(weight.dtype)"
+        raise DTypeError(f"linear: {dtypes}\nhint: {remedy}")
     rows, matrix = input._type.shape, weight._type.shape
     if not rows or len(matrix) not in (1, 2) or rows[-1] != matrix[-1]:
-        raise ShapeError(
-            f"linear: input of shape {list(input.shape)} and weight of shape {list(weight.shape)} "
-            "don't fit: their last axes must be equal\n"
-            f"  input:  {input._type}\n  weight: {weight._type}{_remedy(input, weight)}"
-        )
+        shapes = f"input of shape {list(rows)} and weight of shape {list(matrix)} don't fit"
+        raise ShapeError(f"linear: {shapes}: their last axes must be equal{_remedy(input, weight)}")
     return _linear(input, weight, bias)
 
 

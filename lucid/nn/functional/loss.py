@@ -1,4 +1,8 @@
-"""Losses on real numbers and probabilities, in the input's shape and then reduced."""
+"""Losses on real numbers and probabilities, in the input's shape and then reduced.
+
+Args:
+    weight: factors of the losses; None for 1.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +41,7 @@ def mse_loss(
     "none".
 
     Args:
-        input: the tensor, of a float dtype.
         target: what `input` is compared with.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         weight: factors of the losses, of input's shape, by whose sum a mean divides; None for 1.
 
     Raises:
@@ -84,9 +86,7 @@ def _weighted(
     if weight is None:
         return reduce_loss(loss, reduction)
     if weight.shape != input.shape:
-        raise ShapeError(
-            f"{name}: weight and input must have the same size{typed(input=input, weight=weight)}"
-        )
+        raise ShapeError(f"{name}: weight and input must have the same size")
     total = reduce_loss(loss * weight, "sum" if reduction == "mean" else reduction)
     return total / weight.sum() if reduction == "mean" else total
 
@@ -99,9 +99,7 @@ def smooth_l1_loss(
     It grows like a square for small differences, and like a line for large ones.
 
     Args:
-        input: the tensor, of a float dtype.
         target: what `input` is compared with.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         beta: where squares turn to a line; 0 is `l1_loss`. Default: 1.0.
 
     Raises:
@@ -138,7 +136,6 @@ def huber_loss(
 
     Args:
         delta: where squares turn to a line. Default: 1.0.
-        weight: factors of the losses; None for 1.
 
     Raises:
         OptionError: `delta` isn't positive.
@@ -198,8 +195,6 @@ def binary_cross_entropy(
     Args:
         input: probabilities, from 0 to 1.
         target: what each should be, from 0 to 1.
-        weight: factors of the losses; None for 1.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
@@ -233,8 +228,6 @@ def binary_cross_entropy_with_logits(
     Args:
         input: logits, of any size.
         target: what sigmoid(input) should be, from 0 to 1.
-        weight: factors of the losses; None for 1.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
         pos_weight: what a positive target counts; broadcast against the target.
 
     Example:
@@ -249,11 +242,7 @@ def binary_cross_entropy_with_logits(
 
 @composite
 def _binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: str,
-    pos_weight: Tensor | None,
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, pos_weight: Tensor | None
 ) -> Tensor:
     log_on = logsigmoid(input)
     if pos_weight is not None:
@@ -264,18 +253,12 @@ def _binary_cross_entropy_with_logits(
 
 def _require_float(name: str, input: Tensor, target: Tensor) -> None:
     if not target.dtype.is_floating_point:
-        raise DTypeError(
-            f"{name}: expected a floating point target, but got {target.dtype!r}\n"
-            f"  input:  {input._type}\n  target: {target._type}\nhint: target.float()"
-        )
+        raise DTypeError(f"{name}: target is {target.dtype!r}, not floats\nhint: target.float()")
 
 
 def _same_shape(name: str, input: Tensor, target: Tensor) -> None:
     if input.shape != target.shape:
-        raise ShapeError(
-            f"{name}: Target size ({list(target.shape)}) must be the same as input size "
-            f"({list(input.shape)})\n  input:  {input._type}\n  target: {target._type}"
-        )
+        raise ShapeError(f"{name}: Target size must be the same as input size")
 
 
 def kl_div(
@@ -324,7 +307,6 @@ def gaussian_nll_loss(
         var: the variances, of the input's shape, or without its last axis.
         full: with the constant term. Default: False.
         eps: variances count as this much at least. Default: 1e-06.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
@@ -358,8 +340,6 @@ def poisson_nll_loss(
         log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
             log(input + eps). Default: True.
         full: with Stirling's approximation of log(target!). Default: False.
-        eps: keeps the division finite. Default: 1e-08.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))

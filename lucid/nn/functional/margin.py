@@ -1,4 +1,8 @@
-"""Losses on pairs, triples and margins."""
+"""Losses on pairs, triples and margins.
+
+Args:
+    margin: how far apart the two must be for no loss.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +61,10 @@ def triplet_margin_loss(
         anchor: vectors, (n, d).
         positive: vectors that should be near.
         negative: vectors that should be far.
-        margin: how far apart the two must be for no loss. Default: 1.0.
         p: the order of the norm. Default: 2.0.
         eps: added to each difference. Default: 1e-06.
         swap: the negative's distance is the smaller of those to anchor and positive. Default:
             False.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
@@ -122,7 +124,6 @@ def cosine_embedding_loss(
         input2: vectors, of the same shape.
         target: 1 or -1 for each pair, (n,) or ().
         margin: the cosine from which on pairs of target -1 count. Default: 0.0.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
@@ -145,8 +146,6 @@ def margin_ranking_loss(
         input1: scores of the first.
         input2: scores, of the same shape.
         target: 1 where the first should be greater, -1 where the second.
-        margin: how far apart the two must be for no loss. Default: 0.0.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
@@ -163,8 +162,6 @@ def hinge_embedding_loss(
     Args:
         input: distances of pairs.
         target: 1 for what is alike, -1 for what is not.
-        margin: how far apart the two must be for no loss. Default: 1.0.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
@@ -180,9 +177,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     The logistic loss of a score for one of two classes.
 
     Args:
-        input: the tensor, of a float dtype.
         target: 1 or -1, of the input's shape.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
@@ -200,7 +195,6 @@ def multilabel_soft_margin_loss(
         input: logits, (*, classes).
         target: 0 or 1 for each.
         weight: a factor for each class. None for 1.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Example:
         >>> F.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.ones(1, 2))
@@ -228,9 +222,7 @@ def multi_margin_loss(
         input: scores, (n, classes) or (classes,).
         target: classes, (n,) or ().
         p: the power, 1 or 2. Default: 1.
-        margin: how far apart the two must be for no loss. Default: 1.0.
         weight: a factor for each class. None for 1.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Raises:
         OptionError: p is neither 1 nor 2.
@@ -243,9 +235,7 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
     if input.ndim != 2 or target.shape != input.shape[:1]:
-        raise ShapeError(
-            f"multi_margin_loss: (n, c) and (n,), not {input._type} and {target._type}"
-        )
+        raise ShapeError("multi_margin_loss: (n, c) and (n,) are needed")
     _within_classes("multi_margin_loss", input, target, target)
     classes = target.long().unsqueeze(1)
     violation = (margin - ops.gather(input, classes, axis=1) + input).clamp(min=0.0)
@@ -262,9 +252,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     Shapes: input and target (n, classes) or (classes,).
 
     Args:
-        input: the tensor, of a float dtype.
         target: the classes of each example, up to the first -1; of the input's shape.
-        reduction: "none" for each element's loss, "sum", or "mean" over them. Default: 'mean'.
 
     Raises:
         ShapeError: the shapes differ, or have more than two axes.

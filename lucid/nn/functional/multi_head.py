@@ -93,10 +93,8 @@ def multi_head_attention_forward(
         (lucid.Size([5, 1, 4]), tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000]))
     """
     if query.shape[-1] != embed_dim_to_check:
-        raise ShapeError(
-            f"multi_head_attention_forward: query has {query.shape[-1]} features, not "
-            f"embed_dim_to_check, {embed_dim_to_check}"
-        )
+        features = f"{query.shape[-1]} features, not {embed_dim_to_check}"
+        raise ShapeError(f"multi_head_attention_forward: query has {features}, embed_dim_to_check")
     if embed_dim_to_check % num_heads:
         raise OptionError("embed_dim must be divisible by num_heads")
     apart = (q_proj_weight, k_proj_weight, v_proj_weight)
@@ -177,9 +175,7 @@ def attend_in_heads(
 def _batched(x: Tensor, single: bool, batch_first: bool) -> Tensor:
     """(n, l, e)."""
     if x.ndim != (2 if single else 3):
-        raise ShapeError(
-            f"MultiheadAttention: query, key and value need 2 or 3 axes, all the same: {x._type}"
-        )
+        raise ShapeError("MultiheadAttention: query, key and value need 2 or 3 axes, all the same")
     if single:
         return x.unsqueeze(0)
     return x if batch_first else x.transpose(0, 1)

@@ -127,10 +127,7 @@ def _channels(x: Tensor, like: Tensor) -> Tensor:
 def _check_normalized_shape(name: str, input: Tensor, shape: Sequence[int]) -> None:
     rank, own = len(shape), input._type.shape
     if not rank or own[len(own) - rank :] != tuple(shape) or rank > len(own):
-        raise ShapeError(
-            f"{name}: Given normalized_shape={list(shape)}, expected input with shape "
-            f"[*, {', '.join(map(str, shape))}], but got input of size {list(input.shape)}"
-        )
+        raise ShapeError(f"{name}: the last axes of input must be normalized_shape={list(shape)}")
 
 
 def layer_norm(
@@ -149,11 +146,9 @@ def layer_norm(
     Raises `ShapeError` when the input's last axes have other sizes.
 
     Args:
-        input: the tensor, of a float dtype.
         normalized_shape: the sizes of the last axes; an int for one axis.
         weight: factors, of that shape. None for 1.
         bias: shifts, of that shape. None for 0.
-        eps: keeps the division finite. Default: 1e-05.
 
     Example:
         >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
@@ -174,7 +169,6 @@ def rms_norm(
     Reference: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 
     Args:
-        input: the tensor, of a float dtype.
         normalized_shape: the sizes of the last axes; an int for one.
         weight: factors, of that shape. None for 1.
         eps: None is the machine epsilon of the input's dtype.
@@ -216,7 +210,6 @@ def batch_norm(
         bias: a shift of each channel, (c,). None for 0.
         training: use the statistics of the batch, not the running ones. Default: False.
         momentum: how far the running statistics move towards the new ones. Default: 0.1.
-        eps: keeps the division finite. Default: 1e-05.
 
     Raises:
         ShapeError: a batch of one element for each channel while training, or statistics that
@@ -237,10 +230,7 @@ def batch_norm(
         raise ShapeError(f"batch_norm: expected at least 2 axes, got {list(input.shape)}")
     count = input.shape[0] * prod(input.shape[2:])
     if count == 1:
-        raise ShapeError(
-            "batch_norm: Expected more than 1 value per channel when training, "
-            f"got input size {list(input.shape)}"
-        )
+        raise ShapeError("batch_norm: Expected more than 1 value per channel when training")
     y, mean, variance = BatchNorm.apply(input, weight, bias, eps)
     with no_grad():
         if running_mean is not None:

@@ -27,7 +27,6 @@ def pad(
     `pad` is (low, high) of the last axis, then of the one before. A negative count cuts off.
 
     Args:
-        input: the tensor, of a float dtype.
         pad: (low, high) of the last axis, then of the one before, and so on; negative counts cut
             off.
         mode: "constant" (with `value`), "reflect" (the end itself isn't repeated), "replicate" or
@@ -44,10 +43,7 @@ def pad(
         tensor([[3., 2., 1., 2., 3.]])
     """
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise OptionError(
-            f"pad: expected at most {2 * input.ndim} lengths, an even number of them, for "
-            f"{input._type}, got {list(pad)}"
-        )
+        raise OptionError(f"pad: expected at most {input.ndim} pairs of lengths, got {list(pad)}")
     axes = {input.ndim - 1 - i: (pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)}
     if mode == "constant":
         return _pad_constant(input, axes, 0.0 if value is None else value)
@@ -71,8 +67,7 @@ def _pad_constant(x: Tensor, axes: dict[int, tuple[int, int]], value: float) -> 
     lows, highs = (tuple(max(end[side], 0) for end in ends) for side in (0, 1))
     if not any(lows + highs):
         return x.clone()
-    result: Tensor = ops.pad(x, constant(value, x.dtype), low=lows, high=highs)
-    return result
+    return ops.pad(x, constant(value, x.dtype), low=lows, high=highs)
 
 
 def _pad_from_inside(x: Tensor, axis: int, low: int, high: int, mode: str) -> Tensor:
@@ -80,12 +75,8 @@ def _pad_from_inside(x: Tensor, axis: int, low: int, high: int, mode: str) -> Te
     size = x.shape[axis]
     longest = {"reflect": size - 1, "circular": size}.get(mode, max(low, high))
     if max(low, high) > longest or size == 0:
-        raise ShapeError(
-            f"pad: Padding size should be less than the corresponding input dimension in mode "
-            f"{mode}, but got: padding ({low}, {high}) at dimension {axis} of {x._type}"
-        )
+        raise ShapeError(f"pad: ({low}, {high}) is too much for axis {axis} in mode {mode}")
     inner = np.arange(max(-low, 0), size - max(-high, 0), dtype=np.int64)
     width = (max(low, 0), max(high, 0))
     positions = np.pad(inner, width, mode=_NUMPY_MODES[mode])
-    result: Tensor = ops.take(x, from_array(positions), axis=axis)
-    return result
+    return ops.take(x, from_array(positions), axis=axis)

@@ -5,7 +5,6 @@ The gradient of a maximum goes to its first place in the window, or to the first
 
 from __future__ import annotations
 
-import math
 from math import prod
 from typing import Any
 
@@ -28,6 +27,7 @@ from lucid.nn.functional.sliding import (
     batched,
     entries,
     last_axes,
+    of_each_rank,
     times,
     windows_of,
 )
@@ -120,20 +120,14 @@ def _pool_windows(
     low = entries(name, "padding", padding, rank, 0)
     windows = Windows(sizes, steps, dilations, low, low)
     if any(2 * n > span for n, span in zip(low, windows.spans, strict=True)):
-        raise OptionError(
-            f"{name}: pad should be at most half of effective kernel size, but got "
-            f"pad={list(low)}, kernel_size={list(sizes)} and dilation={list(dilations)}"
-        )
+        raise OptionError(f"{name}: padding {list(low)} must be at most half of the kernel's span")
     lengths = tuple(x.shape[2:])
     if ceil_mode:
         high = _reaching(windows, lengths)
         windows = Windows(sizes, steps, dilations, low, high)
     counts = windows.counts(lengths)
     if min(counts) < 1:
-        raise ShapeError(
-            f"{name}: Given input size: ({times(x.shape[1:])}). Calculated output size: "
-            f"({times((x.shape[1], *counts))}). Output size is too small"
-        )
+        raise ShapeError(f"{name}: the output size ({times(counts)}) is too small")
     return windows
 
 
@@ -153,13 +147,31 @@ def _max_pool(
     rank: int,
     input: Tensor,
     kernel_size: Size,
-    options: tuple[Size | None, Size, Size],
-    ceil_mode: bool,
-    return_indices: bool,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> Any:
+    """The greatest element of each window along the last axis, of (n, c, l) or (c, l).
+
+    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
+    down. Ties go to the first. With `return_indices` the result is a pair.
+
+    Args:
+        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
+        padding: how much -inf is added at both ends, at most half a window. Default: 0.
+        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+
+    Example:
+        >>> F.max_pool1d(lucid.ones(1, 2, 6), 2).shape
+        lucid.Size([1, 2, 3])
+    """
     name = f"max_pool{rank}d"
     x, had_batch = batched(name, input, rank)
-    windows = _pool_windows(name, x, kernel_size, options, ceil_mode)
+    windows = _pool_windows(name, x, kernel_size, (stride, padding, dilation), ceil_mode)
     if return_indices:
         places = _places_of_greatest(x, windows)
         flat = ops.gather(x.flatten(2), places.flatten(2), axis=2)
@@ -167,6 +179,9 @@ def _max_pool(
         return both if had_batch else (both[0].squeeze(0), both[1].squeeze(0))
     y = apply(MaxPool, x, windows)
     return y if had_batch else y.squeeze(0)
+
+
+max_pool1d, max_pool2d, max_pool3d = of_each_rank(_max_pool)
 
 
 def _places_of_greatest(x: Tensor, windows: Windows) -> Tensor:
@@ -187,26 +202,61 @@ def _places_of_greatest(x: Tensor, windows: Windows) -> Tensor:
         return place
 
 
+@like(_max_pool)
 def _avg_pool(
     rank: int,
     input: Tensor,
     kernel_size: Size,
-    options: tuple[Size | None, Size],
-    ceil_mode: bool,
-    count_include_pad: bool,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
+    """The mean of each window along the last axis, of (n, c, l) or (c, l).
+
+    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
+    is rounded up.
+
+    Args:
+        padding: how many elements are added at both ends of each axis. Default: 0.
+        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+        divisor_override: divide by this instead of by the number of elements.
+
+    Raises:
+        OptionError: a `padding` of more than half a window, or a divisor of 0.
+
+    Example:
+        >>> F.avg_pool1d(lucid.ones(1, 2, 6), 2).shape
+        lucid.Size([1, 2, 3])
+    """
     name = f"avg_pool{rank}d"
     if divisor_override == 0:
         raise OptionError(f"{name}: divisor must be not zero")
     x, had_batch = batched(name, input, rank)
-    windows = _pool_windows(name, x, kernel_size, (*options, 1), ceil_mode)
+    windows = _pool_windows(name, x, kernel_size, (stride, padding, 1), ceil_mode)
     divisor: float | Tensor = float(divisor_override or prod(windows.sizes))
     if divisor_override is None and (ceil_mode or not count_include_pad) and max(windows.high):
         counts = _elements(windows, tuple(x.shape[2:]), count_include_pad)
         divisor = from_array(counts.astype(x.dtype.numpy))
     y = apply(AvgPool, x, windows, divisor)
     return y if had_batch else y.squeeze(0)
+
+
+_, avg_pool2d, avg_pool3d = of_each_rank(_avg_pool)
+
+
+@like(_avg_pool)
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window along the last axis, of (n, c, l) or (c, l)."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
 def _elements(windows: Windows, lengths: Shape, count_padding: bool) -> np.ndarray:
@@ -221,167 +271,13 @@ def _elements(windows: Windows, lengths: Shape, count_padding: bool) -> np.ndarr
     return result
 
 
-# The functions of the API ---------------------------------------------------------------------
-
-
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest element of each window along the last axis, of (n, c, l) or (c, l).
-
-    An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
-    down. Ties go to the first. With `return_indices` the result is a pair.
-
-    Args:
-        input: the tensor, of a float dtype.
-        kernel_size: the size of a window; an int, or one for each axis.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
-
-    Example:
-        >>> F.max_pool1d(lucid.arange(4.0).reshape(1, 1, 4), 2).flatten()
-        tensor([1., 3.])
-    """
-    options = stride, padding, dilation
-    return _max_pool(1, input, kernel_size, options, ceil_mode, return_indices)
-
-
-@like(max_pool1d, axes=2)
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest element of each window over the last two axes, of (n, c, h, w) or (c, h, w).
-
-    Example:
-        >>> F.max_pool2d(lucid.arange(16.0).reshape(1, 1, 4, 4), 2).flatten()
-        tensor([ 5.,  7., 13., 15.])
-    """
-    options = stride, padding, dilation
-    return _max_pool(2, input, kernel_size, options, ceil_mode, return_indices)
-
-
-@like(max_pool1d)
-def max_pool3d(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest element of each window over the last three axes, of (n, c, d, h, w).
-
-    Example:
-        >>> F.max_pool3d(lucid.arange(64.0).reshape(1, 1, 4, 4, 4), 2).flatten()
-        tensor([21., 23., 29., 31., 53., 55., 61., 63.])
-    """
-    options = stride, padding, dilation
-    return _max_pool(3, input, kernel_size, options, ceil_mode, return_indices)
-
-
-def pool_greatest(rank: int, input: Tensor, sizes: Size, return_indices: bool = False) -> Any:
-    """The greatest element of each window of `sizes`, side by side over the last axes."""
-    return _max_pool(rank, input, sizes, (None, 0, 1), False, return_indices)
-
-
-@like(max_pool1d)
-def avg_pool1d(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The mean of each window along the last axis, of (n, c, l) or (c, l).
-
-    An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
-    is rounded up.
-
-    Args:
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        count_include_pad: let the zeros of the padding count in the mean. Default: True.
-
-    Example:
-        >>> F.avg_pool1d(lucid.ones(1, 6), 2).shape
-        lucid.Size([1, 3])
-        >>> F.avg_pool1d(lucid.ones(1, 6), 2).sum()
-        tensor(3.)
-    """
-    return _avg_pool(1, input, kernel_size, (stride, padding), ceil_mode, count_include_pad)
-
-
-@like(avg_pool1d)
-def avg_pool2d(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window over the last two axes, of (n, c, h, w) or (c, h, w).
-
-    Args:
-        count_include_pad: let the zeros of the padding count in the mean. Default: True.
-        divisor_override: divide by this instead of by the number of elements.
-
-    Example:
-        >>> F.avg_pool2d(lucid.ones(1, 2, 4), 2).shape
-        lucid.Size([1, 1, 2])
-        >>> F.avg_pool2d(lucid.ones(1, 2, 4), 2).sum()
-        tensor(2.)
-    """
-    options = stride, padding
-    return _avg_pool(2, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
-
-
-@like(avg_pool2d)
-def avg_pool3d(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window over the last three axes, of (n, c, d, h, w).
-
-    Example:
-        >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).shape
-        lucid.Size([1, 1, 1, 1])
-        >>> F.avg_pool3d(lucid.ones(1, 2, 2, 2), 2).sum()
-        tensor(1.)
-    """
-    options = stride, padding
-    return _avg_pool(3, input, kernel_size, options, ceil_mode, count_include_pad, divisor_override)
-
-
-@like(max_pool1d)
-def lp_pool1d(
+@like(_max_pool)
+def _lp_pool(
+    rank: int,
     input: Tensor,
     norm_type: float,
-    kernel_size: int,
-    stride: int | None = None,
+    kernel_size: Size,
+    stride: Size | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
     """The norm of order `norm_type` of each window along the last axis.
@@ -392,50 +288,12 @@ def lp_pool1d(
         norm_type: the order of the norm.
 
     Example:
-        >>> F.lp_pool1d(lucid.ones(1, 1, 2), 2, 2).flatten()
-        tensor([1.4142])
+        >>> F.lp_pool1d(lucid.ones(1, 2, 6), 2, 2).shape
+        lucid.Size([1, 2, 3])
     """
-    mean = avg_pool1d(input**norm_type, kernel_size, stride, 0, ceil_mode)
-    return _root(mean * kernel_size, norm_type)
-
-
-@like(lp_pool1d)
-def lp_pool2d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: Size,
-    stride: Size | None = None,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The norm of order `norm_type` of each window over the last two axes.
-
-    Example:
-        >>> F.lp_pool2d(lucid.ones(1, 1, 2, 2), 2, 2).flatten()
-        tensor([2.])
-    """
-    mean = avg_pool2d(input**norm_type, kernel_size, stride, 0, ceil_mode)
-    sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
-    return _root(mean * (sizes[0] * sizes[1]), norm_type)
-
-
-@like(lp_pool1d)
-def lp_pool3d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: Size,
-    stride: Size | None = None,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The norm of order `norm_type` of each window over the last three axes.
-
-    Example:
-        >>> F.lp_pool3d(lucid.ones(1, 1, 2, 2, 2), 2, 2).flatten()
-        tensor([2.8284])
-    """
-    mean = avg_pool3d(input**norm_type, kernel_size, stride, 0, ceil_mode)
-    sizes = (kernel_size,) * 3 if isinstance(kernel_size, int) else tuple(kernel_size)
-    return _root(mean * math.prod(sizes), norm_type)
-
-
-def _root(total: Tensor, norm_type: float) -> Tensor:
+    mean = _avg_pool(rank, input**norm_type, kernel_size, stride, 0, ceil_mode)
+    total = mean * prod(entries(f"lp_pool{rank}d", "kernel_size", kernel_size, rank))
     return (total.sign() * total.abs()) ** (1.0 / norm_type)
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = of_each_rank(_lp_pool)

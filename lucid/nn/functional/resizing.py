@@ -1,4 +1,9 @@
-"""Images of other sizes: interpolation, sampling at points, channels turned into space."""
+"""Images of other sizes: interpolation, sampling at points, channels turned into space.
+
+Args:
+    size: the new sizes; an int for all. Either this or `scale_factor`.
+    scale_factor: how much longer the axes become; a number, or one for each.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +49,6 @@ def interpolate(
 
     Args:
         input: (n, c, *), one to three further axes.
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
         mode: "nearest", "nearest-exact", "linear" (3 axes), "bilinear" or "bicubic" (4),
             "trilinear" (5), "area". Default: 'nearest'.
         align_corners: the centres of the corners stay where they are. Default: False.
@@ -64,19 +67,13 @@ def interpolate(
     """
     sizes, scales = _target(input, size, scale_factor, bool(recompute_scale_factor))
     if antialias and mode not in ("bilinear", "bicubic"):
-        raise OptionError(
-            "interpolate: Anti-alias option is restricted to bilinear and bicubic modes and "
-            f"requires a 4-D tensor as input, not mode {mode!r}"
-        )
+        raise OptionError(f"interpolate: antialias is for bilinear and bicubic, not {mode!r}")
     if mode == "area":
         pools = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
         return pools[input.ndim - 3](input, sizes)
     if mode in ("nearest", "nearest-exact"):
         if align_corners is not None:
-            raise OptionError(
-                "interpolate: align_corners option can only be set with the interpolating modes: "
-                "linear | bilinear | bicubic | trilinear"
-            )
+            raise OptionError(f"interpolate: mode {mode!r} takes no align_corners")
         return _nearest(input, sizes, scales, 0.5 if mode == "nearest-exact" else 0.0)
     if _LINEAR.get(mode) != input.ndim:
         raise OptionError(f"interpolate: mode {mode!r} doesn't fit an input of {input.ndim} axes")
@@ -195,8 +192,6 @@ def upsample(
 
     Args:
         input: (n, c, *).
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
         mode: as in `interpolate`. Default: 'nearest'.
         align_corners: the centres of the corners stay where they are, not the corners.
 
@@ -212,8 +207,6 @@ def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) 
 
     Args:
         input: (n, c, *).
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
         >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
@@ -229,8 +222,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 
     Args:
         input: (n, c, h, w).
-        size: the new sizes; an int for all. Either this or `scale_factor`.
-        scale_factor: how much longer the axes become; a number, or one for each.
 
     Example:
         >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
@@ -407,7 +398,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Reference: Shi et al., 2016.
 
     Args:
-        input: the tensor, of a float dtype.
         upscale_factor: r, by how much both axes grow.
 
     Raises:
@@ -420,10 +410,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """
     r = upscale_factor
     if input.ndim < 3 or input.shape[-3] % (r * r):
-        raise ShapeError(
-            "pixel_shuffle: expects its input's 'channel' dimension to be divisible by the square "
-            f"of upscale_factor={r}, but input is {input._type}"
-        )
+        raise ShapeError(f"pixel_shuffle: channels must be divisible by the square of {r}")
     *lead, channels, height, width = input.shape
     split = input.reshape(*lead, channels // (r * r), r, r, height, width)
     n = len(lead)
@@ -437,7 +424,6 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     The inverse of `pixel_shuffle`: each square of pixels becomes a run of channels.
 
     Args:
-        input: the tensor, of a float dtype.
         downscale_factor: r, by how much both axes shrink.
 
     Raises:
@@ -449,9 +435,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """
     r = downscale_factor
     if input.ndim < 3 or input.shape[-1] % r or input.shape[-2] % r:
-        raise ShapeError(
-            f"pixel_unshuffle: expects height and width to be divisible by {r}, not {input._type}"
-        )
+        raise ShapeError(f"pixel_unshuffle: height and width must be divisible by {r}")
     *lead, channels, height, width = input.shape
     split = input.reshape(*lead, channels, height // r, r, width // r, r)
     n = len(lead)
@@ -474,9 +458,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         tensor([0., 2., 1., 3.])
     """
     if input.ndim < 3 or input.shape[1] % groups:
-        raise ShapeError(
-            f"channel_shuffle: {groups} groups don't divide the channels {input._type}"
-        )
+        raise ShapeError(f"channel_shuffle: {groups} groups don't divide the channels")
     count, channels, *rest = input.shape
     split = input.reshape(count, groups, channels // groups, *rest)
     return split.transpose(1, 2).reshape(input.shape)

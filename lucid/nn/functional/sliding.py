@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import lucid
+from lucid.docstrings import over
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape
@@ -15,6 +18,31 @@ from lucid.tensor.tensor import Tensor
 
 Ints = tuple[int, ...]
 Size = int | Sequence[int]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def of_each_rank(
+    function: Callable[Concatenate[int, P], R],
+) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
+    """A function over one, two and three axes: `_conv` makes `conv1d`, `conv2d` and `conv3d`.
+
+    Its first parameter is the number of axes; its docstring is about one of them.
+    """
+    return _of_rank(function, 1), _of_rank(function, 2), _of_rank(function, 3)
+
+
+def _of_rank(function: Callable[Concatenate[int, P], R], rank: int) -> Callable[P, R]:
+    @wraps(function)
+    def variant(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(rank, *args, **kwargs)
+
+    signature, shown = inspect.signature(function), variant.__dict__
+    _, *parameters = signature.parameters.values()
+    shown["__signature__"] = signature.replace(parameters=parameters)
+    variant.__name__ = variant.__qualname__ = f"{function.__name__.removeprefix('_')}{rank}d"
+    variant.__doc__ = over(variant.__doc__ or "", rank)
+    return variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +90,7 @@ def windows_of(x: Tensor, windows: Windows, value: float = 0.0) -> Tensor:
     """View the windows over the last axes of `x`, padded with `value`, as new axes at the end."""
     place = windows.attributes(last_axes(x, windows.rank))
     padded = resized(x, windows.low, windows.high, value)
-    result: Tensor = ops.windows(padded, sizes=windows.sizes, **place)
-    return result
+    return ops.windows(padded, sizes=windows.sizes, **place)
 
 
 def add_windows(x: Tensor, windows: Windows, lengths: Shape) -> Tensor:
@@ -86,8 +113,7 @@ def resized(x: Tensor, low: Ints, high: Ints, value: float = 0.0) -> Tensor:
     if max((*low, *high), default=0) <= 0:
         return x
     low, high = (lead + tuple(max(n, 0) for n in end) for end in (low, high))
-    result: Tensor = ops.pad(x, constant(value, x.dtype), low=low, high=high)
-    return result
+    return ops.pad(x, constant(value, x.dtype), low=low, high=high)
 
 
 def entries(name: str, argument: str, value: Size, rank: int, least: int = 1) -> Ints:
@@ -98,10 +124,7 @@ def entries(name: str, argument: str, value: Size, rank: int, least: int = 1) ->
     else:
         found = (int(value),) * rank
     if len(found) != rank:
-        raise OptionError(
-            f"{name}: expected {argument} to be a single integer value or a list of {rank} values "
-            f"to match the dimensions, but got {argument}={list(found)}"
-        )
+        raise OptionError(f"{name}: {argument} must be an int or {rank} of them, not {list(found)}")
     if min(found, default=least) < least:
         kind = "negative" if least == 0 else "non-positive"
         raise OptionError(f"{name}: {kind} {argument} is not supported, got {list(found)}")
@@ -117,10 +140,7 @@ def same_padding(sizes: Ints, dilations: Ints) -> tuple[Ints, Ints]:
 def batched(name: str, x: Tensor, rank: int) -> tuple[Tensor, bool]:
     """The input with a batch axis, and whether it had one."""
     if x.ndim not in (rank + 1, rank + 2):
-        raise ShapeError(
-            f"{name}: Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {name}, "
-            f"but got input of size: {list(x.shape)}"
-        )
+        raise ShapeError(f"{name}: Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input")
     return (x, True) if x.ndim == rank + 2 else (x.unsqueeze(0), False)
 
 
@@ -132,7 +152,4 @@ def times(sizes: Sequence[Any]) -> str:
 def same_dtype(name: str, input: Tensor, weight: Tensor) -> None:
     """Raise unless both have one dtype."""
     if input.dtype is not weight.dtype:
-        raise lucid.DTypeError(
-            f"{name}: expected input and weight of one dtype\n"
-            f"  input:  {input._type}\n  weight: {weight._type}"
-        )
+        raise lucid.DTypeError(f"{name}: expected input and weight of one dtype")

@@ -8,13 +8,12 @@ from typing import Any
 
 import lucid
 from lucid.autograd import Function
-from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.calls import apply
-from lucid.nn.functional.sliding import Ints, Size, batched, entries
+from lucid.nn.functional.sliding import Ints, Size, batched, entries, of_each_rank
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
@@ -27,8 +26,7 @@ class MaxUnpool(Function):
     def forward(ctx: Any, x: Tensor, places: Tensor, count: int) -> Tensor:
         ctx.save_for_backward(places)
         zeros = lucid.zeros(*x.shape[:2], count, dtype=x.dtype)
-        result: Tensor = ops.scatter(zeros, places, x, axis=2)
-        return result
+        return ops.scatter(zeros, places, x, axis=2)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -36,7 +34,8 @@ class MaxUnpool(Function):
         return ops.gather(g, places, axis=2), None, None
 
 
-def max_unpool1d(
+def _max_unpool(
+    rank: int,
     input: Tensor,
     indices: Tensor,
     kernel_size: Size,
@@ -58,76 +57,15 @@ def max_unpool1d(
             takes the smallest that fits.
 
     Example:
-        >>> x = lucid.arange(2.0).reshape(1, 1, 2)
-        >>> y, places = F.max_pool1d(x, 2, return_indices=True)
-        >>> F.max_unpool1d(y, places, 2).flatten()
-        tensor([0., 1.])
+        >>> y, places = F.max_pool1d(lucid.ones(1, 2, 6), 2, return_indices=True)
+        >>> F.max_unpool1d(y, places, 2).shape
+        lucid.Size([1, 2, 6])
     """
-    return _max_unpool(1, input, indices, (kernel_size, stride, padding), output_size)
-
-
-def max_unpool2d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """Undo `max_pool2d(…, return_indices=True)`, as `max_unpool1d` does along one axis.
-
-    Args:
-        input: what the pool gave.
-        indices: places, as the pool with `return_indices=True` gives them.
-        kernel_size: that of the pool.
-        stride: that of the pool. None is `kernel_size`.
-        padding: that of the pool. Default: 0.
-        output_size: of the result, where several inputs of the pool have outputs of one size. None
-            takes the smallest that fits.
-
-    Example:
-        >>> x = lucid.arange(4.0).reshape(1, 1, 2, 2)
-        >>> y, places = F.max_pool2d(x, 2, return_indices=True)
-        >>> F.max_unpool2d(y, places, 2).flatten()
-        tensor([0., 0., 0., 3.])
-    """
-    return _max_unpool(2, input, indices, (kernel_size, stride, padding), output_size)
-
-
-@like(max_unpool2d)
-def max_unpool3d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """Undo `max_pool3d(…, return_indices=True)`, as `max_unpool1d` does along one axis.
-
-    Example:
-        >>> x = lucid.arange(8.0).reshape(1, 1, 2, 2, 2)
-        >>> y, places = F.max_pool3d(x, 2, return_indices=True)
-        >>> F.max_unpool3d(y, places, 2).flatten()
-        tensor([0., 0., 0., 0., 0., 0., 0., 7.])
-    """
-    return _max_unpool(3, input, indices, (kernel_size, stride, padding), output_size)
-
-
-def _max_unpool(
-    rank: int,
-    input: Tensor,
-    indices: Tensor,
-    options: tuple[Size, Size | None, Size],
-    output_size: Sequence[int] | None,
-) -> Tensor:
     name = f"max_unpool{rank}d"
     if input.shape != indices.shape:
-        raise ShapeError(
-            f"{name}: Expected shape of indices to be: {list(input.shape)} but got: "
-            f"{list(indices.shape)}"
-        )
+        raise ShapeError(f"{name}: indices must have the shape of the input")
     x, had_batch = batched(name, input, rank)
+    options = kernel_size, stride, padding
     lengths = _lengths(name, tuple(x.shape[2:]), options, output_size)
     places = (indices if had_batch else indices.unsqueeze(0)).flatten(2)
     in_range(
@@ -141,6 +79,9 @@ def _max_unpool(
     )
     y = apply(MaxUnpool, x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
     return y if had_batch else y.squeeze(0)
+
+
+max_unpool1d, max_unpool2d, max_unpool3d = of_each_rank(_max_unpool)
 
 
 def _lengths(
@@ -159,15 +100,10 @@ def _lengths(
     if output_size is None:
         return usual
     if len(output_size) not in (rank, rank + 2):
-        raise OptionError(
-            f"{name}: output_size should be a sequence containing {rank} or {rank + 2} elements, "
-            f"but it has {len(output_size)}"
-        )
+        raise OptionError(f"{name}: {rank} or {rank + 2} output sizes needed, not {output_size}")
     wanted = tuple(output_size)[-rank:]
     for axis, (size, middle, step) in enumerate(zip(wanted, usual, steps, strict=True)):
         if not middle - step < size < middle + step:
-            raise OptionError(
-                f"{name}: invalid output_size {list(wanted)} (dim {axis} must be between "
-                f"{middle - step} and {middle + step})"
-            )
+            span = f"above {middle - step} and below {middle + step}"
+            raise OptionError(f"{name}: output_size {list(wanted)} must be {span} on axis {axis}")
     return wanted

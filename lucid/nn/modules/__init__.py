@@ -1,1 +1,12 @@
-"""Layers, containers and losses as modules."""
+"""Layers, containers and losses as modules.
+
+Args:
+    device: the CPU; for PyTorch's sake.
+    dtype: of the parameters. None is the default dtype.
+    eps: keeps the division finite.
+    kernel_size: the size of a window; an int, or one for each axis.
+    bias: whether there is one.
+    norm_type: of which order that norm is.
+    sparse: False; gradients are dense.
+    norm: a last module, or None.
+"""

@@ -217,8 +217,6 @@ class PReLU(Module):
     Args:
         num_parameters: 1, or as many as there are channels (axis 1). Default: 1.
         init: the slope to start with. Default: 0.25.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))

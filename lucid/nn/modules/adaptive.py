@@ -44,8 +44,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         div_value: by how much each cluster's projection is narrower than the one before. Default:
             4.0.
         head_bias: whether the head has a bias. Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: the cutoffs don't increase, or lie outside of the classes.
@@ -72,10 +70,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             raise OptionError("cutoffs should be a sequence of length larger than 0")
         is_increasing = all(0 < one < other for one, other in pairwise(given))
         if not is_increasing or given[0] <= 0 or given[-1] > n_classes - 1:
-            raise OptionError(
-                "cutoffs should be a sequence of unique, positive integers sorted in an increasing "
-                "order, where each value is between 1 and n_classes-1"
-            )
+            raise OptionError(f"cutoffs must rise from 1 to {n_classes - 1} at most, not {given}")
         self.in_features = in_features
         self.n_classes = n_classes
         self.cutoffs = [*given, n_classes]

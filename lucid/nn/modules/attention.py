@@ -35,8 +35,6 @@ class MultiheadAttention(Module):
         kdim: features of keys. None is `embed_dim`.
         vdim: features of values. None is `embed_dim`.
         batch_first: sequences are (n, t, features). Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: `embed_dim` can't be cut into that many heads.

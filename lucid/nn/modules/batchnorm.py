@@ -88,14 +88,9 @@ class _BatchNorm(_NormBase):
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.ranks:
             accepted = " or ".join(f"{rank}D" for rank in self.ranks)
-            raise ShapeError(
-                f"{type(self).__name__}: expected {accepted} input (got {input.ndim}D input)"
-            )
+            raise ShapeError(f"{type(self).__name__}: expected {accepted} input, not {input.ndim}D")
         if input.shape[1] != self.num_features:
-            raise ShapeError(
-                f"{type(self).__name__}: expected {self.num_features} channels on axis 1, got "
-                f"{input._type}"
-            )
+            raise ShapeError(f"{type(self).__name__}: axis 1 must be {self.num_features} channels")
         training = self.training or self.running_mean is None
         momentum: float | Tensor = 0.0
         if self.training and self.num_batches_tracked is not None:
@@ -128,13 +123,10 @@ class BatchNorm1d(_BatchNorm):
 
     Args:
         num_features: how many channels there are.
-        eps: keeps the division finite. Default: 1e-05.
         momentum: how far the running statistics move towards the batch's; None for their mean over
             all batches. Default: 0.1.
         affine: train a weight and a bias for each channel. Default: True.
         track_running_stats: keep running statistics, which eval mode uses. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import lucid
+from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
@@ -58,23 +59,16 @@ class _ConvNd(Module):
             raise OptionError(f"{name}: groups must be a positive integer, got {groups}")
         for which, count in zip(("in_channels", "out_channels"), channels, strict=True):
             if count % groups:
-                raise OptionError(
-                    f"{name}: {which} must be divisible by groups, got {count} and {groups}"
-                )
-        if padding_mode not in _PADDING_MODES:
-            raise OptionError(
-                f"{name}: padding_mode must be one of {_PADDING_MODES}, got {padding_mode!r}"
-            )
+                raise OptionError(f"{name}: {which}={count} must be divisible by groups={groups}")
+        check_choice(padding_mode, "padding_mode", name, _PADDING_MODES)
         self.kernel_size = entries(name, "kernel_size", kernel_size, rank)
         self.stride = entries(name, "stride", stride, rank)
         self.dilation = entries(name, "dilation", dilation, rank)
         self.padding: Ints | str = (
             padding if isinstance(padding, str) else entries(name, "padding", padding, rank, 0)
         )
-        if isinstance(padding, str) and padding not in ("same", "valid"):
-            raise OptionError(
-                f"{name}: Invalid padding string {padding!r}, should be one of 'same', 'valid'"
-            )
+        if isinstance(padding, str):
+            check_choice(padding, "padding", name, ("same", "valid"))
         if padding == "same" and max(self.stride) > 1:
             raise OptionError(f"{name}: padding='same' is not supported for strided convolutions")
         self.groups = groups
@@ -170,17 +164,13 @@ class Conv1d(_Direct):
     Args:
         in_channels: channels of the input.
         out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
         stride: from one window to the next; an int, or one for each axis. Default: 1.
         padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
             as keeps the size (only with stride 1). Default: 0.
         dilation: the distance between the elements of a window. Default: 1.
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        bias: whether there is one. Default: True.
         padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
             'zeros'.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
@@ -281,9 +271,7 @@ class _ConvTransposeNd(_ConvNd):
         ends = tuple(size - low for size, low in zip(wanted, least, strict=True))
         if any(not 0 <= end < step for end, step in zip(ends, self.stride, strict=True)):
             most = [low + step - 1 for low, step in zip(least, self.stride, strict=True)]
-            raise OptionError(
-                f"{name}: output_size must be from {least} to {most}, not {list(wanted)}"
-            )
+            raise OptionError(f"{name}: output_size must be from {least} to {most}: {[*wanted]}")
         return ends
 
 

@@ -13,14 +13,7 @@ from lucid.nn.functional.dropout import (
 )
 from lucid.nn.modules.settings import UnaryModule, calling
 
-__all__ = [
-    "AlphaDropout",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "Dropout3d",
-    "FeatureAlphaDropout",
-]
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
 
 class _DropoutNd(UnaryModule):
@@ -29,9 +22,7 @@ class _DropoutNd(UnaryModule):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0.0 <= p <= 1.0:
-            raise OptionError(
-                f"{type(self).__name__}: dropout probability has to be between 0 and 1, but got {p}"
-            )
+            raise OptionError(f"{type(self).__name__}: p must be from 0 to 1, not {p}")
         self.p = p
         self.inplace = inplace
 

@@ -29,11 +29,7 @@ class Embedding(Module):
         padding_idx: a row that starts as zeros and gets no gradient; negative counts from the end.
         max_norm: rows that are looked up and longer are shortened to this norm before, in place.
             None for no bound.
-        norm_type: of which order that norm is. Default: 2.0.
         scale_grad_by_freq: divide a row's gradient by how often it is looked up. Default: False.
-        sparse: False; gradients are dense.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: `padding_idx` is outside of the table.
@@ -92,9 +88,7 @@ class Embedding(Module):
     ) -> Self:
         """A module on the memory of `embeddings` (rows, size); frozen: without gradient."""
         if embeddings.ndim != 2:
-            raise ShapeError(
-                f"Embeddings parameter is expected to be 2-dimensional, got {embeddings._type}"
-            )
+            raise ShapeError(f"from_pretrained: takes a matrix, not {embeddings._type}")
         options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
         module = cls(embeddings.shape[0], embeddings.shape[1], *options)
         module.weight = Parameter(embeddings, requires_grad=not freeze)
@@ -124,15 +118,11 @@ class EmbeddingBag(Module):
         num_embeddings: how many rows there are.
         embedding_dim: how long each is.
         max_norm: rows that are looked up are shortened to this norm, in place. None for no bound.
-        norm_type: of which order that norm is. Default: 2.0.
         scale_grad_by_freq: divide a row's gradient by how often it is looked up; not with "max".
             Default: False.
         mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
-        sparse: False; gradients are dense.
         include_last_offset: the last offset is the end of the last bag. Default: False.
         padding_idx: the row that counts nothing. None for none.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
@@ -175,10 +165,7 @@ class EmbeddingBag(Module):
                 self.weight[self.padding_idx] = 0.0
 
     def forward(
-        self,
-        input: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         return embedding_bag(
             input,

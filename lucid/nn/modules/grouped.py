@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lucid.device import check_device
+from lucid.docstrings import like
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn.functional.grouped import group_norm, local_response_norm
@@ -21,10 +22,7 @@ class GroupNorm(Module):
     Args:
         num_groups: into how many groups the channels are cut.
         num_channels: how many channels there are (axis 1).
-        eps: keeps the division finite. Default: 1e-05.
         affine: train a weight and a bias for each channel. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Raises:
         OptionError: the channels can't be cut into that many groups.
@@ -49,9 +47,7 @@ class GroupNorm(Module):
         super().__init__()
         check_device(device, type(self).__name__)
         if num_groups < 1 or num_channels % num_groups:
-            raise OptionError(
-                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
-            )
+            raise OptionError(f"num_groups={num_groups} must divide num_channels={num_channels}")
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps
@@ -70,14 +66,9 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
+@like(local_response_norm)
 class LocalResponseNorm(Module):
     """Divide by a power of the mean square of `size` neighbouring channels.
-
-    Args:
-        size: how many channels are looked at.
-        alpha: the factor of the mean square. Default: 0.0001.
-        beta: the power. Default: 0.75.
-        k: what is added to it. Default: 1.0.
 
     Example:
         >>> nn.LocalResponseNorm(2)(lucid.ones(1, 3, 1)).flatten()

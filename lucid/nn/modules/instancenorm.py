@@ -38,15 +38,10 @@ class _InstanceNorm(_NormBase):
     def forward(self, input: Tensor) -> Tensor:
         rank = self.with_batch
         if input.ndim not in (rank, rank - 1):
-            raise ShapeError(
-                f"{type(self).__name__}: expected {rank - 1}D or {rank}D input (got {input.ndim}D "
-                "input)"
-            )
+            raise ShapeError(f"{type(self).__name__}: expected {rank - 1}D or {rank}D input")
         x = input if input.ndim == rank else input.unsqueeze(0)
         if x.shape[1] != self.num_features and self.affine:
-            raise ShapeError(
-                f"{type(self).__name__}: expected {self.num_features} channels, got {input._type}"
-            )
+            raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels")
         y = instance_norm(
             x,
             self.running_mean,
@@ -69,13 +64,10 @@ class InstanceNorm1d(_InstanceNorm):
 
     Args:
         num_features: how many channels there are.
-        eps: keeps the division finite. Default: 1e-05.
         momentum: how far the running statistics move towards the batch's; None for their mean over
             all batches. Default: 0.1.
         affine: train a weight and a bias for each channel. Default: False.
         track_running_stats: keep running statistics, which eval mode uses. Default: False.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape

@@ -76,9 +76,6 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     Args:
         out_features: the size of the result's last axis.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
@@ -127,10 +124,8 @@ class _LazyConvolution(LazyModuleMixin, _ConvNd):
         super().__init__(0, 0, kernel_size, bias=False, **options)  # type: ignore[call-arg]
         self.out_channels = out_channels
         if out_channels % self.groups:
-            raise OptionError(
-                f"{type(self).__name__}: out_channels must be divisible by groups, got "
-                f"{out_channels} and {self.groups}"
-            )
+            problem = f"out_channels={self.out_channels} must be divisible by groups={self.groups}"
+            raise OptionError(f"{type(self).__name__}: {problem}")
         self.weight = UninitializedParameter(dtype=dtype)
         if has_bias:
             self.bias = UninitializedParameter(dtype=dtype)
@@ -145,10 +140,8 @@ class _LazyConvolution(LazyModuleMixin, _ConvNd):
         """Take the channels from the input."""
         self.in_channels = input.shape[-self.rank - 1]
         if self.in_channels % self.groups:
-            raise OptionError(
-                f"{type(self).__name__}: in_channels must be divisible by groups, got "
-                f"{self.in_channels} and {self.groups}"
-            )
+            problem = f"in_channels={self.in_channels} must be divisible by groups={self.groups}"
+            raise OptionError(f"{type(self).__name__}: {problem}")
         if not isinstance(self.weight, UninitializedParameter):
             return
         first, second = self.out_channels, self.in_channels
@@ -183,7 +176,6 @@ class LazyConv1d(_LazyDirect, Conv1d):
 
     Args:
         out_channels: channels of the result.
-        kernel_size: the size of a window; an int, or one for each axis.
         *args: the other arguments of that module, but for those that the input tells.
         **kwargs: the same, by name.
 

@@ -48,9 +48,6 @@ class Linear(Module):
     Args:
         in_features: the size of the input's last axis.
         out_features: the size of the result's last axis.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.Linear(3, 2)(lucid.ones(5, 3)).shape
@@ -128,9 +125,6 @@ class Bilinear(Module):
         in1_features: of the first input.
         in2_features: of the second input.
         out_features: of the result, one matrix each.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.Bilinear(2, 4, 3)(lucid.ones(5, 2), lucid.ones(5, 4)).shape

@@ -45,11 +45,7 @@ class LayerNorm(_LastAxesNorm):
 
     Args:
         normalized_shape: the sizes of the last axes; an int for one.
-        eps: keeps the division finite. Default: 1e-05.
         elementwise_affine: train a weight, and a bias where there is one. Default: True.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.LayerNorm(3)(lucid.tensor([[1.0, 2.0, 3.0]]))
@@ -88,8 +84,6 @@ class RMSNorm(_LastAxesNorm):
         normalized_shape: the sizes of the last axes; an int for one.
         eps: keeps the division finite. None is the machine epsilon of the input's dtype.
         elementwise_affine: train a weight, and a bias where there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.RMSNorm(2)(lucid.tensor([[3.0, 4.0]]))

@@ -224,6 +224,8 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
 
 
 class _LPPoolNd(Module):
+    rank: ClassVar[int]
+
     def __init__(
         self,
         norm_type: float,
@@ -237,6 +239,10 @@ class _LPPoolNd(Module):
         self.stride = stride
         self.ceil_mode = ceil_mode
 
+    def forward(self, input: Tensor) -> Tensor:
+        pool = (lp_pool1d, lp_pool2d, lp_pool3d)[self.rank - 1]
+        return pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
 
 class LPPool1d(_LPPoolNd):
     """The norm of order `norm_type` of each window along the last axis.
@@ -245,7 +251,6 @@ class LPPool1d(_LPPoolNd):
 
     Args:
         norm_type: the order of the norm.
-        kernel_size: the size of a window; an int, or one for each axis.
         stride: from window to window; an int, or one for each axis. None is `kernel_size`.
         ceil_mode: let a window that begins inside reach over the end. Default: False.
 
@@ -254,23 +259,18 @@ class LPPool1d(_LPPoolNd):
         lucid.Size([1, 1, 2])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        (size,) = entries("lp_pool1d", "kernel_size", self.kernel_size, 1)
-        step = None if self.stride is None else entries("lp_pool1d", "stride", self.stride, 1)[0]
-        return lp_pool1d(input, self.norm_type, size, step, self.ceil_mode)
+    rank = 1
 
 
 @like(LPPool1d, axes=2)
 class LPPool2d(_LPPoolNd):
     """The norm of order `norm_type` of each window over the last two axes."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    rank = 2
 
 
 @like(LPPool1d, axes=3)
 class LPPool3d(_LPPoolNd):
     """The norm of order `norm_type` of each window over the last three axes."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    rank = 3

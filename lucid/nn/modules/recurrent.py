@@ -9,8 +9,10 @@ from typing import Any
 
 import lucid
 from lucid.autograd.native import composite
+from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
+from lucid.functions.arguments import kind_of
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
@@ -71,8 +73,7 @@ def gru_step(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
 
 
 def _activation(nonlinearity: str) -> Step:
-    if nonlinearity not in ("tanh", "relu"):
-        raise OptionError(f"Unknown nonlinearity: {nonlinearity}")
+    check_choice(nonlinearity, "nonlinearity", "RNN", ("tanh", "relu"))
     return _tanh_step if nonlinearity == "tanh" else _relu_step
 
 
@@ -126,9 +127,6 @@ class RNNCellBase(_Recurrent):
     Args:
         input_size: features of the input.
         hidden_size: features of the state.
-        bias: whether there is one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)
@@ -156,10 +154,8 @@ class RNNCellBase(_Recurrent):
 
     def forward(self, input: Tensor, hx: State = None) -> State:
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
-            raise ShapeError(
-                f"{type(self).__name__}: input has to be (n, {self.input_size}) or "
-                f"({self.input_size},), not {input._type}"
-            )
+            size = self.input_size
+            raise ShapeError(f"{type(self).__name__}: input must be (n, {size}) or ({size},)")
         state = self._zeros(input, *input.shape[:-1]) if hx is None else hx
         projected = linear(input, self.weight_ih, self.bias_ih)
         return self._step()(projected, state, self.weight_hh, self.bias_hh)
@@ -281,10 +277,8 @@ class RNNBase(_Recurrent):
         if proj_size and not self._has_cell():
             raise OptionError(f"{type(self).__name__}: proj_size is only for LSTM, not RNN or GRU")
         if not 0 <= proj_size < max(hidden_size, 1):
-            raise OptionError(
-                f"{type(self).__name__}: proj_size must be from 0 to {hidden_size - 1}, below "
-                f"hidden_size, not {proj_size}"
-            )
+            problem = f"proj_size must be from 0 to below {hidden_size=}, not {proj_size}"
+            raise OptionError(f"{type(self).__name__}: {problem}")
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -319,15 +313,11 @@ class RNNBase(_Recurrent):
             )
         single = input.ndim == 2
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
-            raise ShapeError(
-                f"{type(self).__name__}: input must be of 2 or 3 axes, the last one of size "
-                f"{self.input_size}, not {input._type}"
-            )
+            size = self.input_size
+            raise ShapeError(f"{type(self).__name__}: input must be (t, n, {size}) or (t, {size})")
         is_pair = isinstance(hx, (tuple, list)) and len(hx) == 2
         if hx is not None and self._has_cell() and not is_pair:
-            raise ArgumentError(
-                f"{type(self).__name__}: hx must be a pair (h, c), not {type(hx).__name__}"
-            )
+            raise ArgumentError(f"{type(self).__name__}: hx must be (h, c), not {kind_of(hx)}")
         x = input.unsqueeze(1) if single else input
         if self.batch_first and not single:
             x = x.transpose(0, 1)

@@ -86,14 +86,9 @@ class UpsamplingNearest2d(Upsample):
         super().__init__(size, scale_factor, "nearest")
 
 
-@like(Upsample)
+@like(UpsamplingNearest2d)
 class UpsamplingBilinear2d(Upsample):
-    """Resize images by bilinear interpolation between the corners' centres.
-
-    Example:
-        >>> nn.UpsamplingBilinear2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 6, 6])
-    """
+    """Resize images by bilinear interpolation between the corners' centres."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import lucid
-from lucid.choices import check_flag
+from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
-from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn import init
 from lucid.nn.functional.activation import gelu, relu
@@ -36,8 +35,7 @@ Activation = Callable[[Tensor], Tensor]
 def _activation(activation: str | Activation) -> Activation:
     if not isinstance(activation, str):
         return activation
-    if activation not in ("relu", "gelu"):
-        raise OptionError(f"activation should be relu/gelu, not {activation}")
+    check_choice(activation, "activation", "a transformer's layer", ("relu", "gelu"))
     return relu if activation == "relu" else gelu
 
 
@@ -111,8 +109,6 @@ class TransformerEncoderLayer(_Layer):
         batch_first: sequences are (n, t, d_model). Default: False.
         norm_first: standardize before each block, not after it. Default: False.
         bias: whether layers have one. Default: True.
-        device: the CPU; for PyTorch's sake.
-        dtype: of the parameters. None is the default dtype.
 
     Example:
         >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
@@ -206,7 +202,6 @@ class TransformerEncoder(_Stack):
     Args:
         encoder_layer: what is copied.
         num_layers: how many copies.
-        norm: a last module, or None.
         enable_nested_tensor: True or False; padding is masked with either. Default: True.
         mask_check: True or False; masks are checked with either. Default: True.
 
@@ -239,10 +234,7 @@ class TransformerEncoder(_Stack):
         is_causal: bool | None = None,
     ) -> Tensor:
         return self._passed(
-            src,
-            src_mask=mask,
-            src_key_padding_mask=src_key_padding_mask,
-            is_causal=bool(is_causal),
+            src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal)
         )
 
 
@@ -254,7 +246,6 @@ class TransformerDecoder(_Stack):
     Args:
         decoder_layer: what is copied.
         num_layers: how many copies.
-        norm: a last module, or None.
 
     Example:
         >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
@@ -383,10 +374,7 @@ class Transformer(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         memory = self.encoder(
-            src,
-            mask=src_mask,
-            src_key_padding_mask=src_key_padding_mask,
-            is_causal=src_is_causal,
+            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
         )
         result: Tensor = self.decoder(
             tgt,

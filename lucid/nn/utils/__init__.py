@@ -1,4 +1,9 @@
-"""Gradient clipping, all parameters as one vector, parametrizations, sequences of any length."""
+"""Gradient clipping, all parameters as one vector, parametrizations, sequences of any length.
+
+Args:
+    name: of the parameter.
+    foreach: True, False or None; the result is the same.
+"""
 
 import sys
 from typing import Any

@@ -1,4 +1,8 @@
-"""Limit gradients in place: by their common norm, or each element by its size."""
+"""Limit gradients in place: by their common norm, or each element by its size.
+
+Args:
+    parameters: whose gradients are meant; one tensor, or several.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,6 @@ def get_total_norm(
         tensors: what is measured; one tensor, or several.
         norm_type: the order of the norm. Default: 2.0.
         error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
-        foreach: True, False or None; the result is the same. Default: None.
 
     Raises:
         OptionError: `norm_type` isn't positive.
@@ -109,11 +112,9 @@ def clip_grad_norm_(
     Raises: see `get_total_norm`.
 
     Args:
-        parameters: whose gradients are meant; one tensor, or several.
         max_norm: the bound.
         norm_type: the order of the norm. Default: 2.0.
         error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
-        foreach: True, False or None; the result is the same. Default: None.
 
     Example:
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
@@ -152,10 +153,8 @@ def clip_grads_with_norm_(
     """Scale all gradients by what brings `total_norm` down to `max_norm`, in place.
 
     Args:
-        parameters: whose gradients are meant; one tensor, or several.
         max_norm: the bound.
         total_norm: their norm, as `get_total_norm` gives it.
-        foreach: True, False or None; the result is the same. Default: None.
 
     Example:
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
@@ -183,9 +182,7 @@ def clip_grad_value_(
     Parameters without a gradient are left out.
 
     Args:
-        parameters: whose gradients are meant; one tensor, or several.
         clip_value: the bound of each element.
-        foreach: True, False or None; the result is the same. Default: None.
 
     Example:
         >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)

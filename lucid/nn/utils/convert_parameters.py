@@ -43,10 +43,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     targets = list(parameters)
     needed = sum(target.numel() for target in targets)
     if tuple(vec.shape) != (needed,):
-        raise ShapeError(
-            f"vector_to_parameters: the parameters have {needed} elements, "
-            f"the vector is {vec._type}"
-        )
+        raise ShapeError(f"vector_to_parameters: {needed} elements are needed, not {vec._type}")
     start = 0
     with no_grad():
         for target in targets:

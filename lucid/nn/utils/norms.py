@@ -2,6 +2,9 @@
 
 `lucid.nn.utils.parametrizations` has the newer ones. Here a hook computes the weight before each
 forward and leaves it on the module, as an ordinary attribute.
+
+Args:
+    module: whose weight it is.
 """
 
 from __future__ import annotations
@@ -52,8 +55,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
 
     Args:
-        module: whose weight it is.
-        name: of the parameter. Default: 'weight'.
         dim: the axis whose places have lengths of their own; None for one length. Default: 0.
 
     Example:
@@ -75,10 +76,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
 
-    Args:
-        module: whose weight it is.
-        name: of the parameter. Default: 'weight'.
-
     Example:
         >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(3, 2)))
         >>> sorted(name for name, _ in layer.named_parameters())
@@ -96,10 +93,7 @@ class SpectralNorm:
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
         if n_power_iterations <= 0:
-            raise OptionError(
-                "Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={n_power_iterations}"
-            )
+            raise OptionError(f"n_power_iterations must be positive, not {n_power_iterations}")
         self.name = name
         self.n_power_iterations = n_power_iterations
         self.dim = dim
@@ -143,8 +137,6 @@ def spectral_norm(
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
 
     Args:
-        module: whose weight it is.
-        name: of the parameter. Default: 'weight'.
         n_power_iterations: how often the estimate is improved at each call. Default: 1.
         eps: keeps the division finite. Default: 1e-12.
         dim: the axis that counts rows. None is 0, and 1 for transposed convolutions.
@@ -185,9 +177,7 @@ def _taken(module: Module, name: str, kind: type[Norm]) -> Parameter:
     """The parameter of this name, which is taken from the module."""
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, kind) and hook.name == name:
-            raise LucidError(
-                f"Cannot register two {_NAMES[kind]} hooks on the same parameter {name}"
-            )
+            raise LucidError(f"{_NAMES[kind]}: there is one on the parameter '{name}' already")
     weight = module._parameters.get(name)
     if weight is None:
         raise OptionError(f"Module '{type(module).__name__}' has no parameter with name '{name}'")

@@ -1,4 +1,8 @@
-"""Weight normalization, spectral normalization, and orthogonal weights, as parametrizations."""
+"""Weight normalization, spectral normalization, and orthogonal weights, as parametrizations.
+
+Args:
+    module: the layer, which is returned.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.choices import check_choice
 from lucid.functions.lapack import call
 from lucid.ir import frames
 from lucid.ir.errors import IndexOutOfRangeError, MissingRuleError, OptionError, ShapeError
@@ -93,8 +98,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
 
     Args:
-        module: the layer, which is returned.
-        name: of its parameter. Default: "weight".
         dim: the axis with a length for each index; None for one length. Default: 0.
 
     Raises:
@@ -118,15 +121,9 @@ class _SpectralNorm(Module):
     def __init__(self, weight: Tensor, iterations: int, dim: int, eps: float) -> None:
         super().__init__()
         if not -weight.ndim <= dim < weight.ndim:
-            raise IndexOutOfRangeError(
-                "Dimension out of range (expected to be in range of "
-                f"[-{weight.ndim}, {weight.ndim - 1}] but got {dim})"
-            )
+            raise IndexOutOfRangeError(f"spectral_norm: no axis {dim} in {weight._type}")
         if iterations <= 0:
-            raise OptionError(
-                "Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={iterations}"
-            )
+            raise OptionError(f"n_power_iterations must be positive, not {iterations}")
         self.dim = dim % weight.ndim
         self.eps = eps
         if weight.ndim > 1:
@@ -170,8 +167,6 @@ def spectral_norm(
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
 
     Args:
-        module: the layer, which is returned.
-        name: of its parameter. Default: "weight".
         n_power_iterations: how many there are each time that the weight is read in training.
             Default: 1.
         eps: the least norm that vectors are divided by. Default: 1e-12.
@@ -250,18 +245,13 @@ class _Orthogonal(Module):
     def right_inverse(self, weight: Tensor) -> Tensor:
         """X of an orthogonal weight, or of one with the same columns' spans."""
         if tuple(weight.shape) != self.shape:
-            raise ShapeError(
-                f"Expected a matrix or batch of matrices of shape {self.shape}. "
-                f"Got a tensor of shape {tuple(weight.shape)}."
-            )
+            raise ShapeError(f"orthogonal: expected the shape {self.shape}, not {weight._type}")
         is_wide = weight.shape[-2] < weight.shape[-1]
         tall = weight.mT if is_wide else weight
         if "base" not in self._buffers:
             if self.orthogonal_map != "householder":
-                raise MissingRuleError(
-                    "It is not possible to assign to the matrix exponential or the Cayley "
-                    "parametrizations when use_trivialization=False."
-                )
+                why = "can't be assigned without use_trivialization"
+                raise MissingRuleError(f"{self.orthogonal_map}: {why}")
             found = call("qr", _reflectors, tall)
             result: Tensor = found.mT if is_wide else found
             return result
@@ -307,7 +297,6 @@ def orthogonal(
     Reference: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019.
 
     Args:
-        module: the layer, which is returned.
         name: of its parameter: a matrix, or several. Default: "weight".
         orthogonal_map: "matrix_exp", "cayley" or "householder". Default: None, "matrix_exp" of
             square matrices and "householder" of others.
@@ -326,17 +315,11 @@ def orthogonal(
     """
     weight = _tensor_of(module, name)
     if weight.ndim < 2:
-        raise OptionError(
-            f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions."
-        )
+        raise OptionError(f"orthogonal: takes matrices, not {weight._type}")
     if orthogonal_map is None:
         is_square = weight.shape[-2] == weight.shape[-1]
         orthogonal_map = "matrix_exp" if is_square else "householder"
-    if orthogonal_map not in _MAPS:
-        raise OptionError(
-            'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". '
-            f"Got: {orthogonal_map}"
-        )
+    check_choice(orthogonal_map, "orthogonal_map", "orthogonal", _MAPS)
     found = _Orthogonal(weight, orthogonal_map, use_trivialization)
     return register_parametrization(module, name, found, unsafe=True)
 

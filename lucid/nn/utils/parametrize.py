@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from lucid.autograd.modes import no_grad
+from lucid.functions.arguments import kind_of
 from lucid.ir import frames
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.modules.container import ModuleDict, ModuleList
@@ -55,10 +56,7 @@ class ParametrizationList(ModuleList):
         shape, dtype = original.shape, original.dtype
         start = self._inverted(original, lenient=True)
         if not isinstance(start, Tensor | Sequence):
-            raise OptionError(
-                "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
-                f"Got {type(start).__name__}"
-            )
+            raise OptionError(f"right_inverse must return tensors, not {kind_of(start)}")
         self.is_tensor = isinstance(start, Tensor)
         self.ntensors = 1 if self.is_tensor else len(start)
         if isinstance(start, Tensor):
@@ -82,28 +80,20 @@ class ParametrizationList(ModuleList):
                         if not lenient:
                             raise
                 elif not lenient:
-                    raise LucidError(
-                        f"parametrization {type(module).__name__} does not implement right_inverse."
-                    )
+                    raise LucidError(f"{type(module).__name__} does not implement right_inverse")
         return value
 
     def _register_parts(self, parts: Sequence[Any], original: Tensor) -> None:
         for i, part in enumerate(parts):
             if not isinstance(part, Tensor):
-                raise OptionError(
-                    "'right_inverse' must return a Tensor or a Sequence of tensors (list, "
-                    f"tuple...). Got element {i} of the sequence with type {type(part).__name__}."
-                )
+                raise OptionError(f"right_inverse must return tensors, not {kind_of(part)}")
             if isinstance(original, Parameter):
                 part = Parameter(part.detach(), original.requires_grad)
             register(self, f"original{i}", part.requires_grad_(original.requires_grad))
 
     def _check_dtype(self, value: Tensor, dtype: Any) -> None:
         if value.dtype != dtype:
-            raise OptionError(
-                "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
-                f"original.dtype: {dtype!r}\nright_inverse(original).dtype: {value.dtype!r}"
-            )
+            raise OptionError(f"right_inverse must keep {dtype!r}, not give {value.dtype!r}")
 
     def originals(self) -> list[Tensor]:
         """What is optimized in the tensor's place."""
@@ -122,16 +112,10 @@ class ParametrizationList(ModuleList):
             raise OptionError(f"`right_inverse` should return {wanted}. Got {type(found).__name__}")
         parts = [found] if isinstance(found, Tensor) else list(found)
         if len(parts) != self.ntensors:
-            raise OptionError(
-                "'right_inverse' must return a sequence of tensors of length "
-                f"{self.ntensors}. Got a sequence of length {len(parts)}."
-            )
+            raise OptionError(f"right_inverse must give {self.ntensors} tensors, not {len(parts)}")
         for original, part in zip(self.originals(), parts, strict=True):
             if part.dtype != original.dtype:
-                raise OptionError(
-                    f"The tensor returned by `right_inverse` has dtype {part.dtype!r} while "
-                    f"`original` has dtype {original.dtype!r}"
-                )
+                raise OptionError(f"right_inverse must give {original.dtype!r}, not {part.dtype!r}")
         for original, part in zip(self.originals(), parts, strict=True):
             original.data = part.detach().clone()
 
@@ -197,9 +181,7 @@ class _Parametrized:
         return made
 
     def __getstate__(self) -> NoReturn:
-        raise LucidError(
-            "Serialization of parametrized modules is only supported through state_dict()"
-        )
+        raise LucidError("parametrized modules are saved by state_dict() only")
 
 
 def _give_class(module: Module) -> None:
@@ -248,10 +230,7 @@ def register_parametrization(
     if is_parametrized(module, tensor_name):
         return _appended(module, tensor_name, parametrization, unsafe)
     if tensor_name not in module._parameters and tensor_name not in module._buffers:
-        raise OptionError(
-            f"Module '{module}' does not have a parameter, a buffer, or a "
-            f"parametrized element with name '{tensor_name}'"
-        )
+        raise OptionError(f"Module '{module}' has no parameter or buffer '{tensor_name}'")
     found = ParametrizationList([parametrization], getattr(module, tensor_name), unsafe)
     delattr(module, tensor_name)
     if not is_parametrized(module):
@@ -355,10 +334,7 @@ def remove_parametrizations(
         computed = getattr(module, tensor_name)
         value = Parameter(computed.detach()) if computed.requires_grad else computed
     else:
-        raise OptionError(
-            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is "
-            "parametrized in terms of a sequence of tensors."
-        )
+        raise OptionError("leave_parametrized=False is for tensors that have a single original")
     del module.parametrizations[tensor_name]
     delattr(type(module), tensor_name)
     register(module, tensor_name, value)

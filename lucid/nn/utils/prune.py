@@ -4,6 +4,9 @@ A pruned parameter `<name>` is `<name>_orig`, which is trained, times the buffer
 hook multiplies them before each forward. Pruning again takes away from what the mask has left.
 
 Reference: Paganini and Forde, "Streamlining Tensor and Network Pruning in PyTorch", 2020.
+
+Args:
+    module: whose parameter it is.
 """
 
 from __future__ import annotations
@@ -90,16 +93,11 @@ class BasePruningMethod:
         method._tensor_name = name
         earlier = _hook_of(module, name)
         if earlier is None and module._parameters.get(name) is None:
-            raise OptionError(
-                f"Module '{type(module).__name__}' has no parameter with name '{name}'"
-            )
+            raise OptionError(f"Module '{type(module).__name__}' has no parameter '{name}'")
         original = getattr(module, name)
         scores = original if importance_scores is None else importance_scores
         if scores.shape != original.shape:
-            raise ShapeError(
-                f"importance_scores should have the same shape as parameter {name}, "
-                f"got {scores._type} vs {original._type}"
-            )
+            raise ShapeError(f"importance_scores must be {original._type}, not {scores._type}")
         with no_grad():
             if earlier is None:
                 mask = method.compute_mask(scores.detach(), lucid.ones_like(original))
@@ -120,10 +118,7 @@ class BasePruningMethod:
         return method
 
     def prune(
-        self,
-        t: Tensor,
-        default_mask: Tensor | None = None,
-        importance_scores: Tensor | None = None,
+        self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
     ) -> Tensor:
         """Return a tensor times the mask that the method makes of it; no module is changed."""
         mask = lucid.ones_like(t) if default_mask is None else default_mask
@@ -176,10 +171,7 @@ class PruningContainer(BasePruningMethod):
         if not isinstance(method, BasePruningMethod):
             raise ArgumentError(f"{type(method)} is not a BasePruningMethod subclass")
         if self._tensor_name != method._tensor_name:
-            raise OptionError(
-                "Can only add pruning methods acting on the parameter named "
-                f"'{self._tensor_name}', found '{method._tensor_name}'"
-            )
+            raise OptionError(f"it is for '{method._tensor_name}', not '{self._tensor_name}'")
         self._pruning_methods += (method,)
 
     def __len__(self) -> int:
@@ -249,10 +241,7 @@ class CustomFromMask(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if default_mask.shape != self.mask.shape:
-            raise ShapeError(
-                f"the mask should have the parameter's shape {default_mask._type}, "
-                f"not {self.mask._type}"
-            )
+            raise ShapeError(f"the mask must be {default_mask._type}, not {self.mask._type}")
         return default_mask * self.mask.to(default_mask.dtype)
 
 
@@ -264,10 +253,7 @@ class _Ranked(BasePruningMethod):
         if not isinstance(amount, (int, float)) or isinstance(amount, bool):
             raise ArgumentError(f"Invalid type for amount: {amount}. Must be int or float.")
         if amount < 0 or (is_share and amount > 1):
-            raise OptionError(
-                f"amount={amount} should either be a float in the range [0.0, 1.0] or a "
-                "non-negative integer"
-            )
+            raise OptionError(f"amount must be a float up to 1 or an int, at least 0: {amount}")
         self.amount = amount
 
     def _kept(self, scores: Tensor) -> Tensor:
@@ -275,9 +261,7 @@ class _Ranked(BasePruningMethod):
         size, amount = scores.numel(), self.amount
         count = round(amount * size) if isinstance(amount, float) else amount
         if count > size:
-            raise OptionError(
-                f"amount={count} should be smaller than the number of parameters to prune={size}"
-            )
+            raise OptionError(f"amount={count} must not be greater than {size}, all that there are")
         kept = lucid.ones_like(scores)
         kept[scores.argsort(stable=True)[:count]] = 0
         return kept
@@ -375,10 +359,7 @@ class LnStructured(RandomStructured):
 
 def _axis(t: Tensor, dim: int) -> int:
     if t.ndim < 2:
-        raise ShapeError(
-            "Structured pruning can only be applied to multidimensional tensors, not "
-            f"{t._type}\nhint: an unstructured method"
-        )
+        raise ShapeError(f"structured pruning needs two axes: {t._type}\nhint: an unstructured one")
     if not -t.ndim <= dim < t.ndim:
         raise OptionError(f"Invalid dim={dim} for tensor of {t.ndim} axes")
     return dim % t.ndim
@@ -393,10 +374,6 @@ def _hook_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
 
 def identity(module: Module, name: str) -> Module:
     """Make mask and original of a parameter, and prune nothing; return the module.
-
-    Args:
-        module: whose parameter it is.
-        name: of the parameter.
 
     Example:
         >>> layer = nn.utils.prune.identity(lucid.nn.Linear(2, 1), "bias")
@@ -413,8 +390,6 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
     What an earlier mask has pruned stays pruned; the amount is of what is left.
 
     Args:
-        module: whose parameter it is.
-        name: of the parameter.
         amount: how many, an int, or which share of those that are left, a float from 0 to 1.
 
     Example:
@@ -492,8 +467,6 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
     What an earlier mask has pruned stays pruned: the masks are multiplied.
 
     Args:
-        module: whose parameter it is.
-        name: of the parameter.
         mask: zeros where it is pruned, of its shape.
 
     Example:
@@ -534,10 +507,7 @@ def global_unstructured(
     pairs, scores = list(parameters), importance_scores or {}
     method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":
-        raise ArgumentError(
-            'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`, not '
-            f'"{method.PRUNING_TYPE}"'
-        )
+        raise ArgumentError(f"a pruning_method must be unstructured, not {method.PRUNING_TYPE}")
     method._tensor_name = "all"
     with no_grad():
         values = [scores.get(pair, getattr(*pair)) for pair in pairs]
@@ -564,9 +534,7 @@ def remove(module: Module, name: str) -> Module:
     """
     found = _hook_of(module, name)
     if found is None:
-        raise OptionError(
-            f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
-        )
+        raise OptionError(f"Parameter '{name}' of {module} isn't pruned")
     number, hook = found
     hook.remove(module)
     del module._forward_pre_hooks[number]

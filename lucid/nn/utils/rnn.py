@@ -1,4 +1,8 @@
-"""Sequences of different lengths in one tensor."""
+"""Sequences of different lengths in one tensor.
+
+Args:
+    batch_first: sequences are (n, t, …), not (t, n, …).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.choices import check_choice
 from lucid.functions.checks import require
 from lucid.functions.finding import found
 from lucid.ir.errors import ArgumentError, OptionError
@@ -25,7 +30,6 @@ def pad_sequence(
 
     Args:
         sequences: tensors that differ in their first axis only.
-        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
         padding_value: what is put behind them. Default: 0.0.
         padding_side: where: "right" or "left". Default: 'right'.
 
@@ -41,8 +45,7 @@ def pad_sequence(
     parts = list(sequences)
     if not parts:
         raise ArgumentError("pad_sequence: expected a non-empty list of Tensors")
-    if padding_side not in ("left", "right"):
-        raise OptionError(f"padding_side should be either 'right' or 'left', got {padding_side!r}")
+    check_choice(padding_side, "padding_side", "pad_sequence", ("left", "right"))
     longest = max(part.shape[0] for part in parts)
     padded = []
     for part in parts:
@@ -63,7 +66,6 @@ def unpad_sequence(
     Args:
         padded_sequences: (l, n, …).
         lengths: (n,), i64.
-        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
 
     Example:
         >>> nn.utils.rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
@@ -148,7 +150,6 @@ def pack_padded_sequence(
     Args:
         input: (l, n, …).
         lengths: (n,), a list or a tensor. Of a tensor only the order is looked at here.
-        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
         enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
             takes any order. Default: True.
 
@@ -163,16 +164,11 @@ def pack_padded_sequence(
     padded = input.transpose(0, 1) if batch_first else input
     counts = lucid.as_tensor(lengths, dtype=i64)
     if counts.shape != (padded.shape[1],):
-        raise OptionError(
-            f"pack_padded_sequence: expected {padded.shape[1]} lengths, got {list(counts.shape)}"
-        )
+        raise OptionError(f"pack_padded_sequence: {padded.shape[1]} lengths needed")
     if isinstance(lengths, (list, tuple)):
         wrong = [length for length in lengths if not 1 <= length <= padded.shape[0]]
         if wrong:
-            raise OptionError(
-                f"pack_padded_sequence: lengths are 1 to {padded.shape[0]}, which is how long the "
-                f"padded sequences are; got {wrong[0]}"
-            )
+            raise OptionError(f"pack_padded_sequence: {wrong[0]} isn't from 1 to {padded.shape[0]}")
     if enforce_sorted:
         require(
             (counts[1:] <= counts[:-1]).all(),
@@ -196,7 +192,6 @@ def pad_packed_sequence(
 
     Args:
         sequence: as a recurrent layer returns it.
-        batch_first: sequences are (n, t, …), not (t, n, …). Default: False.
         padding_value: what is put behind them. Default: 0.0.
         total_length: how long the result shall be. None for the longest.
 

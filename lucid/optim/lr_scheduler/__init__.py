@@ -1,4 +1,10 @@
-"""Learning-rate schedules; inside a compiled step their `step()` takes effect after each call."""
+"""Learning-rate schedules; inside a compiled step their `step()` takes effect after each call.
+
+Args:
+    optimizer: whose groups' rate is set.
+    last_epoch: the epoch to go on after; -1 begins.
+    gamma: the factor.
+"""
 
 from lucid.functions.border import constructors_at_border
 from lucid.ir import frames

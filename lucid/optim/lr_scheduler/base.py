@@ -56,10 +56,6 @@ class LRScheduler:
         last_epoch: how often `step` was called.
         base_lrs: each group's learning rate at the start.
 
-    Args:
-        optimizer: whose groups' rate is set.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
-
     Raises:
         NamingError: `last_epoch` isn't -1, and the groups have no "initial_lr".
 

@@ -23,15 +23,9 @@ class _Composed(LRScheduler):
             raise OptionError(f"{name} expects at least one scheduler, but got no scheduler.")
         for position, scheduler in enumerate(schedulers):
             if isinstance(scheduler, ReduceLROnPlateau):
-                raise OptionError(
-                    f"{name} does not support `ReduceLROnPlateau`, whose step needs a metric, but "
-                    f"got one at index {position}"
-                )
+                raise OptionError(f"{name}: ReduceLROnPlateau, number {position}, needs a metric")
             if scheduler.optimizer is not optimizer:
-                raise OptionError(
-                    f"{name} expects all schedulers to belong to the same optimizer, but the one "
-                    f"at index {position} has another"
-                )
+                raise OptionError(f"{name}: number {position} belongs to another optimizer")
         self.optimizer = optimizer
         self._schedulers = list(schedulers)
 
@@ -93,10 +87,8 @@ class SequentialLR(_Composed):
     """One scheduler after the other; `milestones` are the epochs at which the next takes over.
 
     Args:
-        optimizer: whose groups' rate is set.
         schedulers: of the same optimizer, in their order.
         milestones: epochs, increasing.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Raises:
         OptionError: another number of milestones, or schedulers of other optimizers.
@@ -124,10 +116,7 @@ class SequentialLR(_Composed):
     ) -> None:
         self._take(optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
-            raise OptionError(
-                "SequentialLR expects one milestone less than schedulers, but got "
-                f"{len(schedulers)} schedulers and {len(milestones)} milestones"
-            )
+            raise OptionError(f"SequentialLR: {len(schedulers)} schedulers take one milestone less")
         self._milestones = list(milestones)
         self.last_epoch = last_epoch + 1
         for group in optimizer.param_groups:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.ir.errors import OptionError
 from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, set_rate
@@ -151,18 +152,13 @@ class OneCycleLR(LRScheduler):
         self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
         if not 0 <= pct_start <= 1:
             raise OptionError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
-        if anneal_strategy not in ("cos", "linear"):
-            raise OptionError(
-                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
-            )
+        check_choice(anneal_strategy, "anneal_strategy", "OneCycleLR", ("cos", "linear"))
         self.anneal_strategy = anneal_strategy
         self._phases = _phases(self.total_steps, pct_start, three_phase)
         self.cycle_momentum = cycle_momentum
         self.use_beta1 = "betas" in optimizer.defaults
         if cycle_momentum and not self.use_beta1 and "momentum" not in optimizer.defaults:
-            raise OptionError(
-                "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-            )
+            raise OptionError("cycle_momentum needs an optimizer with momentum or betas")
         if last_epoch == -1:
             self._set_limits("lr", max_lr, None, div_factor, final_div_factor)
             if cycle_momentum:
@@ -191,10 +187,7 @@ class OneCycleLR(LRScheduler):
 
     def get_lr(self) -> list[Any]:
         if self.last_epoch > self.total_steps:
-            raise OptionError(
-                f"Tried to step {self.last_epoch} times. The specified number of total steps is "
-                f"{self.total_steps}"
-            )
+            raise OptionError(f"OneCycleLR: step {self.last_epoch} of {self.total_steps} in all")
         ends = [0.0, *(phase[0] for phase in self._phases)]
         passed = sum(self.last_epoch > end for end in ends[1:-1])
         start, end = ends[passed : passed + 2]

@@ -28,7 +28,6 @@ class CyclicLR(LRScheduler):
         step_size_down: steps down again. None is `step_size_up`.
         mode: "triangular", "triangular2" (halves the height with each cycle) or "exp_range" (scales
             it by gamma**step). Default: 'triangular'.
-        gamma: the factor. Default: 1.0.
         scale_fn: replaces the mode: the height, between 0 and 1.
         scale_mode: whether `scale_fn` gets the "cycle" or the "iterations". Default: 'cycle'.
         cycle_momentum: momentum (or beta1) goes the other way. Default: True.
@@ -82,9 +81,7 @@ class CyclicLR(LRScheduler):
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise OptionError(
-                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-                )
+                raise OptionError("cycle_momentum needs an optimizer with momentum or betas")
             self.use_beta1 = "betas" in optimizer.defaults
             self.base_momentums = per_group("base_momentum", base_momentum, len(groups))
             self.max_momentums = per_group("max_momentum", max_momentum, len(groups))

@@ -1,6 +1,9 @@
 """Schedules that multiply the learning rate, or go down a curve.
 
 They compute each rate from the one before, so that several can be chained on one optimizer.
+
+Args:
+    total_iters: how many epochs it takes.
 """
 
 from __future__ import annotations
@@ -60,9 +63,7 @@ class LambdaLR(_ByFunction):
     """The initial rate times `lr_lambda(epoch)`; one function, or one per group.
 
     Args:
-        optimizer: whose groups' rate is set.
         lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
-        last_epoch: the epoch to go on after; -1 begins. Default: -1.
 
     Example:
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
@@ -108,7 +109,6 @@ class StepLR(LRScheduler):
 
     Args:
         step_size: how many epochs a rate holds.
-        gamma: the factor. Default: 0.1.
 
     Example:
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
@@ -146,7 +146,6 @@ class MultiStepLR(LRScheduler):
 
     Args:
         milestones: epochs, increasing.
-        gamma: the factor. Default: 0.1.
 
     Example:
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
@@ -187,9 +186,6 @@ class ExponentialLR(LRScheduler):
 
     At epoch t the rate is `initial * gamma ** t`.
 
-    Args:
-        gamma: the factor.
-
     Example:
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
         >>> scheduler = lucid.optim.lr_scheduler.ExponentialLR(opt, gamma=0.5)
@@ -219,7 +215,6 @@ class ConstantLR(LRScheduler):
 
     Args:
         factor: what the rate is multiplied with. Default: 0.3333333333333333.
-        total_iters: how many epochs it takes. Default: 5.
 
     Raises:
         OptionError: `factor` is outside of [0, 1].
@@ -244,9 +239,7 @@ class ConstantLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if not 0 <= factor <= 1:
-            raise OptionError(
-                f"Constant multiplicative factor expected to be between 0 and 1, got {factor}"
-            )
+            raise OptionError(f"ConstantLR: factor must be in [0, 1], not {factor}")
         self.factor = factor
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
@@ -270,7 +263,6 @@ class LinearLR(LRScheduler):
     Args:
         start_factor: the factor at first. Default: 0.3333333333333333.
         end_factor: the factor at last. Default: 1.0.
-        total_iters: how many epochs it takes. Default: 5.
 
     Raises:
         OptionError: a factor outside of [0, 1].
@@ -296,14 +288,9 @@ class LinearLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         if not 0 < start_factor <= 1:
-            raise OptionError(
-                "Starting multiplicative factor expected to be greater than 0 and less or equal to "
-                f"1, got {start_factor}"
-            )
+            raise OptionError(f"LinearLR: start_factor must be in (0, 1], not {start_factor}")
         if not 0 <= end_factor <= 1:
-            raise OptionError(
-                f"Ending multiplicative factor expected to be between 0 and 1, got {end_factor}"
-            )
+            raise OptionError(f"LinearLR: end_factor must be in [0, 1], not {end_factor}")
         self.start_factor = start_factor
         self.end_factor = end_factor
         self.total_iters = total_iters
@@ -329,7 +316,6 @@ class PolynomialLR(LRScheduler):
     """The initial rate times (1 - epoch / total_iters)^power, then 0.
 
     Args:
-        total_iters: how many epochs it takes. Default: 5.
         power: the power of the fall; 1 is a line. Default: 1.0.
 
     Example:
@@ -345,11 +331,7 @@ class PolynomialLR(LRScheduler):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        total_iters: int = 5,
-        power: float = 1.0,
-        last_epoch: int = -1,
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
     ) -> None:
         self.total_iters = total_iters
         self.power = power

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, SupportsFloat
 
+from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.ir.errors import OptionError
 from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, rate_of, set_rate
@@ -17,7 +18,6 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
 
     Args:
-        optimizer: whose groups' rate is set.
         mode: what is better: "min" or "max". Default: 'min'.
         factor: what the rate is multiplied with. Default: 0.1.
         patience: how many bad epochs are borne. Default: 10.
@@ -53,10 +53,8 @@ class ReduceLROnPlateau(LRScheduler):
     ) -> None:
         if factor >= 1.0:
             raise OptionError("Factor should be < 1.0.")
-        if mode not in ("min", "max"):
-            raise OptionError(f"mode {mode} is unknown!")
-        if threshold_mode not in ("rel", "abs"):
-            raise OptionError(f"threshold mode {threshold_mode} is unknown!")
+        check_choice(mode, "mode", "ReduceLROnPlateau", ("min", "max"))
+        check_choice(threshold_mode, "threshold_mode", "ReduceLROnPlateau", ("rel", "abs"))
         check_optimizer(optimizer)
         self.optimizer = optimizer
         self.min_lrs = _lowest(min_lr, len(optimizer.param_groups))
