@@ -390,15 +390,22 @@ def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
     """A hashable form, equal for equal attributes; floats compare by their bits."""
     if not attributes:
         return ()
-    return tuple([(key, _frozen(attributes[key])) for key in sorted(attributes)])
+    items = attributes.items()
+    return tuple(
+        [
+            (key, value if type(value) in _EXACT else _frozen(value))
+            for key, value in (sorted(items) if len(items) > 1 else items)
+        ]
+    )
 
 
+_EXACT = frozenset((int, str, bool, type(None)))
 _ONLY_INTS = {int}
 
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return tuple(value if {*map(type, value)} == _ONLY_INTS else map(_frozen, value))
+        return tuple(value if _ONLY_INTS.issuperset(map(type, value)) else map(_frozen, value))
     if hasattr(value, "tobytes"):  # a NumPy scalar: -0.0 is not 0.0, and NaN equals itself
         return (value.dtype.str, value.tobytes())
     if isinstance(value, DType):

@@ -17,7 +17,6 @@ from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value, freeze_attributes
 from lucid.ir.op import Trait
-from lucid.ir.passes.cse import value_number
 from lucid.ir.passes.periods import Repetition, repetitions
 from lucid.ir.ranges import Range, Ranges
 from lucid.ir.region_ops import is_exit
@@ -338,19 +337,26 @@ def _indices(graph: Graph) -> dict[Node, Range]:
 
 def _repeated(graph: Graph) -> dict[Value, Value]:
     """What is computed of inputs alone, and the same, several times: all but the first of each."""
-    fixed = {entry.value for entry in graph.inputs}
-    first: dict[Value, Value] = {}
-    groups: dict[object, list[Node]] = {}
+    numbers = {entry.value: ~place for place, entry in enumerate(graph.inputs)}
+    known: dict[object, int] = {}  # numbers of what is computed, by op, attributes and operands'
+    groups: list[list[Node]] = []
+    count = numbers.get
     for node in graph.nodes:
-        if fixed.issuperset(node.operands) and _can_move(node):
-            operands = tuple(first.get(x, x) for x in node.operands)
-            group = groups.setdefault(value_number(node, operands), [])
-            group.append(node)
-            fixed.add(node.result)
-            first[node.result] = group[0].result
+        op, operands = node.op, [count(value) for value in node.operands]
+        if None in operands or not _can_move(node):
+            continue
+        if len(operands) > 1 and Trait.COMMUTATIVE in op.traits:
+            operands.sort()
+        number = len(groups)
+        found = known.setdefault((op, freeze_attributes(node.attributes), *operands), number)
+        numbers[node.results[0]] = found
+        if found == number:
+            groups.append([node])
+        else:
+            groups[found].append(node)
     return {
         node.result: kept.result
-        for kept, *others in groups.values()
+        for kept, *others in groups
         if len(others) + 1 >= LEAST_ROUNDS or kept.op.kind == "create"
         for node in others
     }
