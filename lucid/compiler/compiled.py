@@ -6,7 +6,6 @@ import dis
 import functools
 import gc
 import inspect
-import itertools
 import logging
 import os
 import sys
@@ -903,7 +902,6 @@ class Compiled:
                 f"{type(error).__name__}: {error}"
             ) from error
         self._sources.update(sources)
-        recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
         return recorded
 
     # ------------------------------------------------------------------ looking inside

@@ -481,7 +481,7 @@ class GuardCollector(Reads):
         ask = functools.partial(function, *args, **kwargs)
         if not self.answer(f"{function.__name__}({given})", ask):
             self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
-        return self.guards[ask,].expected  # type: ignore[attr-defined]
+        return self.guards[ask,].expected
 
     def _ask_memo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Ask a function that keeps its results, as each call of the step would.

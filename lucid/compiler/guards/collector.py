@@ -24,13 +24,11 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.age import Age, owner_of
 from lucid.compiler.guards.guard import (
     ABSENT,
-    AT_ONCE,
     CONTENTS,
     SCALARS,
     AnswerGuard,
     ArrayGuard,
     Attributes,
-    BufferGuard,
     ContentsGuard,
     EntryGuard,
     FieldGuard,
@@ -59,7 +57,7 @@ from lucid.tensor.tree import items_of
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
 _VIEWS = types.MappingProxyType, *map(type, ({}.keys(), {}.values(), {}.items()))
-# What only C looks into: all that they hold is asked for anew at each call, of large ones a part.
+# What only C looks into: all that they hold is asked for anew at each call.
 BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 OPAQUE: dict[type, Callable[[Any], Any]] = {
     ContextVar: lambda variable: variable.get(ABSENT),
@@ -68,6 +66,7 @@ OPAQUE: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys(BUFFERS, bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
+MOST_COMPARED = 1 << 24  # bytes of an array that each call compares
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -193,7 +192,7 @@ class Collector:
             return
         guard = self.guards.get(identity)
         if guard is None:
-            guard = EntryGuard(path, owner, key, None, holder, was_read=not write, gated=gated)
+            guard = EntryGuard(path, None, owner, key, holder, was_read=not write, gated=gated)
             guard.expected = guard.found()
             self._entries.setdefault(id(owner), []).append(guard)
             self._take_from_whole(guard)
@@ -221,7 +220,7 @@ class Collector:
         self._held.append(owner)
         identity = identity_of(owner, key)
         if identity not in self._apart and identity not in self.guards:
-            guard = EntryGuard(path, owner, key, item_at(owner, key), was_read=False)
+            guard = EntryGuard(path, item_at(owner, key), owner, key, was_read=False)
             self._entries.setdefault(id(owner), []).append(guard)
             self._add(identity, guard)
 
@@ -284,7 +283,7 @@ class Collector:
             for key in apart if isinstance(before, (dict, list)) else ():
                 if isinstance(before, dict) or key < len(before):
                     before[key] = ABSENT  # what stands there now is this trace's
-            guard = ContentsGuard(path, owner, before, apart, holder, was_read=not write)
+            guard = ContentsGuard(path, before, owner, apart, holder, was_read=not write)
             self._add(identity, guard)
         if write:
             return
@@ -347,7 +346,7 @@ class Collector:
 
     def guard_entry(self, path: str, owner: Any, key: Any) -> None:
         """An entry of such a list is read that is no state."""
-        guard = EntryGuard(path, owner, key, item_at(owner, key))
+        guard = EntryGuard(path, item_at(owner, key), owner, key)
         self._add(identity_of(owner, key), guard)
         self.value(guard.expected, path, owner)
 
@@ -367,7 +366,7 @@ class Collector:
             whole.was_read = True
         elif identity_of(owner, CONTENTS) not in self._apart and identity not in self.guards:
             size = len(self._before(owner))
-            self._add(identity, AnswerGuard(f"len({path})", len, (owner,), size))
+            self._add(identity, AnswerGuard(f"len({path})", size, len, (owner,)))
 
     def array(
         self,
@@ -396,7 +395,7 @@ class Collector:
                 part = np.asarray(array if key is ABSENT else array[key])
             except (IndexError, TypeError, ValueError):
                 return  # the step is about to find out
-            guard = ArrayGuard(path, array, part.copy(), key, was_read=not write, is_given=given)
+            guard = ArrayGuard(path, part.copy(), array, key, was_read=not write, is_given=given)
             self._add((id(array), "array", text), guard)
             self._held.append(array)
             if part.dtype.hasobject:
@@ -424,7 +423,7 @@ class Collector:
         identity = identity_of(attributes, name)
         is_known = identity in self.guards or id(owner) in self._given or id(owner) in self._weak
         if not is_known:
-            self._add(identity, FieldGuard(path, attributes, name, attributes[name], gated=gated))
+            self._add(identity, FieldGuard(path, attributes[name], attributes, name, gated=gated))
 
     def answer(self, path: str, ask: Callable[..., Any], *args: Any) -> bool:
         """Python is about to answer a question that it can be asked again.
@@ -434,7 +433,7 @@ class Collector:
         identity = (ask, *(x if isinstance(x, (str, int)) else id(x) for x in args))
         if identity in self.guards:
             return True
-        guard = AnswerGuard(path, ask, args, None)
+        guard = AnswerGuard(path, None, ask, args)
         guard.expected = guard.found()
         if not guard.holds():
             return False
@@ -453,7 +452,7 @@ class Collector:
         storage = None if moves else tensor._storage
         hooks = hooks_of(tensor)
         self.guards[identity] = TensorGuard(
-            path, tensor, tensor.requires_grad, tensor._grad_fn is None, storage, hooks
+            path, tensor.requires_grad, tensor, tensor._grad_fn is None, storage, hooks
         )
         for hook in hooks.values():
             self.value(hook, f"a hook of {path}", tensor)
@@ -500,16 +499,7 @@ class Collector:
 
     def _opaque(self, value: Any, path: str) -> None:
         ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
-        for behind in gc.get_referents(value) if isinstance(value, _VIEWS) else ():
-            if type(behind) is dict and ("__module__" not in behind or len(behind) > AT_ONCE):
-                # none of a class; what stands in it may be read at each call, or looked at in turn
-                self.value(behind, path, value)
-                return self.contents(path, behind)
-        buffer = BufferGuard(f"all of {path}", value, None, CONTENTS)
-        if ask is bytes and buffer.found() is not ABSENT:
-            buffer.expected = buffer.found().copy()
-            self._add((bytes, id(value)), buffer)
-        elif not self.answer(f"all of {path}", ask, value):
+        if not self.answer(f"all of {path}", ask, value):
             self._op_by_op(f"{path} holds something else each time")
         found = ask(value)
         for item in found if isinstance(found, tuple) else ():
@@ -633,14 +623,21 @@ class Collector:
 
         live: owners of memory that the program reads itself.
         """
-        return [
-            guard
-            for guard in self.guards.values()
-            if guard.was_read
-            and not (
-                type(guard) is ArrayGuard and guard.is_given and id(owner_of(guard.owner)) in live
-            )
-        ]
+        found: list[Guard] = []
+        for guard in self.guards.values():
+            if type(guard) is ArrayGuard and guard.was_read:
+                if guard.is_given and id(owner_of(guard.owner)) in live:
+                    continue
+                if guard.expected.nbytes > MOST_COMPARED:
+                    self._op_by_op(
+                        f"it computes with {guard.path}, an array of {guard.expected.nbytes:,} "
+                        "bytes, which each call would have to compare",
+                        "make a tensor of it outside of the compiled function, or pass it",
+                        guard.place(),
+                    )
+            if guard.was_read:
+                found.append(guard)
+        return found
 
     def changes(self) -> list[tuple[MutableSource, Any]]:
         """The places that hold something else now, with what they held.
@@ -659,7 +656,7 @@ class Collector:
                 if id(guard.owner) not in moved and is_other:
                     place = source_of(guard)
                     found.setdefault(place.identity, (place, guard.expected))
-            elif isinstance(guard, ArrayGuard) and not guard.holds_whole():
+            elif isinstance(guard, ArrayGuard) and not guard.holds():
                 if self._may_have_written(guard.owner):
                     self._op_by_op(
                         f"it changes {self.path_of(guard.owner)}, an array of NumPy's",
@@ -688,7 +685,7 @@ class Collector:
         is_only_added_to = id(owner) not in self._looked_at and not guard.was_read
         if done is not None and is_only_added_to:
             yield AppendEffect(path, owner, done), guard.expected
-        elif guard.holds_whole():
+        elif guard.holds():
             return
         elif self._has_kept_its_order(guard):
             for key, before in list(guard.changed()):
@@ -775,10 +772,9 @@ class Collector:
         """Restore the Python values that the step changed."""
         for kind in (ContentsGuard, Guard):  # entries are where their containers have them
             for guard in self.guards.values():
-                if isinstance(guard, kind) and not isinstance(guard, (AnswerGuard, FieldGuard)):
-                    whole = getattr(guard, "holds_whole", guard.holds)
-                    if not whole() and self._goes_back(guard):
-                        guard.put_back()
+                is_bound = isinstance(guard, kind) and not isinstance(guard, _IS_ASKED)
+                if is_bound and not guard.holds() and self._goes_back(guard):
+                    guard.put_back()
         for guard in self.guards.values():
             if _is_of_context(guard) and not guard.holds():
                 variable, before = guard.args[0], guard.expected
@@ -794,6 +790,9 @@ class Collector:
     def _may_have_written(self, array: np.ndarray) -> bool:
         """Whether the step has, or code that it handed the array to; else another thread has."""
         return (id(array), "array") in self._lines
+
+
+_IS_ASKED = AnswerGuard, FieldGuard
 
 
 def _is_of_context(guard: Guard) -> TypeGuard[AnswerGuard]:

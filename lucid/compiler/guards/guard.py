@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +21,6 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import items_of
 
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
-AT_ONCE, IN_TURN = 4096, 1024  # entries that a call looks at; of larger containers a part in turn
-BYTES_AT_ONCE, BYTES_IN_TURN = 1 << 18, 1 << 16  # the same for the contents of an array
 
 
 class _Absent:
@@ -180,23 +177,29 @@ class Guard:
 
     Attributes:
         path: how the user gets at it.
+        expected: what was found there; of what can change, a copy.
         was_read: False where the trace has only written it: then no call depends on what it was.
         gated: whether it belongs to a Module or a tensor, whose changes move the epoch.
         at: the code that read it first, and which instruction.
     """
 
     path: str
+    expected: Any
     at: tuple[types.CodeType, int] | None = field(default=None, kw_only=True)
     was_read: bool = field(default=True, kw_only=True)
     gated: bool = field(default=False, kw_only=True)
 
+    def found(self) -> Any:
+        """What is there now."""
+        raise NotImplementedError
+
     def holds(self) -> bool:
         """Whether it is what it was."""
-        raise NotImplementedError
+        return is_same(self.found(), self.expected)
 
     def failure(self) -> str:
         """What has become of it, for messages: old -> new."""
-        raise NotImplementedError
+        return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
     def place(self) -> Location | None:
         """The user's line that read it first."""
@@ -217,24 +220,16 @@ class EntryGuard(Guard):
     """An entry of a dict or list, an attribute, a global, or what is in a closure's cell.
 
     Attributes:
-        owner, key: where it stands, for `item_at`.
-        expected: what was there; ABSENT: nothing.
+        owner, key: where it stands, for `item_at`; ABSENT where there is nothing.
         holder: the object whose attribute it is.
     """
 
     owner: Any
     key: Any
-    expected: Any
     holder: Any = None
 
     def found(self) -> Any:
         return item_at(self.owner, self.key)
-
-    def holds(self) -> bool:
-        return is_same(self.found(), self.expected)
-
-    def failure(self) -> str:
-        return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
     def put_back(self) -> None:
         if isinstance(self.owner, list) and self.key >= len(self.owner):
@@ -248,37 +243,7 @@ class FieldGuard(EntryGuard):
 
 
 @dataclass(slots=True, eq=False)
-class LargeGuard(Guard):
-    """What may be too much for one call: each looks at a part of it, the next ones at the rest.
-
-    Attributes:
-        owner: a container or an array; expected: a copy of it.
-        is_in_turn: False where it has moved before, and each call looks at all of it.
-    """
-
-    owner: Any
-    expected: Any
-    is_in_turn: bool = field(default=True, kw_only=True)
-    _turn: int = field(default=0, kw_only=True)
-
-    def holds_whole(self) -> bool:
-        """Whether all of it is what it was."""
-        raise NotImplementedError
-
-    def _holds_in_turn(self, size: int, step: int) -> bool:
-        """Whether the next part is, of so many entries."""
-        stop = min(self._turn + step, size)
-        if not self._holds_from(self._turn, stop):
-            return False  # nor will it the next time that it's asked
-        self._turn = stop % size
-        return True
-
-    def _holds_from(self, start: int, stop: int) -> bool:
-        raise NotImplementedError
-
-
-@dataclass(slots=True, eq=False)
-class ContentsGuard(LargeGuard):
+class ContentsGuard(Guard):
     """All entries of a list, deque, dict or set, and their order.
 
     Attributes:
@@ -286,42 +251,27 @@ class ContentsGuard(LargeGuard):
         was_valued: whether what is in it has been looked at as well.
     """
 
+    owner: Any
     apart: Set[Any] = frozenset()
     holder: Any = None
     was_valued: bool = False
-    _keys: Sequence[Any] = ()
+
+    def found(self) -> Any:
+        return copy_of(self.owner)
 
     def holds(self) -> bool:
-        size = len(self.expected)
-        if size <= AT_ONCE or len(self.owner) != size or not self.is_in_turn:
-            return self.holds_whole()
-        return self._holds_in_turn(size, IN_TURN)
-
-    def holds_whole(self) -> bool:
         owner, expected = self.owner, self.expected
         if len(owner) != len(expected):
             return False
         if isinstance(owner, set):
             return bool(owner == expected)
+        keys: Iterable[Any] = range(len(expected))
+        now, before = owner, expected
         if isinstance(owner, dict):
-            kind = OrderedDict if isinstance(owner, OrderedDict) else dict
-            if [*kind.keys(owner)] != [*expected]:
+            entries = self.found()
+            if [*entries] != [*expected]:
                 return False
-        return self._holds_from(0, len(expected))
-
-    def _holds_from(self, start: int, stop: int) -> bool:
-        """Of a dict or a set, not its order."""
-        owner, expected, keys = self.owner, self.expected, self._keys
-        if isinstance(owner, (dict, set)):
-            keys = self._keys = keys or list(expected)
-            keys = keys[start:stop]
-            if isinstance(owner, set):
-                return owner.issuperset(keys)
-            now = [dict.get(owner, key, ABSENT) for key in keys]
-            before = [expected[key] for key in keys]
-        else:
-            keys = range(start, stop)
-            now, before = list(itertools.islice(owner, start, stop)), expected[start:stop]
+            keys, now, before = expected, entries.values(), expected.values()
         return all(map(operator.is_, now, before)) or all(
             is_same(found, was) or key in self.apart
             for key, found, was in zip(keys, now, before, strict=True)
@@ -361,7 +311,7 @@ class ContentsGuard(LargeGuard):
 
 
 @dataclass(slots=True, eq=False)
-class ArrayGuard(LargeGuard):
+class ArrayGuard(Guard):
     """The contents of a NumPy array from outside, with which Python computed; or a part of them.
 
     A tensor that is made on such an array reads it at each call, and needs no guard.
@@ -371,6 +321,7 @@ class ArrayGuard(LargeGuard):
         is_given: whether it was only given to the library, or seen in part as another array.
     """
 
+    owner: np.ndarray
     key: Any
     is_given: bool = False
 
@@ -381,21 +332,6 @@ class ArrayGuard(LargeGuard):
         except IndexError:
             return ABSENT
 
-    def holds(self) -> bool:
-        now, expected = self.found(), self.expected
-        is_like = now is not ABSENT and (now.shape, now.dtype) == (expected.shape, expected.dtype)
-        if not is_like or expected.nbytes <= BYTES_AT_ONCE or not self.is_in_turn:
-            return is_same(now, expected)
-        return self._holds_in_turn(now.size, max(BYTES_IN_TURN // now.itemsize, 1))
-
-    def _holds_from(self, start: int, stop: int) -> bool:
-        now = self.found()
-        elements = now.reshape(-1) if now.flags.c_contiguous else now.flat
-        return is_same(elements[start:stop], self.expected.reshape(-1)[start:stop])
-
-    def holds_whole(self) -> bool:
-        return is_same(self.found(), self.expected)
-
     def failure(self) -> str:
         return f"{self.path}: the contents of the array changed"
 
@@ -405,23 +341,11 @@ class ArrayGuard(LargeGuard):
 
 
 @dataclass(slots=True, eq=False)
-class BufferGuard(ArrayGuard):
-    """The bytes of what only C looks into: a `bytearray`, an `array.array`, a file in memory."""
-
-    def found(self) -> Any:
-        try:
-            return np.frombuffer(self.owner, np.uint8)  # each time: it can't be resized meanwhile
-        except (ValueError, BufferError):
-            return ABSENT  # it is closed, or its bytes aren't in a row
-
-
-@dataclass(slots=True, eq=False)
 class AnswerGuard(Guard):
     """What Python answers when it is asked again: `ask(*args)`, of what no place shows."""
 
     ask: Callable[..., Any]
-    args: tuple[Any, ...]
-    expected: Any
+    args: tuple[Any, ...] = ()
 
     def found(self) -> Any:
         try:
@@ -429,12 +353,6 @@ class AnswerGuard(Guard):
         except Exception as error:
             return type(error)
         return _frozen(answer)
-
-    def holds(self) -> bool:
-        return is_same(self.found(), self.expected)
-
-    def failure(self) -> str:
-        return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
 
 _FLAGS = type(np.empty(0).flags)
@@ -459,7 +377,6 @@ class TensorGuard(Guard):
     """
 
     tensor: TensorCore
-    expected: bool
     is_leaf: bool
     storage: object
     hooks: dict[int, Any]

@@ -260,7 +260,7 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
             if isinstance(source, GrowingList):
                 yield source
                 continue
-            expected = guard.expected  # type: ignore[attr-defined]
+            expected = guard.expected
             if source.identity in bound or not is_number(expected):
                 yield source
                 continue

@@ -9,7 +9,6 @@ from typing import Any
 
 from lucid.compiler.guards.guard import (
     ABSENT,
-    AT_ONCE,
     SCALARS,
     AnswerGuard,
     ClassAttributes,
@@ -17,7 +16,6 @@ from lucid.compiler.guards.guard import (
     EntryGuard,
     FieldGuard,
     Guard,
-    LargeGuard,
 )
 
 
@@ -73,17 +71,6 @@ class GuardTable:
         else:
             self.cells.append((owner, guard.expected))
 
-    def watch_what_moved(self, guards: Iterable[Guard]) -> None:
-        """Look at each call at all of the large data that programs before this one saw move.
-
-        guards: theirs.
-        """
-        large = [guard for guard in guards if isinstance(guard, LargeGuard)]
-        moved = {id(guard.owner) for guard in large if not guard.holds_whole()}
-        for guard in self.guards:
-            if isinstance(guard, LargeGuard):
-                guard.is_in_turn = id(guard.owner) not in moved
-
     def failure(self) -> str | None:
         """The first guard that looks at every call and doesn't hold; None if all do."""
         if self._holds():
@@ -121,7 +108,7 @@ class GuardTable:
 
 def _is_of_objects(guard: ContentsGuard) -> bool:
     """Whether it is a list of objects, such as parameters: each is compared by what it is."""
-    is_list = type(guard.owner) is list and not guard.apart and len(guard.expected) <= AT_ONCE
+    is_list = type(guard.owner) is list and not guard.apart
     return is_list and not any(isinstance(item, SCALARS) for item in guard.expected)
 
 

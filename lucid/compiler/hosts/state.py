@@ -231,7 +231,7 @@ class PythonChanges:
     def __init__(self, name: str, collector: GuardCollector) -> None:
         self._name = name
         guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
-        self._left = [(guard, _state_of(guard)) for guard in guards if not _holds(guard)]
+        self._left = [(guard, _state_of(guard)) for guard in guards if not guard.holds()]
 
     def guards(self) -> Iterator[EntryGuard | ContentsGuard | ArrayGuard]:
         """The guards of what it changed."""
@@ -248,10 +248,6 @@ class PythonChanges:
 
 
 _KINDS = (EntryGuard, ContentsGuard, ArrayGuard)
-
-
-def _holds(guard: Any) -> bool:
-    return bool(getattr(guard, "holds_whole", guard.holds)())
 
 
 def _state_of(guard: Any) -> list[Any]:
