@@ -38,7 +38,6 @@ from lucid.compiler.guards.reads import (
     Reads,
     class_has,
     instance_dict,
-    is_hashable,
     is_of_few,
 )
 from lucid.compiler.guards.restarts import RestartTrace
@@ -75,19 +74,14 @@ _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
 _OF_THE_WORLD = {
     "it reads the clock": "datetime.now datetime.utcnow datetime.today",  # of classes of the user's
     "it uses a file": """
+        io.open _io.open numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
         builtins.input configparser.read fileinput.input linecache.getline mmap.mmap
-        pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink pathlib.glob
-        pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
+        pathlib.open pathlib.read_text pathlib.read_bytes pathlib.write_text pathlib.write_bytes
+        pathlib.touch pathlib.unlink pathlib.glob pathlib.rglob pathlib.mkdir pathlib.rename
+        pathlib.replace pathlib.rmdir""",
     "it draws random numbers": "secrets.choice",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
-_READ_FILES = frozenset(
-    {
-        *("io.open", "_io.open", "pathlib.open", "pathlib.read_text", "pathlib.read_bytes"),
-        *("numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile"),
-    }
-)
-_LARGEST_FILE = 2**20  # bytes that each call of a step reads again
 _ASKED_AGAIN: set[Any] = {
     *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
     *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
@@ -164,7 +158,6 @@ class GuardCollector(Reads):
     ) -> None:
         super().__init__(apart)
         self._skipped = skipped
-        self._memos: list[tuple[Any, int]] = []  # with how often the function had run
         self._met: set[int] = set()
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
         self.refused: Callable[[Any], BaseException] = lambda error: error
@@ -267,11 +260,9 @@ class GuardCollector(Reads):
             if args:
                 self._call_method_in_c(args[0], function.__name__, args[1:], kwargs)
         elif isinstance(function, MEMO):
-            self._memos.append((function, function.cache_info().misses))
             self.value(function.__wrapped__, self.path_of(function))
             self._look_into(args, kwargs)
-            if not any(is_live(x) or not is_hashable(x) for x in (*args, *kwargs.values())):
-                self._ask_memo(function, args, kwargs)
+            self._ask_memo(function, args, kwargs)
         elif isinstance(function, functools.partial):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
@@ -283,7 +274,7 @@ class GuardCollector(Reads):
         else:
             self._call_object(function, args, kwargs)
 
-    def _look_at_world(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+    def _look_at_world(self, function: Any) -> None:
         name, owner = function.__name__, getattr(function, "__self__", None)
         if isinstance(owner, type):
             owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
@@ -292,25 +283,6 @@ class GuardCollector(Reads):
         why = _WHY.get(f"{package}.{name}")
         if why is not None:
             self._op_by_op(f"{why}, by {package}.{name}()")
-        if f"{package}.{name}" in _READ_FILES:
-            given = args if owner is None or not isinstance(owner, os.PathLike) else (owner, *args)
-            self._read_file(f"{package}.{name}()", *given, **kwargs)
-
-    def _read_file(self, by: str, file: Any = None, mode: Any = "r", *_: Any, **named: Any) -> None:
-        """Each call asks what is in a file that is read."""
-        mode = named.get("mode", mode)
-        if by.endswith("open()") and (type(mode) is not str or not {*"wax+"}.isdisjoint(mode)):
-            self._op_by_op(f"it opens a file to write, by {by}; one that is open may be written")
-        if not isinstance(file, (str, os.PathLike)) or (
-            os.path.exists(file) and not os.path.isfile(file)
-        ):
-            self._op_by_op(f"it reads an open file, or no ordinary one, by {by}")
-        if _content_of(file) is _TOO_LARGE:
-            self._op_by_op(f"it reads a file of more than {_LARGEST_FILE} bytes, by {by}")
-        self.substitutes.refuse_after_writing(by)
-        path = os.fspath(file)
-        if not self.answer(f"the content of {path!r}", _content_of, path):
-            self._op_by_op(f"it reads a file that changes meanwhile, by {by}")
 
     def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:
         owner, function = method.__self__, method.__func__
@@ -327,7 +299,7 @@ class GuardCollector(Reads):
         if is_followed(function.__code__) or function.__code__ in self._skipped:
             return
         module, file = function.__module__ or "", function.__code__.co_filename
-        self._look_at_world(function, args if owner is None else (owner, *args), kwargs)
+        self._look_at_world(function)
         if function in _ASKED_AGAIN:
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
         elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
@@ -410,7 +382,7 @@ class GuardCollector(Reads):
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
-        self._look_at_world(function, args, kwargs)
+        self._look_at_world(function)
         method, count = _AS_INSTRUCTIONS.get(function, ("", 0))
         if method:
             getattr(self, method)(*args[:count]) if len(args) >= count else None
@@ -487,22 +459,26 @@ class GuardCollector(Reads):
         """Ask a function that keeps its results, as each call of the step would.
 
         What it hasn't kept yet it computes now, as in eager mode, and the trace begins again: it
-        finds it. Where that is made of values of the step `refuse_misses` has the last word.
+        finds it. Values of the step it may not keep.
         """
+        name = function.__qualname__
+        refusal = f"it fills the cache of {name}, by functools.lru_cache"
+        if _is_of_step((args, kwargs)):
+            self._op_by_op(refusal)
         misses, recorder = function.cache_info().misses, context.recorder
         try:
             context.recorder = None
             answer = self._ask_again(function, args, kwargs)
         finally:
             context.recorder = recorder
-        leaves: list[Any] = []
-        visit_leaves(lambda leaf, _: leaves.append(leaf), answer)
-        is_of_step = any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
         has_raised = isinstance(answer, type) and issubclass(answer, Exception)
-        if function.cache_info().misses != misses and not is_of_step and not has_raised:
-            self._memos.pop()  # so that it stays
-            self.restart = RestartTrace(f"fills the cache of {function.__qualname__}")
-            raise self.restart
+        if function.cache_info().misses == misses or has_raised:
+            return
+        if _is_of_step(answer):
+            function.cache_clear()
+            self._op_by_op(refusal)
+        self.restart = RestartTrace(f"fills the cache of {name}")
+        raise self.restart
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""
@@ -557,23 +533,6 @@ class GuardCollector(Reads):
     def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
         hint = f"\nhint: {remedy}" if remedy else ""
         raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
-
-    def refuse_misses(self) -> None:
-        """Give up where a function with a cache has run: what the trace computed is in there now.
-
-        The call that runs op by op fills the cache; those that follow find it filled.
-        """
-        filled = self.clear_caches()
-        if filled:
-            self._op_by_op(f"it fills the cache of {filled[0]}, by functools.lru_cache")
-
-    def clear_caches(self) -> list[str]:
-        """Forget what the trace has computed; the names of the functions that did."""
-        filled = [memo for memo, before in self._memos if memo.cache_info().misses != before]
-        self._memos.clear()
-        for memo in filled:
-            memo.cache_clear()
-        return [memo.__qualname__ for memo in filled]
 
     # ------------------------------------------------------------------ what others are handed
 
@@ -802,19 +761,11 @@ def _target_of(reference: Any) -> int | None:
     return None if target is None else id(target)
 
 
-_TOO_LARGE = object()
-
-
-def _content_of(path: Any) -> Any:
-    """What is in an ordinary file; None: there is none that can be read."""
-    if not os.path.isfile(path):  # to read a pipe would take from it
-        return None
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError:
-        return None
-    return _TOO_LARGE if len(content) > _LARGEST_FILE else content
+def _is_of_step(tree: Any) -> bool:
+    """Whether there are values in it that the step computes, or reads at each call."""
+    leaves: list[Any] = []
+    visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
+    return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
 
 
 def _content(cell: Any) -> Any:

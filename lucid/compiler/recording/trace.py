@@ -225,7 +225,6 @@ def _run(
         recorder.raise_caught()
         if context.grad_enabled != grad_enabled:
             recorder.run_op_by_op("it leaves another grad mode than it finds")
-        collector.refuse_misses()
         recorder.foreseen.put_back()
         collector.finish()
         recorder.hosts.put_back()
@@ -293,7 +292,6 @@ def _settle(
         recorder.hosts.put_back(failed=True)
         stand_ins.put_back()
         side_effects.put_back()
-        collector.clear_caches()
         if not collector.is_put_back:  # what is put back means something else after `end`
             collector.put_back()
     collector.end()
