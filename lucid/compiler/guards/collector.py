@@ -13,7 +13,7 @@ import mmap
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from typing import Any, NoReturn, TypeGuard
@@ -116,9 +116,9 @@ class Collector:
     Attributes:
         guards: by what they look at; those of objects that the step made itself are dropped by
             `finish`.
-        given_tensors: identities of what stands for the tensors that the step is given.
-        asked: what it is known to look for among what users bind to those; restart: it looks for
-            something else.
+        given_tensors: those that the step is given, by the identity of what stands for each.
+        asked: what it has looked for in vain among what users bind to those.
+        restart: what the trace has to begin again for, whatever the user's code makes of it.
         changed_later: entries of dicts that are set after the call; the name of what does it, where
             they can't be read.
         library_objects: objects of the library's own classes, such as optimizers, by the user's
@@ -154,8 +154,8 @@ class Collector:
         self.is_over = False  # then it listens no more, whatever is left of its listening
         self.is_put_back = False
         self.substitutes = Substitutes()
-        self.given_tensors: Set[int] = frozenset()
-        self.asked: Collection[str] = ()
+        self.given_tensors: Mapping[int, TensorCore] = {}
+        self.asked: set[str] = set()
         self.restart: RestartTrace | None = None
         self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
         self._joining: Sequence[str] = ()  # of the f-string that is being made

@@ -18,7 +18,6 @@ import numpy as np
 
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, Collector
 from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes
-from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import is_known_before, is_live, seen
 from lucid.ir.whose_code import is_librarys, is_unknown
 from lucid.tensor.context import context, epoch
@@ -184,17 +183,15 @@ class Reads(Collector):
             context.recorder.run_op_by_op(f"{what} a tensor that it is given")
 
     def _look_for_attribute(self, tensor: TensorCore, name: str) -> None:
-        """Begin again where the step looks for what users bind to tensors that it is given.
+        """The step looks for what users bind to tensors that it is given.
 
         Calls that get one with such an attribute run op by op. Others, a number or a name that each
         batch carries, are nothing to it.
         """
-        is_there = name in attributes_of(tensor) or class_has(type(tensor), name) is not ABSENT
-        is_known = is_there or name in self.asked or name.startswith("__")
-        if not is_known:
-            reason = f"looks for .{name} of a tensor that it is given"
-            self.restart = RestartTrace(reason, "attributes", {name})
-            raise self.restart
+        if class_has(type(tensor), name) is ABSENT and not name.startswith("__"):
+            self.asked.add(name)
+            if name in attributes_of(self.given_tensors[id(tensor)]):
+                self._refuse_binding(tensor, f"it reads .{name}, which is bound to")
 
     def _store_own(self, owner: Any, name: str, place: str) -> None:
         found = class_has(type(owner), name)

@@ -18,7 +18,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, attributes_of, of_array
+from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import fields_of, is_record, items_of, map_tree
@@ -82,7 +82,6 @@ class Call:
         data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are.
-        asked: names of attributes that no tensor of a native call may have.
     """
 
     __slots__ = (
@@ -94,7 +93,6 @@ class Call:
         "_parts",
         "_storages",
         "_tensors",
-        "asked",
         "data",
         "floats",
         "given",
@@ -104,10 +102,7 @@ class Call:
         "values",
     )
 
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Collection[str] = ()
-    ) -> None:
-        self.asked = asked
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
         self._tensors: list[TensorCore] = []
         self.tensors: Sequence[TensorCore] = self._tensors
@@ -154,7 +149,6 @@ class Call:
         call._owners = _NOTHING
         call.floats = call.objects = call.data = _NOTHING
         call.values = ()
-        call.asked = ()
         call._given = 0, len(tensors), 0, 0
         return call
 
@@ -164,7 +158,7 @@ class Call:
         Of the arguments, which are all tensors then, and of those in the step's places.
         """
         given, floats = self._given[1:3]
-        if len(args) != given or floats or self.asked:
+        if len(args) != given or floats:
             return None
         tensors: Sequence[Any] = self.tensors
         if len(self._storages) != len(tensors) or not all(map(is_plain, tensors)):
@@ -260,16 +254,6 @@ class Call:
             same = (i for i, earlier in enumerate(self.tensors) if earlier is tensor)
             self._parts += [("again", i) for i in same][:1]
         self._tensors.append(tensor)
-        if self.asked:
-            self._refuse_attributes(tensor)
-
-    def _refuse_attributes(self, tensor: TensorCore) -> None:
-        """Raise `EagerOnlyError` for a tensor with an attribute that the step looks for."""
-        for name in attributes_of(tensor):
-            if name in self.asked:
-                raise EagerOnlyError(
-                    f"it reads .{name}, which is bound to a tensor that it is given"
-                )
 
 
 def _memory_of(array: np.ndarray) -> TensorCore:

@@ -376,7 +376,7 @@ class Program:
         Native code counts those that it runs in `counted`.
         """
         plain = call.plain_types(args)
-        if plain is None:
+        if plain is None or self.guards.asked:
             return
         self._quick, self.counted = plain[: len(args)], counted
         if any(flag for _, _, flag in plain) or not self._is_plain(len(plain)):

@@ -19,9 +19,9 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
+from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
-from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.hosts.recording import LeavesTrace
 from lucid.compiler.inputs.cells import Cell, FormulaGuard, GradUse
 from lucid.compiler.inputs.objects import visit_leaves
@@ -52,19 +52,21 @@ class Trace:
     """A recorded step: the graph, and how its inputs and outputs connect to Python.
 
     Attributes:
+        guards: of the Python values that it has read.
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         pinned: tensor arguments that are state of the step as well, by position.
         rebinding: the places that the step reads and binds itself; None if there are none.
         grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
+        asked: attributes that it has looked for in tensors that it is given.
         undo: takes back the Python state that was created for the step.
         sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
     """
 
     graph: Graph
-    guard: GuardTable
+    guards: list[Guard]
     live: list[tuple[Value, SymSource]]
     formulas: list[FormulaGuard]
     cells: list[tuple[Cell, Strides | None]]
@@ -76,6 +78,7 @@ class Trace:
     training: list[tuple[Any, bool]]
     side_effects: SideEffects | None
     keys: list[tuple[Any, ...]]
+    asked: set[str]
     undo: Callable[[], None] | None
     sources: dict[Identity, MutableSource] = field(default_factory=dict)
     path: tuple[int, ...] = ()
@@ -215,10 +218,13 @@ def _run(
         stand_ins.fill()
         collector.accept_arguments(recorder.containers)
         collector.call(function, (), {})
-        collector.given_tensors, collector.asked = stand_ins.lent(), call.asked
+        collector.given_tensors = stand_ins.lent()
         try:
             with recording(recorder), listening(collector):
                 result = function(*stand_ins.args, **stand_ins.kwargs)
+        except RestartTrace:  # Python takes a trace function away that raises
+            recorder.raise_caught()
+            raise
         finally:
             if collector.restart is not None:  # whatever the user's code has made of it
                 raise collector.restart from None
@@ -246,7 +252,7 @@ def _run(
         cells = [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)]
         found = Trace(
             graph=recorder.graph,
-            guard=GuardTable([*guards, *recorder.guards.values()]),
+            guards=[*guards, *recorder.guards.values()],
             live=[*recorder.live_inputs.values()],
             formulas=[*recorder.formulas.values()],
             cells=cells,
@@ -258,6 +264,7 @@ def _run(
             training=training,
             side_effects=None if side_effects.is_empty else side_effects,
             keys=call.keys,
+            asked=collector.asked,
             undo=functools.partial(undo_all, recorder.undo) if recorder.undo else None,
             path=tuple(recorder.exits.path),
             questions=tuple(recorder.exits.texts),
