@@ -31,8 +31,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, at_line
-from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief
+from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     Reads,
@@ -41,7 +41,7 @@ from lucid.compiler.guards.reads import (
     is_of_few,
 )
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.objects import visit_leaves
+from lucid.compiler.inputs.objects import SCALARS, visit_leaves
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
     is_known_before,
@@ -49,8 +49,7 @@ from lucid.compiler.inputs.scalars import (
     live_function,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
-from lucid.ir.errors import EagerOnlyError
-from lucid.ir.location import LIBRARY, Location, here
+from lucid.ir.location import LIBRARY
 from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
@@ -100,32 +99,31 @@ _ONE_LEVEL = {
 }
 _LOOK: frozenset[Any] = frozenset({len, repr, format, ascii, str, getattr, hasattr, np.asarray})
 _METHODS_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
-# Functions in C that do what an instruction does: the method for it, and how many operands it has.
+_SHOWS_ALL = ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__")
+# Functions in C, and methods by name, that do what an instruction does: who is told, and how many
+# operands it has.
 _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
-    **dict.fromkeys((getattr, hasattr), ("load_attribute", 2)),
-    setattr: ("store_attribute", 2),
+    **dict.fromkeys((getattr, hasattr, "__getattribute__", "__getattr__"), ("load_attribute", 2)),
+    **dict.fromkeys((setattr, "__setattr__", "__delattr__"), ("store_attribute", 2)),
     delattr: ("delete_attribute", 2),
-    **dict.fromkeys((vars, dir), ("all_attributes", 1)),
+    **dict.fromkeys((vars, dir, *_SHOWS_ALL), ("all_attributes", 1)),
     **dict.fromkeys((repr, format, ascii), ("show", 1)),
     operator.setitem: ("store_item", 2),
     operator.delitem: ("delete_item", 2),
     operator.getitem: ("load_item", 2),
     len: ("measure", 1),
-    next: ("advance", 1),
+    **dict.fromkeys((next, "__next__", "send", "throw"), ("advance", 1)),
 }
 _ADDS: dict[type, frozenset[str]] = {
     list: frozenset({"append", "extend", "insert", "clear"}),
     set: frozenset({"add", "discard", "update", "difference_update", "clear"}),
     deque: frozenset({"append", "appendleft", "extend", "extendleft", "clear"}),
 }
-# Methods of containers that read or write one entry.
+# Methods of containers that read or write one entry; the `pop` of others than dicts may move them.
 _OF_ENTRIES = {
-    **dict.fromkeys(("get", "__getitem__"), ("load_item",)),
+    **dict.fromkeys(("get", "__getitem__", "setdefault"), ("load_item",)),
     "__setitem__": ("store_item",),
     "__delitem__": ("delete_item",),
-}
-_OF_ENTRIES_OF_DICTS = _OF_ENTRIES | {
-    "setdefault": ("load_item",),
     "pop": ("load_item", "delete_item"),
 }
 _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
@@ -160,7 +158,6 @@ class GuardCollector(Reads):
         self._skipped = skipped
         self._met: set[int] = set()
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
-        self.refused: Callable[[Any], BaseException] = lambda error: error
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
         if code in self._skipped or not is_followed(code):
@@ -383,9 +380,8 @@ class GuardCollector(Reads):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
         self._look_at_world(function)
-        method, count = _AS_INSTRUCTIONS.get(function, ("", 0))
-        if method:
-            getattr(self, method)(*args[:count]) if len(args) >= count else None
+        if function in _AS_INSTRUCTIONS:
+            self._as_instruction(function, args)
         elif function in (isinstance, type, callable, id, issubclass):
             if function is isinstance and args:
                 self.load_attribute(args[0], "__class__")
@@ -402,6 +398,11 @@ class GuardCollector(Reads):
         else:
             self._look_into(args, kwargs)
 
+    def _as_instruction(self, function: Any, args: Sequence[Any]) -> None:
+        method, count = _AS_INSTRUCTIONS[function]
+        if len(args) >= count:
+            getattr(self, method)(*args[:count])
+
     def _call_method_in_c(self, owner: Any, name: str, args: Sequence[Any], kwargs: Any) -> None:
         """A method of a container, an array or another object in C."""
         path = self.path_of(owner)
@@ -416,14 +417,8 @@ class GuardCollector(Reads):
             if name not in _READS_BUFFER:
                 self.change_for_good(owner)
             self._look_into(args, kwargs)
-        elif name in ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__"):
-            self.all_attributes(owner)
-        elif name in ("__setattr__", "__delattr__") and args:
-            self.store_attribute(owner, args[0])
-        elif name in ("__getattribute__", "__getattr__") and args:
-            self.load_attribute(owner, args[0])
-        elif name == "__next__" or name in ("send", "throw"):
-            self.advance(owner)
+        elif name in _AS_INSTRUCTIONS:
+            self._as_instruction(name, (owner, *args))
         else:
             self._ask_unknown(owner, name)
             self._look_into(args, kwargs)
@@ -433,8 +428,8 @@ class GuardCollector(Reads):
         adds = next((methods for base, methods in _ADDS.items() if isinstance(owner, base)), ())
         if is_librarys(kind):
             self.meet(path, owner)
-        elif args and name in (_OF_ENTRIES_OF_DICTS if isinstance(owner, dict) else _OF_ENTRIES):
-            for method in _OF_ENTRIES_OF_DICTS[name]:
+        elif args and name in _OF_ENTRIES and (name != "pop" or isinstance(owner, dict)):
+            for method in _OF_ENTRIES[name]:
                 getattr(self, method)(owner, args[0])
         elif isinstance(owner, list) and name == "extend" and hasattr(type(args[0]), "__next__"):
             self.advance(args[0])
@@ -493,18 +488,6 @@ class GuardCollector(Reads):
 
     # ------------------------------------------------------------------ what can't be guarded
 
-    def advance(self, iterator: Any) -> None:
-        if isinstance(getattr(type(iterator), "__next__", None), types.FunctionType):
-            return  # what it reads is told
-        self._note_change(iterator)
-        path = self._paths.get(id(iterator))
-        if path is None or id(iterator) in self._given or not self.was_there(iterator):
-            return
-        self._op_by_op(
-            f"it advances {path}, a {type(iterator).__name__}",
-            "take the item outside of the compiled function, and pass it as an argument",
-        )
-
     def _draw(self, generator: Any, name: str) -> None:
         """A method of a random generator."""
         if name.startswith("_"):
@@ -529,10 +512,6 @@ class GuardCollector(Reads):
 
     def _draws(self, what: str) -> NoReturn:
         self._op_by_op(f"it draws random numbers, by {what}")
-
-    def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
-        hint = f"\nhint: {remedy}" if remedy else ""
-        raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
 
     # ------------------------------------------------------------------ what others are handed
 

@@ -25,7 +25,6 @@ from lucid.compiler.guards.age import Age, owner_of
 from lucid.compiler.guards.guard import (
     ABSENT,
     CONTENTS,
-    SCALARS,
     AnswerGuard,
     ArrayGuard,
     Attributes,
@@ -35,7 +34,7 @@ from lucid.compiler.guards.guard import (
     Guard,
     TensorGuard,
     copy_of,
-    is_same,
+    has_kept_its_order,
     item_at,
 )
 from lucid.compiler.guards.mutable_sources import (
@@ -49,11 +48,12 @@ from lucid.compiler.guards.mutable_sources import (
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import is_live
+from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
-from lucid.tensor.tree import items_of
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
 _VIEWS = types.MappingProxyType, *map(type, ({}.keys(), {}.values(), {}.items()))
@@ -66,7 +66,7 @@ OPAQUE: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys(BUFFERS, bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
-MOST_COMPARED = 1 << 24  # bytes of an array that each call compares
+MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -132,14 +132,12 @@ class Collector:
         self._apart_of: dict[int, set[Any]] = {}
         for owner, key in apart:
             self._apart_of.setdefault(owner, set()).add(key)
-        self._whole = {owner for owner, key in apart if key is CONTENTS}
         self.at: tuple[types.CodeType, int] | None = None
         self.is_gradient: Callable[[TensorCore], bool] = lambda tensor: False
         self._paths: dict[int, str] = {}
         self._held: list[Any] = []  # so that identities stay what they are
         self._holders: dict[int, Any] = {}  # of what the collector doesn't track: where it was read
         self._entries: dict[int, list[EntryGuard]] = {}
-        self._rewritten: set[int] = set()  # containers of which it changed more than an entry
         self._appended: dict[int, list[tuple[str, Any]] | None] = {}
         self._looked_at: set[int] = set()  # containers at which it looks
         self.growing: dict[int, Any] = {}  # what stands for lists that grow, by their identities
@@ -154,6 +152,7 @@ class Collector:
         self.is_over = False  # then it listens no more, whatever is left of its listening
         self.is_put_back = False
         self.substitutes = Substitutes()
+        self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
         self.asked: set[str] = set()
         self.restart: RestartTrace | None = None
@@ -186,7 +185,7 @@ class Collector:
             self._note_change(owner if holder is None else holder)
         identity = identity_of(owner, key)
         self._refuse_growing(path, owner)
-        if identity in self._apart or id(owner) in self._whole:
+        if identity in self._apart or (id(owner), CONTENTS) in self._apart:
             if write:
                 self._lines.setdefault(identity, here())
             return
@@ -272,7 +271,6 @@ class Collector:
         self._refuse_growing(path, owner)
         if write:
             self._note_change(owner if holder is None else holder)
-            self._rewritten.add(id(owner))
             self._lines.setdefault(identity, here())
         if identity in self._apart:
             return
@@ -526,7 +524,8 @@ class Collector:
 
     def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
         """Give the trace up: the step reads, or does, another thing at each call."""
-        raise NotImplementedError
+        hint = f"\nhint: {remedy}" if remedy else ""
+        raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
 
     def text_of(self, key: Any) -> str:
         """A dict's key in a path; a tensor by its name."""
@@ -687,7 +686,9 @@ class Collector:
             yield AppendEffect(path, owner, done), guard.expected
         elif guard.holds():
             return
-        elif self._has_kept_its_order(guard):
+        elif has_kept_its_order(owner, guard.expected) and (
+            isinstance(owner, dict) or identity_of(owner, CONTENTS) not in self._lines
+        ):
             for key, before in list(guard.changed()):
                 if guard.holder is None:
                     name = f"{path}[{self.text_of(key)}]"
@@ -703,17 +704,6 @@ class Collector:
             is_list = type(owner) in (list, deque)
             place = GrowingList(path, owner) if is_list else MutableSource(path, owner, CONTENTS)
             yield place, guard.expected
-
-    def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
-        """Whether entries were set, at most; of a dict, also removed or added at its end."""
-        owner, expected = guard.owner, guard.expected
-        if isinstance(owner, set):
-            return False
-        if isinstance(owner, dict):
-            now = dict(items_of(owner))
-            kept = [key for key in expected if key in now]
-            return [*now] == [*kept, *(key for key in now if key not in expected)]
-        return len(owner) == len(guard.expected) and id(owner) not in self._rewritten
 
     def was_read(self, place: MutableSource) -> bool:
         """Whether the step depends on what a place held before."""
@@ -751,7 +741,7 @@ class Collector:
         for identity, guard in self.guards.items() if self._of_rounds else ():
             owners = guard.args if isinstance(guard, AnswerGuard) else (getattr(guard, "owner", 0),)
             is_changed = not self._of_rounds.isdisjoint((identity, *map(id, owners)))
-            if is_changed and getattr(guard, "was_read", True):
+            if is_changed and guard.was_read:
                 return True
         return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import types
 from collections import OrderedDict, deque
@@ -13,14 +12,12 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of, remove_hooks
-from lucid.compiler.inputs.scalars import is_live
-from lucid.ir.location import Location
+from lucid.compiler.inputs.objects import is_same
+from lucid.ir.location import Location, line_of
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import items_of
-
-SCALARS = (int, float, bool, str, bytes, complex, type(None))
 
 
 class _Absent:
@@ -84,6 +81,18 @@ def copy_of(owner: Any) -> Any:
     return frozenset(owner) if isinstance(owner, set) else list(owner)
 
 
+def has_kept_its_order(owner: Any, before: Any) -> bool:
+    """Whether entries were set, at most; of a dict, also removed or added at its end.
+
+    before: the entries that a list, deque, dict or set had.
+    """
+    if isinstance(owner, dict):
+        now = copy_of(owner)
+        kept = [key for key in before if key in now]
+        return [*now][: len(kept)] == kept
+    return not isinstance(owner, set) and len(owner) == len(before)
+
+
 def refill(owner: Any, content: Any) -> None:
     """Let a container have just these entries."""
     if isinstance(owner, set):
@@ -130,42 +139,6 @@ class ClassAttributes(Attributes):
         return vars(self.of)[name]
 
 
-def is_same(found: Any, expected: Any) -> bool:
-    """Whether a value is what it was: the same object, or a number or text that is equal."""
-    if found is expected:
-        return True
-    kind = type(found)
-    if kind is not type(expected) or is_live(found):
-        return False
-    if kind is float:
-        both_nan = math.isnan(found) and math.isnan(expected)
-        same_sign = math.copysign(1.0, found) == math.copysign(1.0, expected)
-        return both_nan or (found == expected and same_sign)
-    if kind is tuple or kind is slice:
-        parts = (found, expected) if kind is tuple else map(_of_slice, (found, expected))
-        return _are_same(*parts)
-    if kind is types.MethodType:
-        return found.__func__ is expected.__func__ and found.__self__ is expected.__self__
-    if isinstance(found, np.ndarray):
-        if found.shape != expected.shape or found.dtype != expected.dtype:
-            return False
-        if found.dtype.hasobject:
-            return _are_same(found.ravel().tolist(), expected.ravel().tolist())
-        return bool(found.tobytes() == expected.tobytes())
-    is_own = isinstance(found, tuple) and is_librarys(kind)  # of numbers, such as a shape
-    if not is_own and not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
-        return False
-    return bool(found == expected)
-
-
-def _of_slice(value: slice) -> tuple[Any, ...]:
-    return value.start, value.stop, value.step
-
-
-def _are_same(found: Any, expected: Any) -> bool:
-    return len(found) == len(expected) and all(map(is_same, found, expected))
-
-
 def is_number(value: Any) -> bool:
     """Whether a value can be an input of the step that is read at each call."""
     return type(value) in (int, float) or isinstance(value, np.floating)
@@ -203,13 +176,8 @@ class Guard:
 
     def place(self) -> Location | None:
         """The user's line that read it first."""
-        if self.at is None:
-            return None
-        code, offset = self.at
-        for start, stop, line in code.co_lines():
-            if start <= offset < stop and line is not None:
-                return Location(code.co_filename, line)
-        return None
+        found = line_of(self.at)
+        return None if found is None else Location(*found)
 
     def put_back(self) -> None:
         """Let it be what it was again, where it was changed by the trace."""

@@ -14,7 +14,6 @@ import numpy as np
 from lucid.compiler.guards.guard import (
     ABSENT,
     CONTENTS,
-    SCALARS,
     AnswerGuard,
     Attributes,
     ContentsGuard,
@@ -27,6 +26,7 @@ from lucid.compiler.guards.guard import (
     put_at,
 )
 from lucid.compiler.inputs.live_numbers import SymNumbers
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import SymScalar
 from lucid.compiler.inputs.signature import Call
 from lucid.ir.types import has_dtype

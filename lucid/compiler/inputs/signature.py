@@ -79,7 +79,6 @@ class Call:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and live ints.
         objects: arguments of other classes; the key holds their identity.
-        data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are.
     """
@@ -93,7 +92,6 @@ class Call:
         "_parts",
         "_storages",
         "_tensors",
-        "data",
         "floats",
         "given",
         "keys",
@@ -108,7 +106,6 @@ class Call:
         self.tensors: Sequence[TensorCore] = self._tensors
         self.floats: list[float] = []
         self.objects: list[Any] = []
-        self.data: list[Any] = []
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
         self._given: tuple[int, ...] = ()
@@ -121,7 +118,7 @@ class Call:
         for name in sorted(kwargs):
             self._parts.append(name)
             self._add(kwargs[name])
-        given = (self._parts, self._tensors, self.floats, self.objects, self.data)
+        given = (self._parts, self._tensors, self.floats, self.objects)
         self._given = (*map(len, given), len(self._containers))
         self._in_places = True
         self.values: Sequence[Any] = ()
@@ -129,8 +126,8 @@ class Call:
 
     def take(self, values: Sequence[Any]) -> None:
         """Let these be what the places of the step hold."""
-        parts, tensors, floats, objects, data, containers = self._given
-        del self._tensors[tensors:], self.floats[floats:], self.objects[objects:], self.data[data:]
+        parts, tensors, floats, objects, containers = self._given
+        del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self._containers = {x: n for x, n in self._containers.items() if n < containers}
         self._owners = None
@@ -147,7 +144,7 @@ class Call:
         call = object.__new__(Call)
         call.tensors = tensors
         call._owners = _NOTHING
-        call.floats = call.objects = call.data = _NOTHING
+        call.floats = call.objects = _NOTHING
         call.values = ()
         call._given = 0, len(tensors), 0, 0
         return call
@@ -220,8 +217,6 @@ class Call:
             fields = fields_of(value)
             self._add_owner(value, tuple(fields), fields.values())
         elif (attributes := data_of(value)) is not None:
-            if id(value) not in self._containers:
-                self.data.append(value)
             self._add_owner(value, tuple(attributes), attributes.values())
         else:
             self._parts += (kind, id(value))

@@ -9,7 +9,6 @@ from typing import Any
 
 from lucid.compiler.guards.guard import (
     ABSENT,
-    SCALARS,
     AnswerGuard,
     ClassAttributes,
     ContentsGuard,
@@ -18,6 +17,7 @@ from lucid.compiler.guards.guard import (
     Guard,
     brief,
 )
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import grad_failure, shared_gradients
