@@ -257,7 +257,7 @@ class NativeCalls(Tables):
         plan[Word.CALLS_AT] = address_of(program.counted)
 
     def _enter_guards(self, program: Program) -> None:
-        keep, guard = self._keep, program.guards
+        keep, guard = self._keep, program.guards.watched
         plan = self._plan
         plan[Word.EPOCH_AT] = keep(epoch) + self._offsets.epoch
         plain = ("recorder", "anomaly", "saving", "forward", "lent")
@@ -284,7 +284,7 @@ class NativeCalls(Tables):
         items = [*guard.items, *(entry for entry in settings if not isinstance(entry[0], dict))]
         self._table(Word.ITEMS, [tuple(map(keep, item)) for item in items])
         self._table(Word.LENGTHS, [(keep(owner), length) for owner, length in guard.lengths])
-        asked = [ask for ask in guard.formulas if not ask.is_entered]
+        asked = [ask for ask in program.guards.formulas if not ask.is_entered]
         questions += [(functools.partial(_failure_of, ask, self._program), None) for ask in asked]
         if program.is_begun:
             questions.append((functools.partial(_begin, self._program), None))

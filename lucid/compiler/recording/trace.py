@@ -19,9 +19,9 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
-from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
+from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.hosts.recording import LeavesTrace
 from lucid.compiler.inputs.cells import Cell, FormulaGuard, GradUse
 from lucid.compiler.inputs.objects import visit_leaves
@@ -52,7 +52,6 @@ class Trace:
     """A recorded step: the graph, and how its inputs and outputs connect to Python.
 
     Attributes:
-        guards: of the Python values that it has read.
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         pinned: tensor arguments that are state of the step as well, by position.
         rebinding: the places that the step reads and binds itself; None if there are none.
@@ -66,7 +65,7 @@ class Trace:
     """
 
     graph: Graph
-    guards: list[Guard]
+    guard: GuardTable
     live: list[tuple[Value, SymSource]]
     formulas: list[FormulaGuard]
     cells: list[tuple[Cell, Strides | None]]
@@ -252,7 +251,7 @@ def _run(
         cells = [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)]
         found = Trace(
             graph=recorder.graph,
-            guards=[*guards, *recorder.guards.values()],
+            guard=GuardTable([*guards, *recorder.guards.values()]),
             live=[*recorder.live_inputs.values()],
             formulas=[*recorder.formulas.values()],
             cells=cells,
