@@ -164,8 +164,6 @@ class GuardCollector(Reads):
             return False
         if code.co_filename in self._import_hooks:
             return False  # which runs where something happens to be imported first
-        if any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
-            return False  # which runs when the collector happens to
         is_generated = code.co_filename == "<string>"  # what `dataclasses` made
         return not (is_generated and names.get("__name__", "").startswith("lucid"))
 
@@ -253,7 +251,7 @@ class GuardCollector(Reads):
             self._call_class(function, args, kwargs)
         elif isinstance(function, (types.BuiltinFunctionType, types.MethodWrapperType)):
             self._call_builtin(function, function.__self__, args, kwargs)
-        elif isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        elif isinstance(function, _METHODS_OF_CLASSES):
             if args:
                 self._call_method_in_c(args[0], function.__name__, args[1:], kwargs)
         elif isinstance(function, MEMO):

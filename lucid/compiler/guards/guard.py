@@ -1,4 +1,9 @@
-"""Guards: each says where a Python value was found, and whether it still is what it was there."""
+"""Guards: each says where a Python value was found, and whether it still is what it was there.
+
+An entry of a container or an attribute (`EntryGuard`), what no dict holds of an object
+(`FieldGuard`), all of a container (`ContentsGuard`), NumPy's memory (`ArrayGuard`), what Python
+answers when it is asked (`AnswerGuard`), and a tensor's memory, flag and hooks (`TensorGuard`).
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from lucid.compiler.guards.guard import Guard, brief
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import grad_failure, shared_gradients
+from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location
 from lucid.tensor.context import epoch
 from lucid.tensor.core import attributes_of
@@ -77,9 +78,9 @@ class Guards:
         return None
 
     def _failure_of_state(self, call: Call) -> str | None:
-        """Whether the same arguments are state of the step, and others have nothing bound to them.
+        """Whether the arguments that are state of the step are still the same ones.
 
-        That is, nothing that the step has looked for.
+        Raises `EagerOnlyError` where another has an attribute that the step has looked for.
         """
         pinned, given = self.pinned, call.given_count
         for position, tensor in enumerate(call.tensors):
@@ -88,7 +89,9 @@ class Guards:
                 if tensor._storage in self.state:
                     return f"argument {position}: it is state of the step now"
                 for name in self.asked and self.asked & attributes_of(tensor).keys():
-                    return f"argument {position}: .{name} is bound to it"
+                    raise EagerOnlyError(
+                        f"it reads .{name}, which is bound to a tensor that it is given"
+                    )
             elif tensor is not expected and (
                 tensor._storage is not expected._storage
                 or (position < given and tensor._counter is not expected._counter)
