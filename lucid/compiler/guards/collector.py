@@ -56,13 +56,12 @@ from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
-_VIEWS = types.MappingProxyType, *map(type, ({}.keys(), {}.values(), {}.items()))
 # What only C looks into: all that they hold is asked for anew at each call.
 BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 OPAQUE: dict[type, Callable[[Any], Any]] = {
     ContextVar: lambda variable: variable.get(ABSENT),
-    **dict.fromkeys(_VIEWS, tuple),
     types.MappingProxyType: lambda proxy: tuple(proxy.items()),
+    **dict.fromkeys(map(type, ({}.keys(), {}.values(), {}.items())), tuple),
     **dict.fromkeys(BUFFERS, bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
