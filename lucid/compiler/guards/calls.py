@@ -627,14 +627,13 @@ class GuardCollector(Reads):
             self.library_objects.append((path, thing))
             for part in getattr(type(thing), "_users_parts", lambda _: ())(thing):
                 self.value(part, path, thing)
-            guarded = getattr(type(thing), "_guarded_attributes", ())
-            attributes = instance_dict(thing) or {}
-            if getattr(type(thing), "_is_changed_by_users", False):
-                guarded = [name for name in attributes if not name.startswith(LIBRARYS_ATTRIBUTES)]
-            for name in guarded:
-                self.entry(f"{path}.{name}", attributes, name, holder=thing)
-                if isinstance(attributes.get(name), PLAIN):
-                    self.contents(f"{path}.{name}", attributes[name])
+            is_open = getattr(type(thing), "_is_changed_by_users", False)
+            attributes = (instance_dict(thing) or {}) if is_open else {}
+            for name, value in list(attributes.items()):
+                if not name.startswith(LIBRARYS_ATTRIBUTES):
+                    self.entry(f"{path}.{name}", attributes, name, holder=thing)
+                    if isinstance(value, PLAIN):
+                        self.contents(f"{path}.{name}", value)
 
     def _meet_dict(self, path: str, owner: dict[Any, Any]) -> None:
         """An optimizer's group, or its state: what of it isn't read at each call."""
