@@ -128,10 +128,12 @@ _OF_ENTRIES = {
 }
 _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
 _LOOKS_ONLY = frozenset(
-    {"index", "count", "copy", "__iter__", "__reduce_ex__", "__contains__", "__len__"}
+    {
+        *("index", "count", "copy", "get", "keys", "values", "items"),
+        *("__iter__", "__getitem__", "__reduce_ex__", "__contains__", "__len__"),
+    }
 )
 _REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
-_READS = frozenset({"get", "__getitem__", "keys", "values", "items"})  # besides
 _READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
 _READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
 _WRITES_ARRAYS = frozenset(
@@ -586,7 +588,7 @@ class GuardCollector(Reads):
         elif not isinstance(function, types.BuiltinFunctionType):
             return False
         elif isinstance(owner := function.__self__, PLAIN) and not is_librarys(type(owner)):
-            is_read = function.__name__ in _LOOKS_ONLY or function.__name__ in _READS
+            is_read = function.__name__ in _LOOKS_ONLY
             (self.contents if is_read else self.rewrite)(self.path_of(owner), owner)
         elif isinstance(owner, BUFFERS) and function.__name__ not in _READS_BUFFER:
             self.change_for_good(owner)
