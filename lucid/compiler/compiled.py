@@ -6,7 +6,6 @@ import dis
 import functools
 import gc
 import inspect
-import itertools
 import logging
 import os
 import sys
@@ -143,7 +142,7 @@ _OWN = frozenset(
     {
         *("_options", "_optimize", "_families", "_programs", "_sources", "_ints", "_latest"),
         "_recent",
-        *("_asked", "_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
+        *("_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
         *("_took_over", "_pace", "_noted"),
         "stats",
@@ -202,7 +201,6 @@ class Compiled:
         self._programs: dict[Any, list[Program]] = {}
         self._sources: dict[Identity, MutableSource] = {}  # that it binds, or that move
         self._ints: set[str] = set()  # among the arguments, which are read at each call
-        self._asked: set[str] = set()  # attributes that it looks for in tensors
         self._latest: Program | None = None
         self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
         self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
@@ -435,7 +433,7 @@ class Compiled:
         program, _ = self._fitting(self._signature(args, kwargs), None)
         if program is None or program.hosts or not program.foresees():
             return None
-        known = Known(set(self._asked), set(self._ints), dict(program.sources))
+        known = Known(set(self._ints), dict(program.sources))
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
@@ -573,7 +571,7 @@ class Compiled:
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
         marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
-        call = Call(*marked, frozenset(self._asked))
+        call = Call(*marked)
         call.given = args, kwargs
         return call
 
@@ -594,7 +592,7 @@ class Compiled:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None = None
     ) -> tuple[Call, Program]:
         """The call's signature and a program for it, traced if there is none."""
-        known = Known(self._asked, self._ints, self._sources)
+        known = Known(self._ints, self._sources)
         known.functions = [] if self._is_unverified else None
         restarts = 0
         while restarts < MOST_RESTARTS:
@@ -873,7 +871,6 @@ class Compiled:
                 f"{type(error).__name__}: {error}"
             ) from error
         self._sources.update(sources)
-        recorded.guard.watch_what_moved(itertools.chain.from_iterable(guards))
         return recorded
 
     # ------------------------------------------------------------------ looking inside

@@ -947,20 +947,6 @@ def test_two_steps_that_share_a_net(compile):
     return [*results, X]
 
 
-@pytest.mark.parametrize("look", ["values", "items", "keys", "proxy"])
-@healthy(traces=3)
-def test_a_view_of_a_dict_whose_numbers_move(compile, look):
-    """It shows what stands in the dict, which is read at each call from then on."""
-    rates = {"a": 0.5, "b": 0.25}
-    view = types.MappingProxyType(rates) if look == "proxy" else getattr(rates, look)()
-    step = compile(lambda x: x * rates["a"] * len(list(view)) + rates["b"])
-    results = []
-    for i in range(STEPS):
-        rates["a"] = 0.5 * i
-        results.append(step(X))
-    return results
-
-
 class SAM(lucid.optim.Optimizer):
     """Sharpness-aware minimization as many write it: it keeps the memory of the old weights."""
 

@@ -211,3 +211,16 @@ def test_a_weight_decay_that_becomes_zero_retraces(agree):
         return [model]
 
     agree(scenario)
+
+
+def test_an_array_of_python_numbers_that_move_is_compared_at_each_call(agree):
+    def scenario(compile):
+        def step(x, rate):
+            rates = np.linspace(0.0, rate, 5)
+            rates[0] = 9.0
+            return x * float(rates[1]) + float(rates.sum())
+
+        step = compile(step)
+        return [step(lucid.ones(3), rate) for rate in (1.0, 1.0, 2.0, 2.0)]
+
+    agree(scenario, traces=2)

@@ -63,3 +63,21 @@ def test_a_call_that_asks_for_the_version_of_what_it_finds_runs_op_by_op(agree, 
 
     reason = "it asks for the _version of a tensor"
     assert_reasons(agree(scenario, traces=0), reason)
+
+
+def test_a_call_that_catches_all_that_its_trace_may_not_do_runs_op_by_op(agree):
+    def scenario(compile):
+        numbers = iter(range(10))
+
+        def step(x):
+            try:
+                return x * next(numbers)
+            except:  # noqa: E722 - as users write it
+                return x
+
+        step = compile(step)
+        return [step(LEAF.detach()) for _ in range(3)]
+
+    for step in agree(scenario):
+        assert step.stats.calls == 0
+        assert all("it advances numbers" in reason for reason in step.stats.eager_reasons)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from lucid.compiler.guards.guard import ABSENT, CONTENTS, put_at
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, has_kept_its_order, put_at
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.objects import entries_of
 from lucid.compiler.inputs.scalars import seen
@@ -50,9 +50,7 @@ def changed_entries(
 ) -> Iterator[tuple[ArgumentSource, Any, Any]]:
     """What of a container or an object is something else now: place, what was there, what is."""
     now = entries_of(owner)
-    kept = [key for key in before if key in now]
-    has_moved = isinstance(owner, (list, deque)) and len(now) != len(before)
-    if has_moved or (isinstance(owner, dict) and [*now][: len(kept)] != kept):
+    if isinstance(owner, (list, deque, dict)) and not has_kept_its_order(owner, before):
         yield ArgumentSource(path, CONTENTS, number), None, owner.copy()
         return
     for key in [key for key in before if key not in now]:

@@ -31,18 +31,17 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, at_line
-from lucid.compiler.guards.guard import ABSENT, CONTENTS, SCALARS, brief, instance_dict
+from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     REGISTERS,
     Reads,
     class_has,
-    is_hashable,
     is_of_few,
 )
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.objects import visit_leaves
+from lucid.compiler.inputs.objects import SCALARS, visit_leaves
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
     is_known_before,
@@ -50,8 +49,7 @@ from lucid.compiler.inputs.scalars import (
     live_function,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
-from lucid.ir.errors import EagerOnlyError
-from lucid.ir.location import LIBRARY, Location, here
+from lucid.ir.location import LIBRARY
 from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
@@ -75,19 +73,14 @@ _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
 _OF_THE_WORLD = {
     "it reads the clock": "datetime.now datetime.utcnow datetime.today",  # of classes of the user's
     "it uses a file": """
+        io.open _io.open numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
         builtins.input configparser.read fileinput.input linecache.getline mmap.mmap
-        pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink pathlib.glob
-        pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
+        pathlib.open pathlib.read_text pathlib.read_bytes pathlib.write_text pathlib.write_bytes
+        pathlib.touch pathlib.unlink pathlib.glob pathlib.rglob pathlib.mkdir pathlib.rename
+        pathlib.replace pathlib.rmdir""",
     "it draws random numbers": "secrets.choice",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
-_READ_FILES = frozenset(
-    {
-        *("io.open", "_io.open", "pathlib.open", "pathlib.read_text", "pathlib.read_bytes"),
-        *("numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile"),
-    }
-)
-_LARGEST_FILE = 2**20  # bytes that each call of a step reads again
 _ASKED_AGAIN: set[Any] = {
     *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
     *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
@@ -106,40 +99,41 @@ _ONE_LEVEL = {
 }
 _LOOK: frozenset[Any] = frozenset({len, repr, format, ascii, str, getattr, hasattr, np.asarray})
 _METHODS_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
-# Functions in C that do what an instruction does: the method for it, and how many operands it has.
+_SHOWS_ALL = ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__")
+# Functions in C, and methods by name, that do what an instruction does: who is told, and how many
+# operands it has.
 _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
-    **dict.fromkeys((getattr, hasattr), ("load_attribute", 2)),
-    setattr: ("store_attribute", 2),
+    **dict.fromkeys((getattr, hasattr, "__getattribute__", "__getattr__"), ("load_attribute", 2)),
+    **dict.fromkeys((setattr, "__setattr__", "__delattr__"), ("store_attribute", 2)),
     delattr: ("delete_attribute", 2),
-    **dict.fromkeys((vars, dir), ("all_attributes", 1)),
+    **dict.fromkeys((vars, dir, *_SHOWS_ALL), ("all_attributes", 1)),
     **dict.fromkeys((repr, format, ascii), ("show", 1)),
     operator.setitem: ("store_item", 2),
     operator.delitem: ("delete_item", 2),
     operator.getitem: ("load_item", 2),
     len: ("measure", 1),
-    next: ("advance", 1),
+    **dict.fromkeys((next, "__next__", "send", "throw"), ("advance", 1)),
 }
 _ADDS: dict[type, frozenset[str]] = {
     list: frozenset({"append", "extend", "insert", "clear"}),
     set: frozenset({"add", "discard", "update", "difference_update", "clear"}),
     deque: frozenset({"append", "appendleft", "extend", "extendleft", "clear"}),
 }
-# Methods of containers that read or write one entry.
+# Methods of containers that read or write one entry; the `pop` of others than dicts may move them.
 _OF_ENTRIES = {
-    **dict.fromkeys(("get", "__getitem__"), ("load_item",)),
+    **dict.fromkeys(("get", "__getitem__", "setdefault"), ("load_item",)),
     "__setitem__": ("store_item",),
     "__delitem__": ("delete_item",),
-}
-_OF_ENTRIES_OF_DICTS = _OF_ENTRIES | {
-    "setdefault": ("load_item",),
     "pop": ("load_item", "delete_item"),
 }
 _ITERATES = frozenset({"extend", "extendleft", "update", "difference_update"})
 _LOOKS_ONLY = frozenset(
-    {"index", "count", "copy", "__iter__", "__reduce_ex__", "__contains__", "__len__"}
+    {
+        *("index", "count", "copy", "get", "keys", "values", "items"),
+        *("__iter__", "__getitem__", "__reduce_ex__", "__contains__", "__len__"),
+    }
 )
 _REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
-_READS = frozenset({"get", "__getitem__", "keys", "values", "items"})  # besides
 _READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
 _READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
 _WRITES_ARRAYS = frozenset(
@@ -164,18 +158,14 @@ class GuardCollector(Reads):
     ) -> None:
         super().__init__(apart)
         self._skipped = skipped
-        self._memos: list[tuple[Any, int]] = []  # with how often the function had run
         self._met: set[int] = set()
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
-        self.refused: Callable[[Any], BaseException] = lambda error: error
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
         if code in self._skipped or not is_followed(code):
             return False
         if code.co_filename in self._import_hooks:
             return False  # which runs where something happens to be imported first
-        if any(getattr(callback, "__code__", None) is code for callback in gc.callbacks):
-            return False  # which runs when the collector happens to
         is_generated = code.co_filename == "<string>"  # what `dataclasses` made
         return not (is_generated and names.get("__name__", "").startswith("lucid"))
 
@@ -263,15 +253,13 @@ class GuardCollector(Reads):
             self._call_class(function, args, kwargs)
         elif isinstance(function, (types.BuiltinFunctionType, types.MethodWrapperType)):
             self._call_builtin(function, function.__self__, args, kwargs)
-        elif isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        elif isinstance(function, _METHODS_OF_CLASSES):
             if args:
                 self._call_method_in_c(args[0], function.__name__, args[1:], kwargs)
         elif isinstance(function, MEMO):
-            self._memos.append((function, function.cache_info().misses))
             self.value(function.__wrapped__, self.path_of(function))
             self._look_into(args, kwargs)
-            if not any(is_live(x) or not is_hashable(x) for x in (*args, *kwargs.values())):
-                self._ask_memo(function, args, kwargs)
+            self._ask_memo(function, args, kwargs)
         elif isinstance(function, functools.partial):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
@@ -283,7 +271,7 @@ class GuardCollector(Reads):
         else:
             self._call_object(function, args, kwargs)
 
-    def _look_at_world(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+    def _look_at_world(self, function: Any) -> None:
         name, owner = function.__name__, getattr(function, "__self__", None)
         if isinstance(owner, type):
             owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
@@ -292,25 +280,6 @@ class GuardCollector(Reads):
         why = _WHY.get(f"{package}.{name}")
         if why is not None:
             self._op_by_op(f"{why}, by {package}.{name}()")
-        if f"{package}.{name}" in _READ_FILES:
-            given = args if owner is None or not isinstance(owner, os.PathLike) else (owner, *args)
-            self._read_file(f"{package}.{name}()", *given, **kwargs)
-
-    def _read_file(self, by: str, file: Any = None, mode: Any = "r", *_: Any, **named: Any) -> None:
-        """Each call asks what is in a file that is read."""
-        mode = named.get("mode", mode)
-        if by.endswith("open()") and (type(mode) is not str or not {*"wax+"}.isdisjoint(mode)):
-            self._op_by_op(f"it opens a file to write, by {by}; one that is open may be written")
-        if not isinstance(file, (str, os.PathLike)) or (
-            os.path.exists(file) and not os.path.isfile(file)
-        ):
-            self._op_by_op(f"it reads an open file, or no ordinary one, by {by}")
-        if _content_of(file) is _TOO_LARGE:
-            self._op_by_op(f"it reads a file of more than {_LARGEST_FILE} bytes, by {by}")
-        self.substitutes.refuse_after_writing(by)
-        path = os.fspath(file)
-        if not self.answer(f"the content of {path!r}", _content_of, path):
-            self._op_by_op(f"it reads a file that changes meanwhile, by {by}")
 
     def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:
         owner, function = method.__self__, method.__func__
@@ -327,7 +296,7 @@ class GuardCollector(Reads):
         if is_followed(function.__code__) or function.__code__ in self._skipped:
             return
         module, file = function.__module__ or "", function.__code__.co_filename
-        self._look_at_world(function, args if owner is None else (owner, *args), kwargs)
+        self._look_at_world(function)
         if function in _ASKED_AGAIN:
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
         elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
@@ -410,10 +379,9 @@ class GuardCollector(Reads):
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
-        self._look_at_world(function, args, kwargs)
-        method, count = _AS_INSTRUCTIONS.get(function, ("", 0))
-        if method:
-            getattr(self, method)(*args[:count]) if len(args) >= count else None
+        self._look_at_world(function)
+        if function in _AS_INSTRUCTIONS:
+            self._as_instruction(function, args)
         elif function in (isinstance, type, callable, id, issubclass):
             if function is isinstance and args:
                 self.load_attribute(args[0], "__class__")
@@ -430,6 +398,11 @@ class GuardCollector(Reads):
         else:
             self._look_into(args, kwargs)
 
+    def _as_instruction(self, function: Any, args: Sequence[Any]) -> None:
+        method, count = _AS_INSTRUCTIONS[function]
+        if len(args) >= count:
+            getattr(self, method)(*args[:count])
+
     def _call_method_in_c(self, owner: Any, name: str, args: Sequence[Any], kwargs: Any) -> None:
         """A method of a container, an array or another object in C."""
         path = self.path_of(owner)
@@ -444,14 +417,8 @@ class GuardCollector(Reads):
             if name not in _READS_BUFFER:
                 self.change_for_good(owner)
             self._look_into(args, kwargs)
-        elif name in ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__"):
-            self.all_attributes(owner)
-        elif name in ("__setattr__", "__delattr__") and args:
-            self.store_attribute(owner, args[0])
-        elif name in ("__getattribute__", "__getattr__") and args:
-            self.load_attribute(owner, args[0])
-        elif name == "__next__" or name in ("send", "throw"):
-            self.advance(owner)
+        elif name in _AS_INSTRUCTIONS:
+            self._as_instruction(name, (owner, *args))
         else:
             self._ask_unknown(owner, name)
             self._look_into(args, kwargs)
@@ -461,8 +428,8 @@ class GuardCollector(Reads):
         adds = next((methods for base, methods in _ADDS.items() if isinstance(owner, base)), ())
         if is_librarys(kind):
             self.meet(path, owner)
-        elif args and name in (_OF_ENTRIES_OF_DICTS if isinstance(owner, dict) else _OF_ENTRIES):
-            for method in _OF_ENTRIES_OF_DICTS[name]:
+        elif args and name in _OF_ENTRIES and (name != "pop" or isinstance(owner, dict)):
+            for method in _OF_ENTRIES[name]:
                 getattr(self, method)(owner, args[0])
         elif isinstance(owner, list) and name == "extend" and hasattr(type(args[0]), "__next__"):
             self.advance(args[0])
@@ -481,28 +448,32 @@ class GuardCollector(Reads):
         ask = functools.partial(function, *args, **kwargs)
         if not self.answer(f"{function.__name__}({given})", ask):
             self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
-        return self.guards[ask,].expected  # type: ignore[attr-defined]
+        return self.guards[ask,].expected
 
     def _ask_memo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Ask a function that keeps its results, as each call of the step would.
 
         What it hasn't kept yet it computes now, as in eager mode, and the trace begins again: it
-        finds it. Where that is made of values of the step `refuse_misses` has the last word.
+        finds it. Values of the step it may not keep.
         """
+        name = function.__qualname__
+        refusal = f"it fills the cache of {name}, by functools.lru_cache"
+        if _is_of_step((args, kwargs)):
+            self._op_by_op(refusal)
         misses, recorder = function.cache_info().misses, context.recorder
         try:
             context.recorder = None
             answer = self._ask_again(function, args, kwargs)
         finally:
             context.recorder = recorder
-        leaves: list[Any] = []
-        visit_leaves(lambda leaf, _: leaves.append(leaf), answer)
-        is_of_step = any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
         has_raised = isinstance(answer, type) and issubclass(answer, Exception)
-        if function.cache_info().misses != misses and not is_of_step and not has_raised:
-            self._memos.pop()  # so that it stays
-            self.restart = RestartTrace(f"fills the cache of {function.__qualname__}")
-            raise self.restart
+        if function.cache_info().misses == misses or has_raised:
+            return
+        if _is_of_step(answer):
+            function.cache_clear()
+            self._op_by_op(refusal)
+        self.restart = RestartTrace(f"fills the cache of {name}")
+        raise self.restart
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""
@@ -516,18 +487,6 @@ class GuardCollector(Reads):
             )
 
     # ------------------------------------------------------------------ what can't be guarded
-
-    def advance(self, iterator: Any) -> None:
-        if isinstance(getattr(type(iterator), "__next__", None), types.FunctionType):
-            return  # what it reads is told
-        self._note_change(iterator)
-        path = self._paths.get(id(iterator))
-        if path is None or id(iterator) in self._given or not self.was_there(iterator):
-            return
-        self._op_by_op(
-            f"it advances {path}, a {type(iterator).__name__}",
-            "take the item outside of the compiled function, and pass it as an argument",
-        )
 
     def _draw(self, generator: Any, name: str) -> None:
         """A method of a random generator."""
@@ -553,27 +512,6 @@ class GuardCollector(Reads):
 
     def _draws(self, what: str) -> NoReturn:
         self._op_by_op(f"it draws random numbers, by {what}")
-
-    def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
-        hint = f"\nhint: {remedy}" if remedy else ""
-        raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
-
-    def refuse_misses(self) -> None:
-        """Give up where a function with a cache has run: what the trace computed is in there now.
-
-        The call that runs op by op fills the cache; those that follow find it filled.
-        """
-        filled = self.clear_caches()
-        if filled:
-            self._op_by_op(f"it fills the cache of {filled[0]}, by functools.lru_cache")
-
-    def clear_caches(self) -> list[str]:
-        """Forget what the trace has computed; the names of the functions that did."""
-        filled = [memo for memo, before in self._memos if memo.cache_info().misses != before]
-        self._memos.clear()
-        for memo in filled:
-            memo.cache_clear()
-        return [memo.__qualname__ for memo in filled]
 
     # ------------------------------------------------------------------ what others are handed
 
@@ -650,7 +588,7 @@ class GuardCollector(Reads):
         elif not isinstance(function, types.BuiltinFunctionType):
             return False
         elif isinstance(owner := function.__self__, PLAIN) and not is_librarys(type(owner)):
-            is_read = function.__name__ in _LOOKS_ONLY or function.__name__ in _READS
+            is_read = function.__name__ in _LOOKS_ONLY
             (self.contents if is_read else self.rewrite)(self.path_of(owner), owner)
         elif isinstance(owner, BUFFERS) and function.__name__ not in _READS_BUFFER:
             self.change_for_good(owner)
@@ -691,14 +629,13 @@ class GuardCollector(Reads):
             self.library_objects.append((path, thing))
             for part in getattr(type(thing), "_users_parts", lambda _: ())(thing):
                 self.value(part, path, thing)
-            guarded = getattr(type(thing), "_guarded_attributes", ())
-            attributes = instance_dict(thing) or {}
-            if getattr(type(thing), "_is_changed_by_users", False):
-                guarded = [name for name in attributes if not name.startswith(LIBRARYS_ATTRIBUTES)]
-            for name in guarded:
-                self.entry(f"{path}.{name}", attributes, name, holder=thing)
-                if isinstance(attributes.get(name), PLAIN):
-                    self.contents(f"{path}.{name}", attributes[name])
+            is_open = getattr(type(thing), "_is_changed_by_users", False)
+            attributes = (instance_dict(thing) or {}) if is_open else {}
+            for name, value in list(attributes.items()):
+                if not name.startswith(LIBRARYS_ATTRIBUTES):
+                    self.entry(f"{path}.{name}", attributes, name, holder=thing)
+                    if isinstance(value, PLAIN):
+                        self.contents(f"{path}.{name}", value)
 
     def _meet_dict(self, path: str, owner: dict[Any, Any]) -> None:
         """An optimizer's group, or its state: what of it isn't read at each call."""
@@ -805,19 +742,11 @@ def _target_of(reference: Any) -> int | None:
     return None if target is None else id(target)
 
 
-_TOO_LARGE = object()
-
-
-def _content_of(path: Any) -> Any:
-    """What is in an ordinary file; None: there is none that can be read."""
-    if not os.path.isfile(path):  # to read a pipe would take from it
-        return None
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError:
-        return None
-    return _TOO_LARGE if len(content) > _LARGEST_FILE else content
+def _is_of_step(tree: Any) -> bool:
+    """Whether there are values in it that the step computes, or reads at each call."""
+    leaves: list[Any] = []
+    visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
+    return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
 
 
 def _content(cell: Any) -> Any:

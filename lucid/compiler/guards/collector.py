@@ -13,7 +13,7 @@ import mmap
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from typing import Any, NoReturn, TypeGuard
@@ -24,20 +24,17 @@ from lucid.autograd.hooks import hooks_of
 from lucid.compiler.guards.age import Age, owner_of
 from lucid.compiler.guards.guard import (
     ABSENT,
-    AT_ONCE,
     CONTENTS,
-    SCALARS,
     AnswerGuard,
     ArrayGuard,
     Attributes,
-    BufferGuard,
     ContentsGuard,
     EntryGuard,
     FieldGuard,
     Guard,
     TensorGuard,
     copy_of,
-    is_same,
+    has_kept_its_order,
     item_at,
 )
 from lucid.compiler.guards.mutable_sources import (
@@ -51,23 +48,24 @@ from lucid.compiler.guards.mutable_sources import (
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import is_live
+from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
-from lucid.tensor.tree import items_of
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
-_VIEWS = types.MappingProxyType, *map(type, ({}.keys(), {}.values(), {}.items()))
-# What only C looks into: all that they hold is asked for anew at each call, of large ones a part.
+# What only C looks into: all that they hold is asked for anew at each call.
 BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 OPAQUE: dict[type, Callable[[Any], Any]] = {
     ContextVar: lambda variable: variable.get(ABSENT),
-    **dict.fromkeys(_VIEWS, tuple),
     types.MappingProxyType: lambda proxy: tuple(proxy.items()),
+    **dict.fromkeys(map(type, ({}.keys(), {}.values(), {}.items())), tuple),
     **dict.fromkeys(BUFFERS, bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
+MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -117,9 +115,9 @@ class Collector:
     Attributes:
         guards: by what they look at; those of objects that the step made itself are dropped by
             `finish`.
-        given_tensors: identities of what stands for the tensors that the step is given.
-        asked: what it is known to look for among what users bind to those; restart: it looks for
-            something else.
+        given_tensors: those that the step is given, by the identity of what stands for each.
+        asked: what it has looked for in vain among what users bind to those.
+        restart: what the trace has to begin again for, whatever the user's code makes of it.
         changed_later: entries of dicts that are set after the call; the name of what does it, where
             they can't be read.
         library_objects: objects of the library's own classes, such as optimizers, by the user's
@@ -133,14 +131,12 @@ class Collector:
         self._apart_of: dict[int, set[Any]] = {}
         for owner, key in apart:
             self._apart_of.setdefault(owner, set()).add(key)
-        self._whole = {owner for owner, key in apart if key is CONTENTS}
         self.at: tuple[types.CodeType, int] | None = None
         self.is_gradient: Callable[[TensorCore], bool] = lambda tensor: False
         self._paths: dict[int, str] = {}
         self._held: list[Any] = []  # so that identities stay what they are
         self._holders: dict[int, Any] = {}  # of what the collector doesn't track: where it was read
         self._entries: dict[int, list[EntryGuard]] = {}
-        self._rewritten: set[int] = set()  # containers of which it changed more than an entry
         self._appended: dict[int, list[tuple[str, Any]] | None] = {}
         self._looked_at: set[int] = set()  # containers at which it looks
         self.growing: dict[int, Any] = {}  # what stands for lists that grow, by their identities
@@ -155,8 +151,9 @@ class Collector:
         self.is_over = False  # then it listens no more, whatever is left of its listening
         self.is_put_back = False
         self.substitutes = Substitutes()
-        self.given_tensors: Set[int] = frozenset()
-        self.asked: Collection[str] = ()
+        self.refused: Callable[[Any], BaseException] = lambda error: error
+        self.given_tensors: Mapping[int, TensorCore] = {}
+        self.asked: set[str] = set()
         self.restart: RestartTrace | None = None
         self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
         self._joining: Sequence[str] = ()  # of the f-string that is being made
@@ -187,13 +184,13 @@ class Collector:
             self._note_change(owner if holder is None else holder)
         identity = identity_of(owner, key)
         self._refuse_growing(path, owner)
-        if identity in self._apart or id(owner) in self._whole:
+        if identity in self._apart or (id(owner), CONTENTS) in self._apart:
             if write:
                 self._lines.setdefault(identity, here())
             return
         guard = self.guards.get(identity)
         if guard is None:
-            guard = EntryGuard(path, owner, key, None, holder, was_read=not write, gated=gated)
+            guard = EntryGuard(path, None, owner, key, holder, was_read=not write, gated=gated)
             guard.expected = guard.found()
             self._entries.setdefault(id(owner), []).append(guard)
             self._take_from_whole(guard)
@@ -221,7 +218,7 @@ class Collector:
         self._held.append(owner)
         identity = identity_of(owner, key)
         if identity not in self._apart and identity not in self.guards:
-            guard = EntryGuard(path, owner, key, item_at(owner, key), was_read=False)
+            guard = EntryGuard(path, item_at(owner, key), owner, key, was_read=False)
             self._entries.setdefault(id(owner), []).append(guard)
             self._add(identity, guard)
 
@@ -273,7 +270,6 @@ class Collector:
         self._refuse_growing(path, owner)
         if write:
             self._note_change(owner if holder is None else holder)
-            self._rewritten.add(id(owner))
             self._lines.setdefault(identity, here())
         if identity in self._apart:
             return
@@ -284,7 +280,7 @@ class Collector:
             for key in apart if isinstance(before, (dict, list)) else ():
                 if isinstance(before, dict) or key < len(before):
                     before[key] = ABSENT  # what stands there now is this trace's
-            guard = ContentsGuard(path, owner, before, apart, holder, was_read=not write)
+            guard = ContentsGuard(path, before, owner, apart, holder, was_read=not write)
             self._add(identity, guard)
         if write:
             return
@@ -347,7 +343,7 @@ class Collector:
 
     def guard_entry(self, path: str, owner: Any, key: Any) -> None:
         """An entry of such a list is read that is no state."""
-        guard = EntryGuard(path, owner, key, item_at(owner, key))
+        guard = EntryGuard(path, item_at(owner, key), owner, key)
         self._add(identity_of(owner, key), guard)
         self.value(guard.expected, path, owner)
 
@@ -367,7 +363,7 @@ class Collector:
             whole.was_read = True
         elif identity_of(owner, CONTENTS) not in self._apart and identity not in self.guards:
             size = len(self._before(owner))
-            self._add(identity, AnswerGuard(f"len({path})", len, (owner,), size))
+            self._add(identity, AnswerGuard(f"len({path})", size, len, (owner,)))
 
     def array(
         self,
@@ -396,7 +392,7 @@ class Collector:
                 part = np.asarray(array if key is ABSENT else array[key])
             except (IndexError, TypeError, ValueError):
                 return  # the step is about to find out
-            guard = ArrayGuard(path, array, part.copy(), key, was_read=not write, is_given=given)
+            guard = ArrayGuard(path, part.copy(), array, key, was_read=not write, is_given=given)
             self._add((id(array), "array", text), guard)
             self._held.append(array)
             if part.dtype.hasobject:
@@ -424,7 +420,7 @@ class Collector:
         identity = identity_of(attributes, name)
         is_known = identity in self.guards or id(owner) in self._given or id(owner) in self._weak
         if not is_known:
-            self._add(identity, FieldGuard(path, attributes, name, attributes[name], gated=gated))
+            self._add(identity, FieldGuard(path, attributes[name], attributes, name, gated=gated))
 
     def answer(self, path: str, ask: Callable[..., Any], *args: Any) -> bool:
         """Python is about to answer a question that it can be asked again.
@@ -434,7 +430,7 @@ class Collector:
         identity = (ask, *(x if isinstance(x, (str, int)) else id(x) for x in args))
         if identity in self.guards:
             return True
-        guard = AnswerGuard(path, ask, args, None)
+        guard = AnswerGuard(path, None, ask, args)
         guard.expected = guard.found()
         if not guard.holds():
             return False
@@ -453,7 +449,7 @@ class Collector:
         storage = None if moves else tensor._storage
         hooks = hooks_of(tensor)
         self.guards[identity] = TensorGuard(
-            path, tensor, tensor.requires_grad, tensor._grad_fn is None, storage, hooks
+            path, tensor.requires_grad, tensor, tensor._grad_fn is None, storage, hooks
         )
         for hook in hooks.values():
             self.value(hook, f"a hook of {path}", tensor)
@@ -500,16 +496,7 @@ class Collector:
 
     def _opaque(self, value: Any, path: str) -> None:
         ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
-        for behind in gc.get_referents(value) if isinstance(value, _VIEWS) else ():
-            if type(behind) is dict and ("__module__" not in behind or len(behind) > AT_ONCE):
-                # none of a class; what stands in it may be read at each call, or looked at in turn
-                self.value(behind, path, value)
-                return self.contents(path, behind)
-        buffer = BufferGuard(f"all of {path}", value, None, CONTENTS)
-        if ask is bytes and buffer.found() is not ABSENT:
-            buffer.expected = buffer.found().copy()
-            self._add((bytes, id(value)), buffer)
-        elif not self.answer(f"all of {path}", ask, value):
+        if not self.answer(f"all of {path}", ask, value):
             self._op_by_op(f"{path} holds something else each time")
         found = ask(value)
         for item in found if isinstance(found, tuple) else ():
@@ -536,7 +523,8 @@ class Collector:
 
     def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
         """Give the trace up: the step reads, or does, another thing at each call."""
-        raise NotImplementedError
+        hint = f"\nhint: {remedy}" if remedy else ""
+        raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
 
     def text_of(self, key: Any) -> str:
         """A dict's key in a path; a tensor by its name."""
@@ -633,14 +621,21 @@ class Collector:
 
         live: owners of memory that the program reads itself.
         """
-        return [
-            guard
-            for guard in self.guards.values()
-            if guard.was_read
-            and not (
-                type(guard) is ArrayGuard and guard.is_given and id(owner_of(guard.owner)) in live
-            )
-        ]
+        found: list[Guard] = []
+        for guard in self.guards.values():
+            if type(guard) is ArrayGuard and guard.was_read:
+                if guard.is_given and id(owner_of(guard.owner)) in live:
+                    continue
+                if guard.expected.nbytes > MOST_COMPARED:
+                    self._op_by_op(
+                        f"it computes with {guard.path}, an array of {guard.expected.nbytes:,} "
+                        "bytes, which each call would have to compare",
+                        "make a tensor of it outside of the compiled function, or pass it",
+                        guard.place(),
+                    )
+            if guard.was_read:
+                found.append(guard)
+        return found
 
     def changes(self) -> list[tuple[MutableSource, Any]]:
         """The places that hold something else now, with what they held.
@@ -659,7 +654,7 @@ class Collector:
                 if id(guard.owner) not in moved and is_other:
                     place = source_of(guard)
                     found.setdefault(place.identity, (place, guard.expected))
-            elif isinstance(guard, ArrayGuard) and not guard.holds_whole():
+            elif isinstance(guard, ArrayGuard) and not guard.holds():
                 if self._may_have_written(guard.owner):
                     self._op_by_op(
                         f"it changes {self.path_of(guard.owner)}, an array of NumPy's",
@@ -688,9 +683,11 @@ class Collector:
         is_only_added_to = id(owner) not in self._looked_at and not guard.was_read
         if done is not None and is_only_added_to:
             yield AppendEffect(path, owner, done), guard.expected
-        elif guard.holds_whole():
+        elif guard.holds():
             return
-        elif self._has_kept_its_order(guard):
+        elif has_kept_its_order(owner, guard.expected) and (
+            isinstance(owner, dict) or identity_of(owner, CONTENTS) not in self._lines
+        ):
             for key, before in list(guard.changed()):
                 if guard.holder is None:
                     name = f"{path}[{self.text_of(key)}]"
@@ -706,17 +703,6 @@ class Collector:
             is_list = type(owner) in (list, deque)
             place = GrowingList(path, owner) if is_list else MutableSource(path, owner, CONTENTS)
             yield place, guard.expected
-
-    def _has_kept_its_order(self, guard: ContentsGuard) -> bool:
-        """Whether entries were set, at most; of a dict, also removed or added at its end."""
-        owner, expected = guard.owner, guard.expected
-        if isinstance(owner, set):
-            return False
-        if isinstance(owner, dict):
-            now = dict(items_of(owner))
-            kept = [key for key in expected if key in now]
-            return [*now] == [*kept, *(key for key in now if key not in expected)]
-        return len(owner) == len(guard.expected) and id(owner) not in self._rewritten
 
     def was_read(self, place: MutableSource) -> bool:
         """Whether the step depends on what a place held before."""
@@ -754,7 +740,7 @@ class Collector:
         for identity, guard in self.guards.items() if self._of_rounds else ():
             owners = guard.args if isinstance(guard, AnswerGuard) else (getattr(guard, "owner", 0),)
             is_changed = not self._of_rounds.isdisjoint((identity, *map(id, owners)))
-            if is_changed and getattr(guard, "was_read", True):
+            if is_changed and guard.was_read:
                 return True
         return False
 
@@ -775,10 +761,9 @@ class Collector:
         """Restore the Python values that the step changed."""
         for kind in (ContentsGuard, Guard):  # entries are where their containers have them
             for guard in self.guards.values():
-                if isinstance(guard, kind) and not isinstance(guard, (AnswerGuard, FieldGuard)):
-                    whole = getattr(guard, "holds_whole", guard.holds)
-                    if not whole() and self._goes_back(guard):
-                        guard.put_back()
+                is_bound = isinstance(guard, kind) and not isinstance(guard, _IS_ASKED)
+                if is_bound and not guard.holds() and self._goes_back(guard):
+                    guard.put_back()
         for guard in self.guards.values():
             if _is_of_context(guard) and not guard.holds():
                 variable, before = guard.args[0], guard.expected
@@ -794,6 +779,9 @@ class Collector:
     def _may_have_written(self, array: np.ndarray) -> bool:
         """Whether the step has, or code that it handed the array to; else another thread has."""
         return (id(array), "array") in self._lines
+
+
+_IS_ASKED = AnswerGuard, FieldGuard
 
 
 def _is_of_context(guard: Guard) -> TypeGuard[AnswerGuard]:

@@ -3,7 +3,8 @@
 Nothing is rewritten. CPython tells before each instruction where it is (`sys.monitoring`, and
 `sys.settrace` before 3.12); how many values are on the frame's stack there follows from the code
 alone, and so does the place of each operand. What an instruction reads, writes or calls is handed
-to a `Listener`.
+to a `GuardCollector`, the listener: to `call`, or to the method that the table below names. What
+that returns takes the place of the first operand on the stack, or of what is called.
 
 Reading a frame's stack depends on CPython's layout of frames. `is_supported` tries it on a function
 of its own, so that an interpreter with another one is told, not read wrongly.
@@ -20,12 +21,15 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.tensor import interrupts
 from lucid.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from lucid.compiler.guards.calls import GuardCollector
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -102,45 +106,6 @@ _SPEC = 4  # the flag of FORMAT_VALUE for a specification behind the value
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD"}
 _ENDS |= {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
-
-
-class Listener(Protocol):
-    """Whom events are told: the methods that the tables above name, and these.
-
-    Attributes:
-        at: the code that the event is of, and which of its instructions.
-        growing: what stands for lists that grow, by their identities.
-    """
-
-    at: tuple[types.CodeType, int] | None
-    growing: dict[int, Any]
-
-    def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
-        """Whether the instructions of some code matter; `names` are its globals."""
-
-    def listens_in(self, frame: types.FrameType) -> bool:
-        """Whether those of a frame of such code do."""
-
-    def iterate(self, owner: Any) -> None:
-        """All entries of a container are about to be read."""
-
-    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """`function(*args, **kwargs)` is about to be called; what is to be called instead."""
-
-    def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
-        """An operator is about to be asked for; what is to be the left operand instead."""
-
-    def show(self, value: Any) -> Any:
-        """The text of a value is about to be taken; what is to be there instead."""
-
-    def give_back(self, value: Any) -> Any:
-        """A function is about to return a value; what it is to return instead."""
-
-    def join(self, *parts: str) -> None:
-        """An f-string is about to be made of its parts."""
-
-    def joined(self, text: str) -> Any:
-        """It is made; what is to be there instead."""
 
 
 class _Row(NamedTuple):
@@ -247,7 +212,7 @@ class _Listeners(threading.local):
         stack: of a thread whose `__init__` is told of as it starts nobody, and not yet its own.
     """
 
-    stack: list[Listener] = []  # noqa: RUF012
+    stack: list[GuardCollector] = []  # noqa: RUF012
 
     def __init__(self) -> None:
         self.stack = []
@@ -256,7 +221,7 @@ class _Listeners(threading.local):
         self.tracer: _Tracer | None = None
 
     @property
-    def innermost(self) -> Listener | None:
+    def innermost(self) -> GuardCollector | None:
         return self.stack[-1] if self.stack else None
 
 
@@ -293,7 +258,7 @@ class _Stack:
             ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(before))
 
 
-def _tell(listener: Listener, frame: types.FrameType, row: _Row) -> None:
+def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
     """Tell what the instruction that `frame` is at does."""
     method, operands, argument, before = row
     listener.at = frame.f_code, frame.f_lasti
@@ -427,7 +392,7 @@ def _called(
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
+def listening(listener: GuardCollector) -> Iterator[None]:
     """Tell `listener`, and nobody else, what this thread's code does inside of the block."""
     depth = len(_listeners.stack)
     try:
@@ -447,7 +412,7 @@ class _Tracer:
 
     __slots__ = ("_known", "_listener", "theirs")
 
-    def __init__(self, listener: Listener, theirs: Any) -> None:
+    def __init__(self, listener: GuardCollector, theirs: Any) -> None:
         self._listener = listener
         self.theirs = theirs
         self._known: dict[types.CodeType, _Follower | None] = {}
@@ -466,7 +431,7 @@ class _Tracer:
 
 
 @contextmanager
-def _traced(listener: Listener) -> Iterator[None]:
+def _traced(listener: GuardCollector) -> Iterator[None]:
     """By `sys.settrace`; a debugger's or a coverage tool's own function goes on being called."""
     before, outer = sys.gettrace(), _listeners.tracer
     tracer = _Tracer(listener, None if isinstance(before, _Tracer) else before)
@@ -525,7 +490,7 @@ class _Follower:
 
     __slots__ = ("_listener", "_theirs", "rows")
 
-    def __init__(self, listener: Listener, rows: _Rows, theirs: Any = None) -> None:
+    def __init__(self, listener: GuardCollector, rows: _Rows, theirs: Any = None) -> None:
         self._listener = listener
         self._theirs = theirs
         self.rows = rows
@@ -625,7 +590,7 @@ _monitor = _Monitor()
 
 
 @contextmanager
-def _monitored(listener: Listener) -> Iterator[None]:
+def _monitored(listener: GuardCollector) -> Iterator[None]:
     """By `sys.monitoring`."""
     outer, trace, depth = _listeners.followed, object(), len(_listeners.monitored)
     try:
@@ -720,7 +685,7 @@ def is_supported() -> bool:
     if sys.implementation.name != "cpython" or not is_known:
         return False
     sample, items, key = _Sample(), {"a key": object()}, "a key"
-    listener = _Recorded()
+    listener: Any = _Recorded()
     expected = [
         ("load_attribute", sample, "method"),
         ("load_item", items, key),

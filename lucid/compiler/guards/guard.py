@@ -1,30 +1,29 @@
-"""Guards: each says where a Python value was found, and whether it still is what it was there."""
+"""Guards: each says where a Python value was found, and whether it still is what it was there.
+
+An entry of a container or an attribute (`EntryGuard`), what no dict holds of an object
+(`FieldGuard`), all of a container (`ContentsGuard`), NumPy's memory (`ArrayGuard`), what Python
+answers when it is asked (`AnswerGuard`), and a tensor's memory, flag and hooks (`TensorGuard`).
+"""
 
 from __future__ import annotations
 
 import ctypes
-import itertools
-import math
 import operator
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of, remove_hooks
-from lucid.compiler.inputs.scalars import is_live
-from lucid.ir.location import Location
+from lucid.compiler.inputs.objects import is_same
+from lucid.ir.location import Location, line_of
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import items_of
-
-SCALARS = (int, float, bool, str, bytes, complex, type(None))
-AT_ONCE, IN_TURN = 4096, 1024  # entries that a call looks at; of larger containers a part in turn
-BYTES_AT_ONCE, BYTES_IN_TURN = 1 << 18, 1 << 16  # the same for the contents of an array
 
 
 class _Absent:
@@ -86,6 +85,18 @@ def copy_of(owner: Any) -> Any:
     if isinstance(owner, dict):
         return dict(items_of(owner))
     return frozenset(owner) if isinstance(owner, set) else list(owner)
+
+
+def has_kept_its_order(owner: Any, before: Any) -> bool:
+    """Whether entries were set, at most; of a dict, also removed or added at its end.
+
+    before: the entries that a list, deque, dict or set had.
+    """
+    if isinstance(owner, dict):
+        now = copy_of(owner)
+        kept = [key for key in before if key in now]
+        return [*now][: len(kept)] == kept
+    return not isinstance(owner, set) and len(owner) == len(before)
 
 
 def refill(owner: Any, content: Any) -> None:
@@ -155,42 +166,6 @@ class ClassAttributes(Attributes):
         return vars(self.of)[name]
 
 
-def is_same(found: Any, expected: Any) -> bool:
-    """Whether a value is what it was: the same object, or a number or text that is equal."""
-    if found is expected:
-        return True
-    kind = type(found)
-    if kind is not type(expected) or is_live(found):
-        return False
-    if kind is float:
-        both_nan = math.isnan(found) and math.isnan(expected)
-        same_sign = math.copysign(1.0, found) == math.copysign(1.0, expected)
-        return both_nan or (found == expected and same_sign)
-    if kind is tuple or kind is slice:
-        parts = (found, expected) if kind is tuple else map(_of_slice, (found, expected))
-        return _are_same(*parts)
-    if kind is types.MethodType:
-        return found.__func__ is expected.__func__ and found.__self__ is expected.__self__
-    if isinstance(found, np.ndarray):
-        if found.shape != expected.shape or found.dtype != expected.dtype:
-            return False
-        if found.dtype.hasobject:
-            return _are_same(found.ravel().tolist(), expected.ravel().tolist())
-        return bool(found.tobytes() == expected.tobytes())
-    is_own = isinstance(found, tuple) and is_librarys(kind)  # of numbers, such as a shape
-    if not is_own and not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
-        return False
-    return bool(found == expected)
-
-
-def _of_slice(value: slice) -> tuple[Any, ...]:
-    return value.start, value.stop, value.step
-
-
-def _are_same(found: Any, expected: Any) -> bool:
-    return len(found) == len(expected) and all(map(is_same, found, expected))
-
-
 def is_number(value: Any) -> bool:
     """Whether a value can be an input of the step that is read at each call."""
     return type(value) in (int, float) or isinstance(value, np.floating)
@@ -202,33 +177,34 @@ class Guard:
 
     Attributes:
         path: how the user gets at it.
+        expected: what was found there; of what can change, a copy.
         was_read: False where the trace has only written it: then no call depends on what it was.
         gated: whether it belongs to a Module or a tensor, whose changes move the epoch.
         at: the code that read it first, and which instruction.
     """
 
     path: str
+    expected: Any
     at: tuple[types.CodeType, int] | None = field(default=None, kw_only=True)
     was_read: bool = field(default=True, kw_only=True)
     gated: bool = field(default=False, kw_only=True)
 
+    def found(self) -> Any:
+        """What is there now."""
+        raise NotImplementedError
+
     def holds(self) -> bool:
         """Whether it is what it was."""
-        raise NotImplementedError
+        return is_same(self.found(), self.expected)
 
     def failure(self) -> str:
         """What has become of it, for messages: old -> new."""
-        raise NotImplementedError
+        return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
     def place(self) -> Location | None:
         """The user's line that read it first."""
-        if self.at is None:
-            return None
-        code, offset = self.at
-        for start, stop, line in code.co_lines():
-            if start <= offset < stop and line is not None:
-                return Location(code.co_filename, line)
-        return None
+        found = line_of(self.at)
+        return None if found is None else Location(*found)
 
     def put_back(self) -> None:
         """Let it be what it was again, where it was changed by the trace."""
@@ -239,24 +215,16 @@ class EntryGuard(Guard):
     """An entry of a dict or list, an attribute, a global, or what is in a closure's cell.
 
     Attributes:
-        owner, key: where it stands, for `item_at`.
-        expected: what was there; ABSENT: nothing.
+        owner, key: where it stands, for `item_at`; ABSENT where there is nothing.
         holder: the object whose attribute it is.
     """
 
     owner: Any
     key: Any
-    expected: Any
     holder: Any = None
 
     def found(self) -> Any:
         return item_at(self.owner, self.key)
-
-    def holds(self) -> bool:
-        return is_same(self.found(), self.expected)
-
-    def failure(self) -> str:
-        return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
     def put_back(self) -> None:
         if isinstance(self.owner, list) and self.key >= len(self.owner):
@@ -270,37 +238,7 @@ class FieldGuard(EntryGuard):
 
 
 @dataclass(slots=True, eq=False)
-class LargeGuard(Guard):
-    """What may be too much for one call: each looks at a part of it, the next ones at the rest.
-
-    Attributes:
-        owner: a container or an array; expected: a copy of it.
-        is_in_turn: False where it has moved before, and each call looks at all of it.
-    """
-
-    owner: Any
-    expected: Any
-    is_in_turn: bool = field(default=True, kw_only=True)
-    _turn: int = field(default=0, kw_only=True)
-
-    def holds_whole(self) -> bool:
-        """Whether all of it is what it was."""
-        raise NotImplementedError
-
-    def _holds_in_turn(self, size: int, step: int) -> bool:
-        """Whether the next part is, of so many entries."""
-        stop = min(self._turn + step, size)
-        if not self._holds_from(self._turn, stop):
-            return False  # nor will it the next time that it's asked
-        self._turn = stop % size
-        return True
-
-    def _holds_from(self, start: int, stop: int) -> bool:
-        raise NotImplementedError
-
-
-@dataclass(slots=True, eq=False)
-class ContentsGuard(LargeGuard):
+class ContentsGuard(Guard):
     """All entries of a list, deque, dict or set, and their order.
 
     Attributes:
@@ -308,42 +246,27 @@ class ContentsGuard(LargeGuard):
         was_valued: whether what is in it has been looked at as well.
     """
 
+    owner: Any
     apart: Set[Any] = frozenset()
     holder: Any = None
     was_valued: bool = False
-    _keys: Sequence[Any] = ()
+
+    def found(self) -> Any:
+        return copy_of(self.owner)
 
     def holds(self) -> bool:
-        size = len(self.expected)
-        if size <= AT_ONCE or len(self.owner) != size or not self.is_in_turn:
-            return self.holds_whole()
-        return self._holds_in_turn(size, IN_TURN)
-
-    def holds_whole(self) -> bool:
         owner, expected = self.owner, self.expected
         if len(owner) != len(expected):
             return False
         if isinstance(owner, set):
             return bool(owner == expected)
+        keys: Iterable[Any] = range(len(expected))
+        now, before = owner, expected
         if isinstance(owner, dict):
-            kind = OrderedDict if isinstance(owner, OrderedDict) else dict
-            if [*kind.keys(owner)] != [*expected]:
+            entries = self.found()
+            if [*entries] != [*expected]:
                 return False
-        return self._holds_from(0, len(expected))
-
-    def _holds_from(self, start: int, stop: int) -> bool:
-        """Of a dict or a set, not its order."""
-        owner, expected, keys = self.owner, self.expected, self._keys
-        if isinstance(owner, (dict, set)):
-            keys = self._keys = keys or list(expected)
-            keys = keys[start:stop]
-            if isinstance(owner, set):
-                return owner.issuperset(keys)
-            now = [dict.get(owner, key, ABSENT) for key in keys]
-            before = [expected[key] for key in keys]
-        else:
-            keys = range(start, stop)
-            now, before = list(itertools.islice(owner, start, stop)), expected[start:stop]
+            keys, now, before = expected, entries.values(), expected.values()
         return all(map(operator.is_, now, before)) or all(
             is_same(found, was) or key in self.apart
             for key, found, was in zip(keys, now, before, strict=True)
@@ -383,7 +306,7 @@ class ContentsGuard(LargeGuard):
 
 
 @dataclass(slots=True, eq=False)
-class ArrayGuard(LargeGuard):
+class ArrayGuard(Guard):
     """The contents of a NumPy array from outside, with which Python computed; or a part of them.
 
     A tensor that is made on such an array reads it at each call, and needs no guard.
@@ -393,6 +316,7 @@ class ArrayGuard(LargeGuard):
         is_given: whether it was only given to the library, or seen in part as another array.
     """
 
+    owner: np.ndarray
     key: Any
     is_given: bool = False
 
@@ -403,21 +327,6 @@ class ArrayGuard(LargeGuard):
         except IndexError:
             return ABSENT
 
-    def holds(self) -> bool:
-        now, expected = self.found(), self.expected
-        is_like = now is not ABSENT and (now.shape, now.dtype) == (expected.shape, expected.dtype)
-        if not is_like or expected.nbytes <= BYTES_AT_ONCE or not self.is_in_turn:
-            return is_same(now, expected)
-        return self._holds_in_turn(now.size, max(BYTES_IN_TURN // now.itemsize, 1))
-
-    def _holds_from(self, start: int, stop: int) -> bool:
-        now = self.found()
-        elements = now.reshape(-1) if now.flags.c_contiguous else now.flat
-        return is_same(elements[start:stop], self.expected.reshape(-1)[start:stop])
-
-    def holds_whole(self) -> bool:
-        return is_same(self.found(), self.expected)
-
     def failure(self) -> str:
         return f"{self.path}: the contents of the array changed"
 
@@ -427,23 +336,11 @@ class ArrayGuard(LargeGuard):
 
 
 @dataclass(slots=True, eq=False)
-class BufferGuard(ArrayGuard):
-    """The bytes of what only C looks into: a `bytearray`, an `array.array`, a file in memory."""
-
-    def found(self) -> Any:
-        try:
-            return np.frombuffer(self.owner, np.uint8)  # each time: it can't be resized meanwhile
-        except (ValueError, BufferError):
-            return ABSENT  # it is closed, or its bytes aren't in a row
-
-
-@dataclass(slots=True, eq=False)
 class AnswerGuard(Guard):
     """What Python answers when it is asked again: `ask(*args)`, of what no place shows."""
 
     ask: Callable[..., Any]
-    args: tuple[Any, ...]
-    expected: Any
+    args: tuple[Any, ...] = ()
 
     def found(self) -> Any:
         try:
@@ -451,12 +348,6 @@ class AnswerGuard(Guard):
         except Exception as error:
             return type(error)
         return _frozen(answer)
-
-    def holds(self) -> bool:
-        return is_same(self.found(), self.expected)
-
-    def failure(self) -> str:
-        return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
 
 _FLAGS = type(np.empty(0).flags)
@@ -481,7 +372,6 @@ class TensorGuard(Guard):
     """
 
     tensor: TensorCore
-    expected: bool
     is_leaf: bool
     storage: object
     hooks: dict[int, Any]

@@ -14,7 +14,6 @@ import numpy as np
 from lucid.compiler.guards.guard import (
     ABSENT,
     CONTENTS,
-    SCALARS,
     AnswerGuard,
     Attributes,
     ContentsGuard,
@@ -27,6 +26,7 @@ from lucid.compiler.guards.guard import (
     put_at,
 )
 from lucid.compiler.inputs.live_numbers import SymNumbers
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import SymScalar
 from lucid.compiler.inputs.signature import Call
 from lucid.ir.types import has_dtype
@@ -260,7 +260,7 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
             if isinstance(source, GrowingList):
                 yield source
                 continue
-            expected = guard.expected  # type: ignore[attr-defined]
+            expected = guard.expected
             if source.identity in bound or not is_number(expected):
                 yield source
                 continue

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, Collector
-from lucid.compiler.guards.guard import ABSENT, SCALARS, Attributes, ClassAttributes, instance_dict
-from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.guards.guard import ABSENT, Attributes, ClassAttributes, instance_dict
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_known_before, is_live, seen
 from lucid.ir.whose_code import is_librarys, is_unknown
 from lucid.tensor.context import context, epoch
@@ -36,7 +36,10 @@ _FEW = 64  # entries of a container of which each is compared with a number that
 
 
 class Reads(Collector):
-    """Enters what instructions read and write; the `Listener` of a trace, but for calls."""
+    """Enters what instructions read and write, as `events.py` tells of them.
+
+    A method may return what is to take the place of its first operand.
+    """
 
     # ------------------------------------------------------------------ attributes
 
@@ -156,18 +159,14 @@ class Reads(Collector):
 
     def store_attribute(self, owner: Any, name: str) -> None:
         owner = _wrapped(owner)
-        path = self.path_of(owner)
+        path = owner.__name__ if isinstance(owner, type) else self.path_of(owner)
         place = f"{path}.{name}" if path else name
-        if isinstance(owner, types.ModuleType):
-            self.entry(place, vars(owner), name, write=True, holder=owner)
-        elif isinstance(owner, type):
-            self.entry(f"{owner.__name__}.{name}", ClassAttributes(owner), name, write=True)
-        elif isinstance(owner, TensorCore):
+        if isinstance(owner, TensorCore):
             self.tensor(path, owner)
-            if name not in _OF_TENSORS:
-                self._refuse_binding(owner, f"it binds .{name} to")
-                self.entry(place, attributes_of(owner), name, write=True, holder=owner)
-        elif isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
+            if name in _OF_TENSORS:
+                return
+            self._refuse_binding(owner, f"it binds .{name} to")
+        if isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
         elif isinstance(owner, threading.local):
             self.change_for_good(owner)
@@ -185,17 +184,15 @@ class Reads(Collector):
             context.recorder.run_op_by_op(f"{what} a tensor that it is given")
 
     def _look_for_attribute(self, tensor: TensorCore, name: str) -> None:
-        """Begin again where the step looks for what users bind to tensors that it is given.
+        """The step looks for what users bind to tensors that it is given.
 
         Calls that get one with such an attribute run op by op. Others, a number or a name that each
         batch carries, are nothing to it.
         """
-        is_there = name in attributes_of(tensor) or class_has(type(tensor), name) is not ABSENT
-        is_known = is_there or name in self.asked or name.startswith("__")
-        if not is_known:
-            reason = f"looks for .{name} of a tensor that it is given"
-            self.restart = RestartTrace(reason, "attributes", {name})
-            raise self.restart
+        if class_has(type(tensor), name) is ABSENT and not name.startswith("__"):
+            self.asked.add(name)
+            if name in attributes_of(self.given_tensors[id(tensor)]):
+                self._refuse_binding(tensor, f"it reads .{name}, which is bound to")
 
     def _store_own(self, owner: Any, name: str, place: str) -> None:
         found = class_has(type(owner), name)
@@ -203,7 +200,10 @@ class Reads(Collector):
             self.entry(place, Attributes(owner), name, write=True, holder=owner)
         if isinstance(found, (types.MemberDescriptorType, property)):
             return
-        attributes = instance_dict(owner)
+        attributes: Any = ClassAttributes(owner)
+        if not isinstance(owner, type):
+            is_tensor = isinstance(owner, TensorCore)
+            attributes = attributes_of(owner) if is_tensor else instance_dict(owner)
         if attributes is None:
             return
         gated = self.is_module(owner)
@@ -346,7 +346,16 @@ class Reads(Collector):
 
     def advance(self, iterator: Any) -> None:
         """An iterator is about to give an item."""
-        raise NotImplementedError
+        if isinstance(getattr(type(iterator), "__next__", None), types.FunctionType):
+            return  # what it reads is told
+        self._note_change(iterator)
+        path = self._paths.get(id(iterator))
+        if path is None or id(iterator) in self._given or not self.was_there(iterator):
+            return
+        self._op_by_op(
+            f"it advances {path}, a {type(iterator).__name__}",
+            "take the item outside of the compiled function, and pass it as an argument",
+        )
 
     def hand_over(self, owner: Any) -> None:
         """Read all of an object that code which isn't followed has."""

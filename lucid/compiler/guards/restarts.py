@@ -35,7 +35,6 @@ class Known:
     """What traces know from their start.
 
     Attributes:
-        attributes: names that the function looks for in tensors that it is given.
         counts: ints among the arguments that are read at each call, by the user's expressions.
         sources: the mutable ones that it binds, or that move.
         hosts: code of the methods that run in Python in this call.
@@ -46,7 +45,6 @@ class Known:
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
     """
 
-    attributes: set[str]
     counts: set[str]
     sources: dict[Identity, MutableSource]
     hosts: set[object] = field(default_factory=set)

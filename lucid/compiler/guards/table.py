@@ -6,22 +6,20 @@ import gc
 import operator
 import types
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lucid.compiler.guards.guard import (
     ABSENT,
-    AT_ONCE,
-    SCALARS,
     AnswerGuard,
     ClassAttributes,
     ContentsGuard,
     EntryGuard,
     FieldGuard,
     Guard,
-    LargeGuard,
     field_of,
 )
+from lucid.compiler.inputs.objects import SCALARS
 
 
 class GuardTable:
@@ -91,17 +89,6 @@ class GuardTable:
         else:
             self.cells.append((owner, guard.expected))
 
-    def watch_what_moved(self, guards: Iterable[Guard]) -> None:
-        """Look at each call at all of the large data that programs before this one saw move.
-
-        guards: theirs.
-        """
-        large = [guard for guard in guards if isinstance(guard, LargeGuard)]
-        moved = {id(guard.owner) for guard in large if not guard.holds_whole()}
-        for guard in self.guards:
-            if isinstance(guard, LargeGuard):
-                guard.is_in_turn = id(guard.owner) not in moved
-
     def failure(self) -> str | None:
         """Why the first guard that doesn't hold fails; None if all hold."""
         if self._holds():
@@ -147,7 +134,7 @@ def _is_of_objects(guard: ContentsGuard) -> bool:
     kind, expected = type(guard.owner), guard.expected
     if kind not in (list, dict) and (kind is not OrderedDict or expected):
         return False
-    if guard.apart or len(expected) > AT_ONCE:
+    if guard.apart:
         return False
     items = expected.values() if isinstance(expected, dict) else expected
     return not any(isinstance(item, SCALARS) for item in items)

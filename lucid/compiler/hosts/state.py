@@ -232,7 +232,7 @@ class _Unsaid(Substitutes):
 def _left_by(collector: GuardCollector) -> _Left:
     """What an evaluation changed in Python objects: the guards of it, and what is there now."""
     guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
-    return [(guard, _state_of(guard)) for guard in guards if not _holds(guard)]
+    return [(guard, _state_of(guard)) for guard in guards if not guard.holds()]
 
 
 def _put_back(name: str, left: _Left) -> tuple[str, str] | None:
@@ -246,10 +246,6 @@ def _put_back(name: str, left: _Left) -> tuple[str, str] | None:
 
 
 _KINDS = (EntryGuard, ContentsGuard, ArrayGuard)
-
-
-def _holds(guard: Any) -> bool:
-    return bool(getattr(guard, "holds_whole", guard.holds)())
 
 
 def _state_of(guard: Any) -> list[Any]:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from lucid.compiler.inputs.objects import is_same
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.tensor.core import TensorCore
@@ -107,14 +106,6 @@ class FormulaGuard:
             found = self.formula(numbers)
         except Exception as error:  # the trace to come is to meet it
             found = error
-        expected = self.expected
-        if type(found) is type(expected):
-            both_nan = found != found and expected != expected
-            if both_nan or (found == expected and _is_negative(found) == _is_negative(expected)):
-                return None
-        return f"{self.text} (a branch looked at it): {expected!r} -> {found!r}"
-
-
-def _is_negative(number: Any) -> bool:
-    """Whether a float has a sign, that of zero included."""
-    return isinstance(number, (float, np.floating)) and bool(np.signbit(number))
+        if is_same(found, self.expected):
+            return None
+        return f"{self.text} (a branch looked at it): {self.expected!r} -> {found!r}"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, SymSource
 from lucid.ir.graph import Graph, Value
@@ -83,6 +85,7 @@ class SymNumbers:
         self, text: str, formula: Formula, expected: Any, is_entered: bool = False
     ) -> None:
         """Specialize the step on what a live scalar answered."""
+        expected = expected.copy() if isinstance(expected, np.ndarray) else expected
         self.formulas.setdefault(text, FormulaGuard(text, formula, expected, is_entered))
 
     def end_numbers(self) -> None:

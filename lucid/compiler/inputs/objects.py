@@ -1,4 +1,4 @@
-"""Objects of plain data among a step's arguments: a batch, a configuration.
+"""Values by what they are: numbers, and objects of plain data, as a batch or a configuration.
 
 Such an object is known by its class and by what is in it, not by its identity; the tensors in it
 are arguments. One that a step changes stays what it is: an object whose attributes are places.
@@ -6,6 +6,7 @@ are arguments. One that a step changes stays what it is: an object whose attribu
 
 from __future__ import annotations
 
+import math
 import sys
 import types
 from collections import deque
@@ -14,12 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.types import DType
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import children_of, path_of
 
 BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
+SCALARS = (int, float, bool, str, bytes, complex, type(None))
 _PLAIN = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
+_COPIED = 4096  # bytes of arrays that are copied to be compared, which is faster for few
 _NAMESPACES = ("SimpleNamespace", "Namespace")
 _changed: set[type] = set()  # classes whose objects a step has changed
 
@@ -96,3 +101,45 @@ def visit_leaves(visit: Callable[[Any, str], None], tree: Any, path: str = "") -
             visit(value, inner)
         elif children_of(value) is None:
             visit(type(value), f"{inner}.__class__")
+
+
+def is_same(found: Any, expected: Any) -> bool:
+    """Whether a value is what it was: the same object, or a number or text that is equal."""
+    if found is expected:
+        return True
+    kind = type(found)
+    if kind is not type(expected) or is_live(found):
+        return False
+    if issubclass(kind, (float, np.floating)):
+        both_nan = math.isnan(found) and math.isnan(expected)
+        same_sign = math.copysign(1.0, found) == math.copysign(1.0, expected)
+        return both_nan or (found == expected and same_sign)
+    if kind is tuple or kind is slice:
+        parts = (found, expected) if kind is tuple else map(_of_slice, (found, expected))
+        return _are_same(*parts)
+    if kind is types.MethodType:
+        return found.__func__ is expected.__func__ and found.__self__ is expected.__self__
+    if isinstance(found, np.ndarray):
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            return False
+        if found.dtype.hasobject:
+            return _are_same(found.ravel().tolist(), expected.ravel().tolist())
+        if found.nbytes <= _COPIED:
+            return bool(found.tobytes() == expected.tobytes())
+        return np.array_equal(_bytes_of(found), _bytes_of(expected))
+    is_own = isinstance(found, tuple) and is_librarys(kind)  # of numbers, such as a shape
+    if not is_own and not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
+        return False
+    return bool(found == expected)
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _of_slice(value: slice) -> tuple[Any, ...]:
+    return value.start, value.stop, value.step
+
+
+def _are_same(found: Any, expected: Any) -> bool:
+    return len(found) == len(expected) and all(map(is_same, found, expected))

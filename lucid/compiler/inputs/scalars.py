@@ -22,26 +22,20 @@ if TYPE_CHECKING:
 Number = int | float
 _Binary = Callable[[Any, Any], Any]
 Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
+_OF_ONE = (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
 _OPS: dict[object, Op] = {
-    operator.add: ops.add,
-    operator.sub: ops.sub,
-    operator.mul: ops.mul,
-    operator.truediv: ops.div,
-    operator.pow: ops.pow,
-    operator.neg: ops.neg,
-    abs: ops.abs,
-    np.add: ops.add,
-    np.subtract: ops.sub,
-    np.multiply: ops.mul,
-    np.true_divide: ops.div,
-    np.power: ops.pow,
-    np.negative: ops.neg,
-    np.absolute: ops.abs,
-    **{
-        getattr(module, op.name): op
-        for module in (math, np)
-        for op in (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
-    },
+    meaning: op
+    for op, *meanings in (
+        (ops.add, operator.add, np.add),
+        (ops.sub, operator.sub, np.subtract),
+        (ops.mul, operator.mul, np.multiply),
+        (ops.div, operator.truediv, np.true_divide),
+        (ops.pow, operator.pow, np.power),
+        (ops.neg, operator.neg, np.negative),
+        (ops.abs, abs, np.absolute),
+        *((op, getattr(math, op.name), getattr(np, op.name)) for op in _OF_ONE),
+    )
+    for meaning in meanings
 }
 _DIVISIONS = (
     operator.truediv,

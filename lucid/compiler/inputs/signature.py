@@ -18,7 +18,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, attributes_of, of_array
+from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import fields_of, is_record, items_of, map_tree
@@ -79,10 +79,8 @@ class Call:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and live ints.
         objects: arguments of other classes; the key holds their identity.
-        data: objects of plain data; the key holds what is in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are.
-        asked: names of attributes that no tensor of a native call may have.
     """
 
     __slots__ = (
@@ -94,8 +92,6 @@ class Call:
         "_parts",
         "_storages",
         "_tensors",
-        "asked",
-        "data",
         "floats",
         "given",
         "keys",
@@ -104,16 +100,12 @@ class Call:
         "values",
     )
 
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Collection[str] = ()
-    ) -> None:
-        self.asked = asked
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
         self._tensors: list[TensorCore] = []
         self.tensors: Sequence[TensorCore] = self._tensors
         self.floats: list[float] = []
         self.objects: list[Any] = []
-        self.data: list[Any] = []
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
         self._given: tuple[int, ...] = ()
@@ -126,7 +118,7 @@ class Call:
         for name in sorted(kwargs):
             self._parts.append(name)
             self._add(kwargs[name])
-        given = (self._parts, self._tensors, self.floats, self.objects, self.data)
+        given = (self._parts, self._tensors, self.floats, self.objects)
         self._given = (*map(len, given), len(self._containers))
         self._in_places = True
         self.values: Sequence[Any] = ()
@@ -134,8 +126,8 @@ class Call:
 
     def take(self, values: Sequence[Any]) -> None:
         """Let these be what the places of the step hold."""
-        parts, tensors, floats, objects, data, containers = self._given
-        del self._tensors[tensors:], self.floats[floats:], self.objects[objects:], self.data[data:]
+        parts, tensors, floats, objects, containers = self._given
+        del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self._containers = {x: n for x, n in self._containers.items() if n < containers}
         self._owners = None
@@ -152,9 +144,8 @@ class Call:
         call = object.__new__(Call)
         call.tensors = tensors
         call._owners = _NOTHING
-        call.floats = call.objects = call.data = _NOTHING
+        call.floats = call.objects = _NOTHING
         call.values = ()
-        call.asked = ()
         call._given = 0, len(tensors), 0, 0
         return call
 
@@ -164,7 +155,7 @@ class Call:
         Of the arguments, which are all tensors then, and of those in the step's places.
         """
         given, floats = self._given[1:3]
-        if len(args) != given or floats or self.asked:
+        if len(args) != given or floats:
             return None
         tensors: Sequence[Any] = self.tensors
         if len(self._storages) != len(tensors) or not all(map(is_plain, tensors)):
@@ -226,8 +217,6 @@ class Call:
             fields = fields_of(value)
             self._add_owner(value, tuple(fields), fields.values())
         elif (attributes := data_of(value)) is not None:
-            if id(value) not in self._containers:
-                self.data.append(value)
             self._add_owner(value, tuple(attributes), attributes.values())
         else:
             self._parts += (kind, id(value))
@@ -260,16 +249,6 @@ class Call:
             same = (i for i, earlier in enumerate(self.tensors) if earlier is tensor)
             self._parts += [("again", i) for i in same][:1]
         self._tensors.append(tensor)
-        if self.asked:
-            self._refuse_attributes(tensor)
-
-    def _refuse_attributes(self, tensor: TensorCore) -> None:
-        """Raise `EagerOnlyError` for a tensor with an attribute that the step looks for."""
-        for name in attributes_of(tensor):
-            if name in self.asked:
-                raise EagerOnlyError(
-                    f"it reads .{name}, which is bound to a tensor that it is given"
-                )
 
 
 def _memory_of(array: np.ndarray) -> TensorCore:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lucid.compiler.guards.guard import SCALARS
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.results.output_specs import Constant
 from lucid.ir.graph import Graph
 from lucid.ir.text import print_graph

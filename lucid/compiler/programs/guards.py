@@ -8,6 +8,7 @@ from lucid.compiler.guards.guard import Guard, brief
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import grad_failure, shared_gradients
+from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location
 from lucid.tensor.context import epoch
 from lucid.tensor.core import attributes_of
@@ -20,8 +21,8 @@ class Guards:
     Attributes:
         watched: the Python values that the trace read; gated: those that move the epoch.
         formulas: what it asked live numbers.
-        addresses: which places in memory it found to be the same; None: it didn't look.
         grads_read: the gradients that it reads.
+        asked: the attributes that no tensor may have that it is given.
         pinned: the tensor arguments that are its state, by position.
         state: the memory of its state, which no other argument may be on.
         epoch: the count at which those that move it were last known to hold, which native code
@@ -33,6 +34,7 @@ class Guards:
         "_is_own",
         "_keys",
         "_side_effects",
+        "asked",
         "epoch",
         "formulas",
         "gated",
@@ -51,6 +53,7 @@ class Guards:
         self.pinned = trace.pinned
         self.state: set[Storage] = {c.storage for c, _ in trace.cells if c.kind == "state"}
         self.epoch = epoch.count
+        self.asked = trace.asked
         self._keys = trace.keys
         self._side_effects = trace.side_effects
         self._is_own = trace.side_effects is not None and trace.side_effects.keeps_guards
@@ -92,13 +95,20 @@ class Guards:
         return None
 
     def _failure_of_state(self, call: Call) -> str | None:
-        """Whether the arguments that are state of the step are still the same ones."""
+        """Whether the arguments that are state of the step are still the same ones.
+
+        Raises `EagerOnlyError` where another has an attribute that the step has looked for.
+        """
         pinned, given = self.pinned, call.given_count
         for position, tensor in enumerate(call.tensors):
             expected = pinned.get(position)
             if expected is None:
                 if tensor._storage in self.state:
                     return f"argument {position}: it is state of the step now"
+                for name in self.asked and self.asked & attributes_of(tensor).keys():
+                    raise EagerOnlyError(
+                        f"it reads .{name}, which is bound to a tensor that it is given"
+                    )
             elif tensor is not expected and (
                 tensor._storage is not expected._storage
                 or (position < given and tensor._counter is not expected._counter)

@@ -23,7 +23,7 @@ from lucid.autograd.host_replay import (
 )
 from lucid.codegen.lower.legalize import legalize
 from lucid.compiler.guards.age import owner_of
-from lucid.compiler.guards.guard import LargeGuard
+from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, Number
@@ -176,7 +176,8 @@ class Program:
         self._take_inputs(trace)
         self._take_epilogue(trace, compiled)
         self._take_claims(trace)
-        copies = [x.expected for x in self.guards.guards if isinstance(x, LargeGuard)]
+        kinds = ArrayGuard, ContentsGuard
+        copies = [x.expected for x in self.guards.guards if isinstance(x, kinds)]
         guards = 300 * len(self.guards.guards) + sum(map(sys.getsizeof, copies))
         self._fixed_bytes = PROGRAM_BYTES + self.recorded.nbytes + guards
         if self.differentiable is None:
@@ -371,7 +372,7 @@ class Program:
         Native code counts those that it runs in `counted`.
         """
         plain = call.plain_types(args)
-        if plain is None:
+        if plain is None or self.guards.asked:
             return
         self._quick, self.counted = plain[: len(args)], counted
         if any(flag for _, _, flag in plain) or not self._is_plain(len(plain)):

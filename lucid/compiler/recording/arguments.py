@@ -97,9 +97,10 @@ class StandIns:
             self._filled.append((leaf, given))
         return leaf
 
-    def lent(self) -> set[int]:
-        """The identities of the handles."""
-        return {id(x) for i, x in enumerate(self.handles) if i not in self.pinned}
+    def lent(self) -> dict[int, TensorCore]:
+        """The tensors that handles stand for, by the identities of these."""
+        pairs = enumerate(zip(self.handles, self._call.tensors, strict=True))
+        return {id(x): tensor for i, (x, tensor) in pairs if i not in self.pinned}
 
     def fill(self) -> None:
         """Put what stands for their contents into objects of plain data."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import SCALARS
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
 from lucid.tensor.tree import flatten

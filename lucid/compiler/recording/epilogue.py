@@ -12,10 +12,11 @@ import numpy as np
 
 from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import SCALARS, brief
+from lucid.compiler.guards.guard import brief
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.late import is_late
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall

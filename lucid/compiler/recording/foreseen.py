@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.guards.guard import SCALARS, is_number, is_same
+from lucid.compiler.guards.guard import is_number
+from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.results.replayed_effects import Entries, Forecast, ReplayedEffect

@@ -58,6 +58,7 @@ class Trace:
         grads_shared: for each of the gradients that are read whose memory it is on.
         keys: of each place that is read, what kind of value it holds.
         training: modules' attributes whose "training" the step sets, and to what.
+        asked: attributes that it has looked for in tensors that it is given.
         undo: takes back the Python state that was created for the step.
         sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
@@ -77,6 +78,7 @@ class Trace:
     training: list[tuple[Any, bool]]
     side_effects: SideEffects | None
     keys: list[tuple[Any, ...]]
+    asked: set[str]
     undo: Callable[[], None] | None
     sources: dict[Identity, MutableSource] = field(default_factory=dict)
     path: tuple[int, ...] = ()
@@ -216,17 +218,19 @@ def _run(
         stand_ins.fill()
         collector.accept_arguments(recorder.containers)
         collector.call(function, (), {})
-        collector.given_tensors, collector.asked = stand_ins.lent(), call.asked
+        collector.given_tensors = stand_ins.lent()
         try:
             with recording(recorder), listening(collector):
                 result = function(*stand_ins.args, **stand_ins.kwargs)
+        except RestartTrace:  # Python takes a trace function away that raises
+            recorder.raise_caught()
+            raise
         finally:
             if collector.restart is not None:  # whatever the user's code has made of it
                 raise collector.restart from None
         recorder.raise_caught()
         if context.grad_enabled != grad_enabled:
             recorder.run_op_by_op("it leaves another grad mode than it finds")
-        collector.refuse_misses()
         recorder.foreseen.put_back()
         collector.finish()
         recorder.hosts.put_back()
@@ -261,6 +265,7 @@ def _run(
             training=training,
             side_effects=None if side_effects.is_empty else side_effects,
             keys=call.keys,
+            asked=collector.asked,
             undo=functools.partial(undo_all, recorder.undo) if recorder.undo else None,
             path=tuple(recorder.exits.path),
             questions=tuple(recorder.exits.texts),
@@ -295,7 +300,6 @@ def _settle(
         recorder.hosts.put_back(failed=True)
         stand_ins.put_back()
         side_effects.put_back()
-        collector.clear_caches()
         if not collector.is_put_back:  # what is put back means something else after `end`
             collector.put_back()
     collector.end()

@@ -341,7 +341,7 @@ class TracedMemory(SymNumbers):
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
-        self.guards.setdefault(text, AnswerGuard(text, read, (), expected, gated=gated))
+        self.guards.setdefault(text, AnswerGuard(text, expected, read, gated=gated))
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
         place = here()
