@@ -246,8 +246,8 @@ class Emitter:
         b, element, width = self.b, self.spec.element, panel.width
         sums = list(sums)
         height = len(sums) // width
-        a = b.at(element, tile, b.mul(k, strides[1]))
-        row = b.at(element, panel.pointer, b.mul(k, panel.stride))
+        a = b.pinned(b.at(element, tile, b.mul(k, strides[1])))
+        row = b.pinned(b.at(element, panel.pointer, b.mul(k, panel.stride)))
         for step in range(count):
             vectors = [
                 self._load_b(row, step * panel.stride + v * self.plan.lanes, v, panel)
