@@ -217,7 +217,7 @@ class Emitter:
         """Sums over all of k, row by row, added to those `before`."""
         b, k = self.b, self.spec.k
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
-        unroll = 4 if height * panel.width <= 16 else 2
+        unroll = max(1, min(4, 32 // len(sums)))  # more only take LLVM's time
         main = k - k % unroll
         if is_open(main) or main:
             with b.loop(0, main, unroll, sums) as loop:
