@@ -195,6 +195,8 @@ PART_CALLS = 64
 LONG_CALL_SECONDS = 2e-6
 # Characters of a module: there should be several for each processor, and one costs 1 ms by itself.
 PART_CHARACTERS = 200_000
+# Kernels of a program that are planned before LLVM begins with them.
+FIRST_KERNELS = 8
 
 
 def cost_of(op: str) -> int:

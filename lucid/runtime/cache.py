@@ -46,6 +46,7 @@ SIZE_LIMIT = 256 << 20  # bytes, of all entries
 COUNT_LIMIT = 4096  # of them; to look at one takes 3 us
 LLVM_BYTES = 64 << 20  # address space that should be free while it works
 FOLDER = "lucid-objects"
+_ALIKE = 16  # digits of a name
 _MAGIC = b"lucid object code 2\n"
 _LENGTH = struct.Struct("<Q")
 _ENTRY = re.compile(r"[0-9a-f]{64}\.o")
@@ -66,13 +67,16 @@ def compiled(
     imports: Mapping[str, int] | None = None,
     *,
     key: str | None = None,
+    begin: str = "",
+    finish: Callable[[], list[bytes]] | None = None,
 ) -> Library:
     """Link the code of IR modules, from the cache if it is there.
 
     Args:
         modules: the text of one, or what writes those of several where it has to be done, and
             hands each over.
-        key: stands for the texts of several.
+        key: stands for the texts of several; begin: for the first ones of them, as `may_have` asks.
+        finish: ends a compilation of them that has begun; None: none has.
 
     Raises `CodegenError` where LLVM refuses a module, `OutOfMemoryError` before it is short.
     """
@@ -81,14 +85,17 @@ def compiled(
     if key is None:
         assert isinstance(modules, str)
         key = modules
-    name = entry_name(key, target)
+    name = entry_name(key, target, begin)
     image = None if folder is None else read_entry(folder / name)
     if image is not None:
         with contextlib.suppress(CodegenError):
             found = link_objects(_unpacked(image), exports, imports)
             say("cache", "found %s, %d KB", name, len(image) >> 10)
             return found
-    images = compile_objects([modules] if isinstance(modules, str) else modules, target)
+    if finish is not None:
+        images = finish()
+    else:
+        images = compile_objects([modules] if isinstance(modules, str) else modules, target)
     say("cache", "no %s: compiled in %d parts", name, len(images))
     if folder is not None:
         write_entry(folder / name, _packed(images))
@@ -148,10 +155,30 @@ def _user_folder() -> Path:
     return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
 
 
-def entry_name(key: str, target: Target) -> str:
-    """The file name of what a module compiles to, by its text or what stands for it."""
+def entry_name(key: str, target: Target, begin: str = "") -> str:
+    """The file name of what a module compiles to, by its text or what stands for it.
+
+    The names of what begins alike begin alike.
+    """
+    return (_name(begin, target)[:_ALIKE] + _name(key, target))[:64] + ".o"
+
+
+def may_have(begin: str, target: Target) -> bool:
+    """Whether there is an entry of something that begins so."""
+    folder = cache_folder()
+    if folder is None:
+        return False
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    alike = _name(begin, target)[:_ALIKE]
+    return any(name.startswith(alike) for name in names)
+
+
+def _name(key: str, target: Target) -> str:
     parts = (key, target.triple, target.cpu, target.features, compiler_version())
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest() + ".o"
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 # The folder -----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from lucid.ir.ops.checks import out_of_range
 from lucid.ir.passes.pipeline import PassLog
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import Shape
+from lucid.runtime.ahead import Ahead
 from lucid.runtime.arena import HUGE_FROM, arenas
 from lucid.runtime.cache import compiled
 from lucid.runtime.context import Context, Expected, expected_input
@@ -408,11 +409,12 @@ def compile_graph(
         for entry, known in zip(graph.inputs, given, strict=True)
     ]
     at("kernels")
-    program = make_program(graph, full, target, fuse, log)
     again = again or (lambda: graph)
-    return compile_program(
-        program, target, lambda: make_program(again(), full, target, fuse), begin
-    )
+    with Ahead(target) as ahead:
+        program = make_program(graph, full, target, fuse, log, take=ahead.take)
+        return compile_program(
+            program, target, lambda: make_program(again(), full, target, fuse), begin, ahead
+        )
 
 
 def expected_inputs(program: Program) -> list[Expected]:
@@ -433,27 +435,39 @@ def expected_inputs(program: Program) -> list[Expected]:
 
 
 def compile_program(
-    program: Program, target: Target, lower: Callable[[], Program], begin: float
+    program: Program,
+    target: Target,
+    lower: Callable[[], Program],
+    begin: float,
+    ahead: Ahead | None = None,
 ) -> Executable:
     """Compile kernels.
 
     Args:
         lower: makes the program again; `begin`: when its making began.
+        ahead: has begun with it.
 
     Raises:
         ArgumentError: a written input has several elements at one address.
     """
     expected = expected_inputs(program)
     stages = {"kernels": time.perf_counter() - begin}
-    emitted = emit_program(program, target, find=kernel_code.known)
+    ahead = ahead or Ahead(target)
+    emitted = emit_program(program, target, find=ahead.known)
     at("machine code")
     stages["emit"] = time.perf_counter() - begin - sum(stages.values())
-    if emitted.shared:
-        pool.load()
     library = compiled(
-        emitted.write_parts, target, emitted.exports, emitted.imports, key=emitted.key
+        emitted.write_parts,
+        target,
+        emitted.exports,
+        emitted.imports,
+        key=emitted.key,
+        begin=ahead.begin,
+        finish=ahead.finish(emitted),
     )
     kernel_code.enter(emitted, library)
+    if emitted.shared:
+        pool.load()
     seconds = time.perf_counter() - begin
     stages["machine code"] = seconds - sum(stages.values())
     return Executable(

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 import lucid
+from lucid.codegen.llvm.target import host_target
 from lucid.codegen.lower import horizontal_fusion, rewrites
 from lucid.codegen.lower.schedule import make_program
+from lucid.codegen.program.program import kernel_names
 from lucid.ir import ops
 from lucid.ir.graph import Graph
+from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import TensorType, f32
 from lucid.nn import functional as F
 from lucid.optim import groups
@@ -133,6 +136,21 @@ def test_sizes_that_are_compared_for_reductions(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(rewrites, "hint", Counted)
     assert_linear(count, 20)
+
+
+def test_equal_products_are_one_kernel() -> None:
+    graph = Graph()
+    x = graph.add_input(TensorType(f32, (96, 64)))
+    for _ in range(3):
+        up, down = (graph.add_input(TensorType(f32, shape)) for shape in ((64, 80), (80, 64)))
+        x = ops.tanh(ops.matmul(ops.tanh(ops.matmul(x, up)), down))
+    graph.outputs = [x, ops.matmul(x, graph.add_input(TensorType(f32, (64, 80))))]
+    strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
+    calls = make_program(graph, strides, host_target()).calls
+    names = kernel_names(calls)
+    assert len(calls) == 7
+    assert len({id(call.kernel) for call in calls}) == len(set(names))
+    assert len(set(names)) <= 4  # the last one isn't followed by a tanh, and stores to an output
 
 
 def test_layouts_of_an_optimizer_that_is_traced() -> None:

@@ -114,8 +114,8 @@ import lucid
 from lucid.runtime import cache
 
 compiled = []
-compile_objects = cache.compile_objects
-cache.compile_objects = lambda texts, target: compiled.append(1) or compile_objects(texts, target)
+write_entry = cache.write_entry
+cache.write_entry = lambda path, image: compiled.append(1) or write_entry(path, image)
 model = lucid.nn.Linear(64, 64)
 optimizer = lucid.optim.Adam(model.parameters())
 @lucid.compile

@@ -217,7 +217,7 @@ class Emitter:
         """Sums over all of k, row by row, added to those `before`."""
         b, k = self.b, self.spec.k
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
-        unroll = 4 if height * panel.width <= 16 else 2
+        unroll = max(1, min(4, 32 // len(sums)))  # more only take LLVM's time
         main = k - k % unroll
         if is_open(main) or main:
             with b.loop(0, main, unroll, sums) as loop:
@@ -246,8 +246,8 @@ class Emitter:
         b, element, width = self.b, self.spec.element, panel.width
         sums = list(sums)
         height = len(sums) // width
-        a = b.at(element, tile, b.mul(k, strides[1]))
-        row = b.at(element, panel.pointer, b.mul(k, panel.stride))
+        a = b.pinned(b.at(element, tile, b.mul(k, strides[1])))
+        row = b.pinned(b.at(element, panel.pointer, b.mul(k, panel.stride)))
         for step in range(count):
             vectors = [
                 self._load_b(row, step * panel.stride + v * self.plan.lanes, v, panel)

@@ -20,8 +20,8 @@ def pack_rows(
 ) -> None:
     """destination[k, i] = source[i, k] for `height` rows."""
     with b.loop(0, k) as loop:
-        column = b.at(element, source, b.mul(loop.index, strides[1]))
-        to = b.at(element, destination, b.mul(loop.index, height))
+        column = b.pinned(b.at(element, source, b.mul(loop.index, strides[1])))
+        to = b.pinned(b.at(element, destination, b.mul(loop.index, height)))
         if strides[0] == 1:
             b.store(b.load(vector(element, height), column), to)
         else:

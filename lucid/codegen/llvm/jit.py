@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
+from typing import Any, Self
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -16,7 +18,7 @@ import llvmlite.binding as llvm
 from lucid.codegen.llvm.forking import Rank, hold_at_forks
 from lucid.codegen.llvm.target import Target
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal's handler may compile while a program's texts are written
 _machines: dict[tuple[str, str, str], llvm.TargetMachine] = {}
 _linker: list[llvm.LLJIT] = []
 _linked = 0
@@ -71,13 +73,32 @@ def _new_machine(target: Target) -> llvm.TargetMachine:
     )
 
 
-def _parse(text: str) -> llvm.ModuleRef:
+def _parse(text: str, target: Target) -> llvm.ModuleRef:
     try:
-        module = llvm.parse_assembly(text, llvm.create_context())
+        module = llvm.parse_assembly(_head(target) + text, llvm.create_context())
         module.verify()
     except RuntimeError as error:
         raise CodegenError(str(error)) from error
     return module
+
+
+@functools.cache
+def _head(target: Target) -> str:
+    """What a text begins with; to say it by calls takes six of them, and `_held` says why not."""
+    layout = _machine(target).target_data
+    return f'target datalayout = "{layout}"\ntarget triple = "{target.triple}"\n'
+
+
+@functools.cache
+def _held(name: str) -> Callable[..., Any]:
+    """A short function of llvmlite's that keeps the interpreter's lock.
+
+    Who has given it up beside a thread that runs Python waits 5 ms for it.
+    """
+    wrapped = getattr(llvm.ffi.lib, name)
+    function = getattr(wrapped, "_cfn", wrapped)
+    kind = ctypes.PYFUNCTYPE(function.restype, *function.argtypes)
+    return kind(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 Take = Callable[[str], None]
@@ -96,50 +117,75 @@ def compile_objects(modules: Sequence[str] | Callable[[Take], None], target: Tar
     Raises:
         CodegenError: a text doesn't parse or doesn't verify. (LLVM would end the process.)
     """
-    images: list[bytes] = []
-    waiting: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
-    errors: list[Exception] = []
-    others: list[threading.Thread] = []
+    with Compilation(target) as compilation:
+        if callable(modules):
+            modules(compilation.take)
+        else:
+            for text in modules:
+                compilation.take(text)
+        return compilation.images()
 
-    def take(text: str) -> None:
-        waiting.put((len(images), text))
-        images.append(b"")
-        if len(others) < min(processors(), len(images)) - 1:
-            thread = threading.Thread(target=compile_some, args=[_new_machine(target)])
-            with contextlib.suppress(RuntimeError):  # there can't be more threads
-                thread.start()
-                others.append(thread)
 
-    def compile_some(machine: llvm.TargetMachine) -> None:
-        """Compile modules until none is left, with a machine of this thread's own."""
-        try:
-            while (module := waiting.get()) is not None:
-                images[module[0]] = _object(module[1], target, machine)
-        except Exception as error:
-            errors.append(error)
+class Compilation:
+    """IR modules on their way to machine code, in a block, by threads beside the one of the block.
 
-    with _lock:
-        machine = _machine(target)
-        try:
-            if callable(modules):
-                modules(take)
-            else:
-                for text in modules:
-                    take(text)
-            for _ in range(len(others) + 1):
-                waiting.put(None)
-            compile_some(machine)
-        finally:  # a fork waits for all of them
+    Args:
+        to_come: how many modules are sure to follow the first one.
+    """
+
+    def __init__(self, target: Target, to_come: int = 0) -> None:
+        self._target, self._to_come = target, to_come
+        self._images: list[bytes] = []
+        self._waiting: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
+        self._errors: list[Exception] = []
+        self._others: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        _lock.acquire()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:  # a fork waits for all of them
             with contextlib.suppress(Empty):
                 while True:
-                    waiting.get_nowait()
-            for _ in others:
-                waiting.put(None)
-            for thread in others:
-                thread.join()
-    if errors:
-        raise errors[0]
-    return images
+                    self._waiting.get_nowait()
+            for _ in self._others:
+                self._waiting.put(None)
+            for other in self._others:
+                other.join()
+        finally:
+            _lock.release()
+
+    def take(self, text: str) -> None:
+        """Begin with a module."""
+        _machine(self._target)  # LLVM has begun
+        self._waiting.put((len(self._images), text))
+        self._images.append(b"")
+        count = len(self._images) + self._to_come
+        if len(self._others) < min(processors(), count) - 1:
+            thread = threading.Thread(target=self._compile_some, args=[_new_machine(self._target)])
+            with contextlib.suppress(RuntimeError):  # there can't be more threads
+                thread.start()
+                self._others.append(thread)
+
+    def images(self) -> list[bytes]:
+        """What became of all modules; this thread helps. Raises what `compile_objects` does."""
+        for _ in range(len(self._others) + 1):
+            self._waiting.put(None)
+        self._compile_some(_machine(self._target))
+        for other in self._others:
+            other.join()
+        if self._errors:
+            raise self._errors[0]
+        return self._images
+
+    def _compile_some(self, machine: llvm.TargetMachine) -> None:
+        """Compile modules until none is left, with a machine of this thread's own."""
+        try:
+            while (module := self._waiting.get()) is not None:
+                self._images[module[0]] = _object(module[1], self._target, machine)
+        except Exception as error:
+            self._errors.append(error)
 
 
 def processors() -> int:
@@ -150,30 +196,24 @@ def processors() -> int:
 
 
 def _object(text: str, target: Target, machine: llvm.TargetMachine) -> bytes:
-    module = _parse(text)
-    module.triple = target.triple
-    module.data_layout = str(machine.target_data)
-    library = llvm.ffi.lib
+    module = _parse(text, target)
     # llvmlite has all of LLVM wait for one lock; what has a context of its own need not.
-    emit = library.LLVMPY_TargetMachineEmitToMemory
+    emit = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
     with llvm.ffi.OutputString() as error:
         memory = getattr(emit, "_cfn", emit)(machine, module, 1, error)
         if not memory:
             raise CodegenError(str(error))
     try:
-        size = library.LLVMPY_GetBufferSize(memory)
-        return ctypes.string_at(library.LLVMPY_GetBufferStart(memory), size)
+        size = _held("LLVMPY_GetBufferSize")(memory)
+        return ctypes.string_at(_held("LLVMPY_GetBufferStart")(memory), size)
     finally:
-        library.LLVMPY_DisposeMemoryBuffer(memory)
+        _held("LLVMPY_DisposeMemoryBuffer")(memory)
 
 
 def compile_assembly(text: str, target: Target) -> str:
     """The assembler listing of an IR module, to read and to test."""
     with _lock:
-        machine = _machine(target)
-        module = _parse(text)
-        module.data_layout = str(machine.target_data)
-        return str(machine.emit_assembly(module))
+        return str(_machine(target).emit_assembly(_parse(text, target)))
 
 
 def link_objects(

@@ -61,6 +61,10 @@ _STORES: dict[str, tuple[str, Fold | None]] = {
 }
 
 
+Matrix = tuple[AffineExpr, tuple[int, ...]]
+"""Where an operand of a product lies for a batch index, and its last two strides."""
+
+
 @dataclass(slots=True)
 class Body:
     """Instructions that are being collected; equal ones are kept once.
@@ -300,19 +304,25 @@ class Builder:
 
     def _loop(self) -> LoopKernel:
         """The loops of a group; groups with equal instructions have one kernel."""
-        insts, sizes = self.instructions().insts, self.group.sizes
-        serial, rank = self.group.serial_dims(), {dim: n for n, dim in enumerate(sorted(sizes))}
-        key = (
-            tuple([(rank[dim], size) for dim, size in sizes.items()]),
-            tuple([rank[dim] for dim in serial]),
-            frozenset([rank[dim] for dim in self.group.reduced]),
-            tuple([buffer.dtype for buffer in self.body.args]),
-            tuple([_over(inst, rank) for inst in insts]),
-        )
+        insts, serial = self.instructions().insts, self.group.serial_dims()
+        key = self._key(serial)
         known = self.fusion.loops.get(key)
         if known is None:
             known = self.fusion.loops[key] = self._arranged(insts, serial)
         return known
+
+    def _key(self, serial: Sequence[int] = (), forms: Sequence[AffineExpr] = ()) -> object:
+        """What decides the kernel of a group, with its dims by their order, and of more forms."""
+        sizes = self.group.sizes
+        rank = {dim: n for n, dim in enumerate(sorted(sizes))}
+        return (
+            tuple([(rank[dim], size) for dim, size in sizes.items()]),
+            tuple([rank[dim] for dim in serial]),
+            frozenset([rank[dim] for dim in self.group.reduced]),
+            tuple([buffer.dtype for buffer in self.body.args]),
+            tuple([_over(inst, rank) for inst in self.body.insts]),
+            tuple([form.renamed(rank) for form in forms]),
+        )
 
     def _arranged(self, insts: list[Inst], serial: list[int]) -> LoopKernel:
         reduced = self.group.reduced
@@ -354,12 +364,21 @@ class Builder:
         for item in self.group.items[1:]:
             self._add_item(item)
         self.body.drop_dead()
+        key: object = None
         if first.op == "contract":
             product, insts, sizes = self._product_over_axes(first)
             if isinstance(product, Kernel):
                 return product
         else:
-            product, insts, sizes = self._product_of_matrices(first)
+            a, b = (self._matrix(first, position) for position in (0, 1))
+            inner = first.operands[0].shape[-1]
+            key = inner, a[1], b[1], self._key(forms=(*forms, a[0], b[0]))
+            if key in self.fusion.products:
+                kernel, memory = self.fusion.products[key]
+                if memory is not None:
+                    self.body.args.append(self.source.new_temp(i64, memory.size))
+                return kernel
+            product, insts, sizes = self._product_of_matrices(forms, inner, a, b)
         if product.prefers_transposed(insts):
             product.transpose()
         scratch = scratch_bytes(contraction(first.value.dtype, *product.spec), self.target)
@@ -369,11 +388,15 @@ class Builder:
         chosen = product.chosen(insts, sizes, args, scratch)
         if replaced(chosen.spec, hint) is not chosen.spec:
             chosen.tiling = plan(chosen.spec, self.target).tiling
-        return ContractKernel(chosen)
+        kernel = ContractKernel(chosen)
+        if key is not None:
+            self.fusion.products[key] = kernel, self.body.args[-1] if scratch else None
+        return kernel
 
-    def _product_of_matrices(self, item: Item) -> tuple[Product, list[Inst], dict[int, int]]:
-        forms = self.group.forms[item]
-        (at_a, of_a), (at_b, of_b) = (self._matrix(item, position) for position in (0, 1))
+    def _product_of_matrices(
+        self, forms: IndexMap, inner: int, a: Matrix, b: Matrix
+    ) -> tuple[Product, list[Inst], dict[int, int]]:
+        (at_a, of_a), (at_b, of_b) = a, b
         insts, sizes = self.body.insts, dict(self.group.sizes)
         lead = [dim for f in forms[:-2] for dim, _ in f.terms]
         rows, more_rows, insts = join_parts(forms[-2], insts, sizes)
@@ -381,7 +404,7 @@ class Builder:
         product = Product(
             [*lead, *(dim for dim, _ in (*more_rows, *more_columns))],
             (rows, columns),
-            (sizes.get(rows, 1), item.operands[0].shape[-1], sizes.get(columns, 1)),
+            (sizes.get(rows, 1), inner, sizes.get(columns, 1)),
             (
                 dot((at_a, AffineExpr(0, more_rows)), (1, of_a[0])),
                 dot((at_b, AffineExpr(0, more_columns)), (1, of_b[1])),
@@ -412,7 +435,7 @@ class Builder:
             args.append(args[0])
         return kernel, insts, sizes
 
-    def _matrix(self, item: Item, position: int) -> tuple[AffineExpr, tuple[int, ...]]:
+    def _matrix(self, item: Item, position: int) -> Matrix:
         """Where an operand's matrix lies for a batch index, and its last two strides."""
         operand = item.operands[position]
         layout = self.source.layout(operand)

@@ -218,15 +218,19 @@ def reduce_small_first(graph: Graph) -> bool:
     early: set[Value] = set()  # reductions of what is small, and what follows from them
     moved: dict[Node, int] = {}
     for number, node in enumerate(graph.nodes):
-        size = max((hint(result.type.size) for result in node.results), default=0)
-        size = max([size, *(reach[operand] for operand in node.operands)])
+        size, at = 0, -1
+        for result in node.results:
+            size = max(size, hint(result.type.size))
+        for operand in node.operands:
+            size, at = max(size, reach[operand]), max(at, behind[operand])
         sizes.append(size)
         while peaks and sizes[peaks[-1]] <= size:
             peaks.pop()
         peaks.append(number)
-        at = number if node.has_effect else max((behind[x] for x in node.operands), default=-1)
-        reach.update(dict.fromkeys(node.results, size))
-        behind.update(dict.fromkeys(node.results, at))
+        if node.has_effect:
+            at = number
+        for result in node.results:
+            reach[result], behind[result] = size, at
         if node.op.is_reduction or not early.isdisjoint(node.operands):
             early.update(node.results)
             if at < number and size * costs.GROWN <= sizes[peaks[bisect_right(peaks, at)]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import prod
 
@@ -40,10 +40,13 @@ def make_program(
     log: PassLog | None = None,
     *,
     is_body: bool = False,
+    take: Callable[[KernelCall], None] | None = None,
 ) -> Program:
     """Lower a flat graph, or the body of a loop, to kernels over buffers.
 
-    `log` gets the passes that legalize it.
+    Args:
+        log: gets the passes that legalize it.
+        take: gets each call of a kernel as soon as it is made.
 
     Raises:
         MissingRuleError: an op has no lowering.
@@ -81,6 +84,9 @@ def make_program(
                 if part is kernel:
                     whole[id(kernel)] = kernel, calls[-1]
         calls[-1].leaves = _leaves(group, stored)
+        if take is not None:
+            for call in calls[first[group] :]:
+                take(call)
     spans = lifetimes(calls)
     is_placed_later = not is_body or not any(is_open(buffer.size) for buffer in spans)
     offsets, size = place(spans) if is_placed_later else place_open(spans)

@@ -92,6 +92,11 @@ class Emitted:
         """Write its text in parts, which can be compiled as soon as they are taken."""
         module = Module(self._target)
         module.parts = Parts(module, costs.PART_CHARACTERS, take)
+        self.write_rest(module)
+
+    def write_rest(self, module: Module) -> None:
+        """Write what a module that goes to parts lacks of it; it may have its first kernels."""
+        assert module.parts is not None
         self._write(module)
         module.parts.end()
 
@@ -296,9 +301,10 @@ class _StepEmitter:
             self._ahead -= cost
 
     def _provide(self, name: str, call: KernelCall) -> None:
-        if symbols_of(name, call.kernel)[0] in self._imports:
+        symbol = symbols_of(name, call.kernel)[0]
+        if symbol in self._imports:
             declare_kernel(self.module, name, call.kernel, len(call.args))
-        else:
+        elif symbol not in self.module.functions:
             define_kernel(self.module, name, call.kernel, len(call.args))
 
 

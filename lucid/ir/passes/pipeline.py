@@ -109,12 +109,13 @@ class Pipeline:
 
     def __call__(self, graph: Graph, log: PassLog | None = None) -> bool:
         """Run the passes; with `LUCID_VERIFY=1` verify the graph after each that changed it."""
-        begin, changed, unchanged = time.perf_counter(), False, 0
+        begin, changed = time.perf_counter(), False
+        unchanged = 0  # passes that would find nothing now; cse finds no more by itself
         for run in chain.from_iterable(repeat(self.passes, self.rounds)):
             if unchanged == len(self.passes):
                 break
             found = self._run(run, graph, log)
-            changed, unchanged = changed or found, 0 if found else unchanged + 1
+            changed, unchanged = changed or found, int(run is cse) if found else unchanged + 1
         if log is not None:
             log.add(self.name, graph, time.perf_counter() - begin, is_stage=True)
         return changed
