@@ -409,7 +409,8 @@ class Optimizer(Hooked):
         state_dict = self._changed_by_hooks("_load_pre_hooks", dict(state_dict))
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
-            raise OptionError(f"load_state_dict: {len(saved)} groups, not {len(self.param_groups)}")
+            groups = f"{len(saved)} groups, the optimizer {len(self.param_groups)}"
+            raise OptionError(f"load_state_dict: the saved state has {groups}")
         by_number: dict[int, Tensor] = {}
         for group, values in zip(self.param_groups, saved, strict=True):
             if len(group["params"]) != len(values["params"]):

@@ -324,7 +324,7 @@ def test_the_end_of_a_schedule_is_its_own_error_and_no_difference(monkeypatch):
 
     for _ in range(5):
         step()
-    with pytest.raises(lucid.OptionError, match="Tried to step 6 times"):
+    with pytest.raises(lucid.OptionError, match="step 6, where total_steps is 5"):
         step()
     assert not step.stats.eager_reasons and schedule.last_epoch == 5
 

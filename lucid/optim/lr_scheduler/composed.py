@@ -116,7 +116,8 @@ class SequentialLR(_Composed):
     ) -> None:
         self._take(optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
-            raise OptionError(f"SequentialLR: {len(schedulers)} schedulers take one milestone less")
+            wanted = f"{len(schedulers)} schedulers need {len(schedulers) - 1} milestones"
+            raise OptionError(f"SequentialLR: {wanted}, not {len(milestones)}")
         self._milestones = list(milestones)
         self.last_epoch = last_epoch + 1
         for group in optimizer.param_groups:

@@ -187,7 +187,9 @@ class OneCycleLR(LRScheduler):
 
     def get_lr(self) -> list[Any]:
         if self.last_epoch > self.total_steps:
-            raise OptionError(f"OneCycleLR: step {self.last_epoch} of {self.total_steps} in all")
+            raise OptionError(
+                f"OneCycleLR: step {self.last_epoch}, where total_steps is {self.total_steps}"
+            )
         ends = [0.0, *(phase[0] for phase in self._phases)]
         passed = sum(self.last_epoch > end for end in ends[1:-1])
         start, end = ends[passed : passed + 2]
