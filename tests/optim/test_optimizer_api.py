@@ -149,7 +149,7 @@ def test_loading_writes_into_the_state_that_there_is() -> None:
 
 def test_state_dicts_of_other_groups_are_refused() -> None:
     optimizer = optim.SGD([leaf(2)])
-    with pytest.raises(ValueError, match="load_state_dict: 2 groups, not 1"):
+    with pytest.raises(ValueError, match="the saved state has 2 groups, the optimizer 1"):
         optimizer.load_state_dict(
             optim.SGD([{"params": [leaf(1)]}, {"params": [leaf(1)]}]).state_dict()
         )

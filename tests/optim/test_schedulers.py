@@ -158,7 +158,7 @@ def test_one_cycle_moves_momentum_the_other_way() -> None:
     assert adam.param_groups[0]["betas"] == (0.95, 0.999)
     for _ in range(16):
         scheduler.step()
-    with pytest.raises(ValueError, match=r"OneCycleLR: step 21 of 20 in all"):
+    with pytest.raises(ValueError, match=r"OneCycleLR: step 21, where total_steps is 20"):
         scheduler.step()
 
 
