@@ -78,9 +78,10 @@ def described(value: T) -> T:
     parameters, and whose class the docstring doesn't name. A docstring of one line stays as it is.
     """
     (shared, errors), own = _shared(value.__module__), value.__doc__
-    if not (shared or errors) or own is None or "\n" not in own:
+    if not (shared or errors) or own is None or "\n" not in own or value in _described:
         return value
-    parameters = inspect.signature(value).parameters
+    _described.add(value)
+    parameters = _signature(value).parameters
     said_of = {word for names in _SAID.findall(own) for word in re.findall(r"\w+", names)}
     raised = [
         f"    {error}: {said}"
@@ -93,11 +94,17 @@ def described(value: T) -> T:
             said, default = shared[name], parameters[name].default
             if default is not inspect.Parameter.empty and "Default:" not in said:
                 said = f"{said} Default: {default!r}."
-            entries.append(textwrap.fill(f"    {name}:{said}", 96, subsequent_indent=" " * 8))
+            entry = f"    {name}:{said}"
+            long = len(entry) > 96
+            entries.append(textwrap.fill(entry, 96, subsequent_indent=" " * 8) if long else entry)
         parts = _sections(inspect.cleandoc(own))
         parts["Raises"] = "\n".join([parts.get("Raises", "").rstrip(), *raised]).lstrip("\n")
         value.__doc__ = _filled(_joined(parts), "Args:\n" + "\n".join(entries), [*parameters])
     return value
+
+
+_described: set[Callable[..., Any]] = set()
+_signature = cache(inspect.signature)  # asked for often while the library is imported
 
 
 @cache
@@ -159,7 +166,7 @@ def _with_defaults(
     entries: dict[str, str], other: Callable[..., Any], value: Callable[..., Any]
 ) -> str:
     """The entries of `other`; those that end with its default, with that of `value` instead."""
-    theirs, own = inspect.signature(other).parameters, inspect.signature(value).parameters
+    theirs, own = _signature(other).parameters, _signature(value).parameters
     lines = []
     for name, said in entries.items():
         key, text = name.lstrip("*"), " ".join(said.split())
@@ -173,7 +180,7 @@ def _with_defaults(
 
 
 def _parameters(value: Callable[..., Any]) -> list[str]:
-    return [name for name in inspect.signature(value).parameters if name != "self"]
+    return [name for name in _signature(value).parameters if name != "self"]
 
 
 def _filled(own: str, other: str, parameters: Collection[str]) -> str:
@@ -240,13 +247,13 @@ def _make_first(
     node: ast.Call, cls: type, function: Callable[..., Any], operands: list[str]
 ) -> None:
     keywords = {str(each.arg): each.value for each in node.keywords}
-    bound = inspect.signature(function).bind(*node.args, **keywords)
+    bound = _signature(function).bind(*node.args, **keywords)
     bound.apply_defaults()
     given = {*[*bound.arguments][: len(node.args)], *keywords}
     made: ast.expr = ast.Call(ast.parse(f"nn.{cls.__name__}", mode="eval").body, [], [])
     assert isinstance(made, ast.Call)
     in_order = True
-    for parameter in inspect.signature(cls).parameters.values():
+    for parameter in _signature(cls).parameters.values():
         name = parameter.name
         in_order &= name in given and parameter.kind is not parameter.KEYWORD_ONLY
         if in_order:
