@@ -132,7 +132,7 @@ def test_pack_must_not_write_to_its_input(run):
 
     with pytest.raises(RuntimeError) as caught:
         run(body, leaf([1.0]))
-    assert str(caught.value) == (
+    assert str(caught.value).startswith(
         "A saved tensor pack hook is modifying its input in place. Tensors provided as input to "
         "pack hook cannot be modified by in-place operations as this can lead to unexpected "
         "side-effects."

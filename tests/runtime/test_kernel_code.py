@@ -14,7 +14,7 @@ from lucid.codegen.llvm.target import host_target
 from lucid.ir import ops
 from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32
-from lucid.runtime import Executable, compile_graph, executable, kernel_code
+from lucid.runtime import Executable, ahead, compile_graph, executable, kernel_code
 
 SIZE = 40_000
 
@@ -41,7 +41,9 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return compiled(modules, *args, **kwargs)
 
     monkeypatch.setattr(executable, "compiled", noted)
-    monkeypatch.setattr(executable, "kernel_code", kernel_code.KernelCode())
+    code = kernel_code.KernelCode()
+    for module in (executable, ahead):
+        monkeypatch.setattr(module, "kernel_code", code)
     return found
 
 
