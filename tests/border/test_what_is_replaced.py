@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import math
@@ -678,6 +679,7 @@ class Varied(nn.Module):
         self.act, self.scale, self.count, self.more = nn.LeakyReLU(0.1), 0.5, 2, None
         self.register_buffer("shift", lucid.ones(3))
         self.weight = nn.Parameter(lucid.ones(3))
+        self.register_forward_hook(lambda net, args, result: result * 2)
 
     @functools.cached_property
     def cached(self):
@@ -705,6 +707,9 @@ MADE = nn.Tanh(), nn.Parameter(lucid.ones(3) * 3), lucid.ones(3) * 5
         lambda net: (net._modules.pop("act"), vars(net).update(act=doubled)),
         lambda net: net._parameters.update(weight=MADE[1]),
         lambda net: net._buffers.__setitem__("shift", MADE[2]),
+        lambda net: net._forward_hooks.clear(),
+        lambda net: setattr(net, "_forward_hooks", collections.OrderedDict()),
+        lambda net: net._forward_pre_hooks.update({1 << 40: lambda net, args: (args[0] * 3,)}),
     ],
 )
 def test_attributes_and_registers_of_a_module_behind_its_back(compile, change):

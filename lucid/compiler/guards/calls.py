@@ -689,8 +689,7 @@ class GuardCollector(Reads):
         for group in registers:
             entries = attributes.get(group)
             if entries is not None:
-                if group in REGISTERS:
-                    self.entry(f"{path}.{group}", attributes, group, gated=True, holder=module)
+                self.entry(f"{path}.{group}", attributes, group, gated=True, holder=module)
                 self._meet_register(f"{path}.{group}", path, entries, module)
         for group, entries in global_hooks.items():
             self._meet_register(f"nn.modules.module.{group}", "", entries, None)

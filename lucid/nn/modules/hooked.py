@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lucid.autograd.hooks import HookHandle
 from lucid.docstrings import like
 from lucid.ir.errors import LucidError
 from lucid.ir.location import warn
 from lucid.nn.modules.border import GradientBorder
+from lucid.tensor.context import epoch
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -23,6 +24,28 @@ REGISTERS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backwa
 OPTIONS = ("_hooks_with_kwargs", "_hooks_always_called")
 
 
+Held = TypeVar("Held", bound=dict[Any, Any])
+
+
+class Register(Generic[Held]):
+    """A dict of a Module's, its members or hooks. Who asks for it may be about to change it."""
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, holder: Hooked, kind: type) -> Held:
+        epoch.count += 1
+        try:
+            found: Held = attributes_of(holder)[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        return found
+
+    def __set__(self, holder: Hooked, held: Held) -> None:
+        epoch.count += 1
+        attributes_of(holder)[self._name] = held
+
+
 class Hooked:
     """What modules have of hooks; all modules share another one of these, the global hooks.
 
@@ -31,10 +54,10 @@ class Hooked:
         _hooks_always_called: numbers of the forward hooks that an error doesn't keep from running.
     """
 
-    _forward_hooks: Hooks
-    _forward_pre_hooks: Hooks
-    _backward_hooks: Hooks
-    _backward_pre_hooks: Hooks
+    _forward_hooks = Register[Hooks]()
+    _forward_pre_hooks = Register[Hooks]()
+    _backward_hooks = Register[Hooks]()
+    _backward_pre_hooks = Register[Hooks]()
     _hooks_with_kwargs: set[int]
     _hooks_always_called: set[int]
 
@@ -43,6 +66,11 @@ class Hooked:
             object.__setattr__(self, register, OrderedDict())
         for option in OPTIONS:
             object.__setattr__(self, option, set())
+
+    def _registered(self, register: str) -> dict[Any, Any]:
+        """What a register holds, for who doesn't change it."""
+        found: dict[Any, Any] = attributes_of(self)[register]
+        return found
 
     def _add_hook(
         self,
@@ -150,19 +178,21 @@ class Hooked:
         return self._add_hook("_backward_pre_hooks", hook, prepend)
 
     def _has_hooks(self) -> bool:
+        own = attributes_of(self)
         return bool(
-            self._forward_hooks
-            or self._forward_pre_hooks
-            or self._backward_hooks
-            or self._backward_pre_hooks
+            own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or own["_backward_hooks"]
+            or own["_backward_pre_hooks"]
         )
 
     @staticmethod
-    def _global_hooks() -> dict[str, Hooks]:
+    def _global_hooks() -> dict[str, dict[int, Hook]]:
         """The hooks of all modules, by register."""
-        return {register: getattr(GLOBAL, register) for register in REGISTERS}
+        return {register: GLOBAL._registered(register) for register in REGISTERS}
 
 
+attributes_of: Callable[[Hooked], dict[str, Any]] = Hooked.__dict__["__dict__"].__get__
 GLOBAL = Hooked()
 
 
@@ -191,7 +221,7 @@ def register_module_full_backward_pre_hook(hook: Hook) -> HookHandle:
 def _of(module: Module, register: str) -> Iterator[tuple[Hooked, int, Hook]]:
     """The hooks that a call runs, global ones first, with who holds them."""
     for holder in (GLOBAL, module):
-        for number, hook in tuple(getattr(holder, register).items()):
+        for number, hook in tuple(holder._registered(register).items()):
             yield holder, number, hook
 
 

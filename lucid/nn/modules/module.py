@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_flag, check_kind
@@ -19,6 +19,8 @@ from lucid.nn import tracing
 from lucid.nn.errors import NamingError, NoSuchAttributeError
 from lucid.nn.modules.hooked import (
     Hooked as Hooked,
+    Register,
+    attributes_of,
     call_module,
     register_module_forward_hook as register_module_forward_hook,
     register_module_forward_pre_hook as register_module_forward_pre_hook,
@@ -43,34 +45,12 @@ _EXPECTED = {
     "_modules": "lucid.nn.Module",
 }
 _REGISTERS = tuple(_EXPECTED)
-Held = TypeVar("Held")
 
 
 def _no_attribute(module: Module, name: str) -> NoSuchAttributeError:
     error = NoSuchAttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
     error.name, error.obj = name, module  # Python suggests a similar name
     return error
-
-
-attributes_of: Callable[[Hooked], dict[str, Any]] = Hooked.__dict__["__dict__"].__get__
-
-
-class _Register(Generic[Held]):
-    """A register of a Module's: its own dict. Who asks for it may be about to change it."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, module: Module, kind: type) -> dict[str, Held | None]:
-        tracing.note_change()
-        try:
-            return module._registered(self._name)
-        except KeyError:
-            raise _no_attribute(module, self._name) from None
-
-    def __set__(self, module: Module, held: dict[str, Held | None]) -> None:
-        tracing.note_change()
-        attributes_of(module)[self._name] = held
 
 
 class Module(Hooked, StateHooked):
@@ -93,9 +73,9 @@ class Module(Hooked, StateHooked):
     """
 
     training: bool
-    _parameters = _Register[Parameter]("_parameters")
-    _buffers = _Register[Tensor]("_buffers")
-    _modules = _Register["Module"]("_modules")
+    _parameters = Register[dict[str, Parameter | None]]()
+    _buffers = Register[dict[str, Tensor | None]]()
+    _modules = Register[dict[str, "Module | None"]]()
     _transient: set[str]  # buffers that are left out of the state dict
 
     def __init__(self) -> None:
@@ -180,11 +160,6 @@ class Module(Hooked, StateHooked):
     def __dict__(self, attributes: dict[str, Any]) -> None:
         tracing.note_change()
         Hooked.__dict__["__dict__"].__set__(self, attributes)
-
-    def _registered(self, register: str) -> dict[str, Any]:
-        """What a register holds, for who doesn't change it."""
-        found: dict[str, Any] = attributes_of(self)[register]
-        return found
 
     def __getattr__(self, name: str) -> Any:
         attributes = attributes_of(self)
