@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
@@ -206,3 +207,9 @@ def test_a_parameter_shares_the_memory_of_its_data_and_is_a_leaf() -> None:
 def test_a_pickle_names_a_class_where_earlier_versions_had_it() -> None:
     assert pickle.loads(b"clucid.nn.modules.threshold\nSoftsign\n.") is nn.Softsign
     assert pickle.loads(b"clucid.nn.modules.margin\nCTCLoss\n.") is nn.CTCLoss
+
+
+def test_classes_of_modules_have_no_members() -> None:
+    assert not hasattr(nn.Module, "_modules") and "forward" in dict(inspect.getmembers(nn.Linear))
+    unmade = nn.Linear.__new__(nn.Linear)
+    assert not hasattr(unmade, "_modules") and not hasattr(unmade, "weight")

@@ -281,17 +281,17 @@ class NativeCalls(Tables):
     ) -> int:
         """The address of the tables of what must hold.
 
-        settings: container, key and value; questions: callable and answer; besides the guards.
+        settings: container, key and value; questions: callable and answer, which are asked last.
         """
         keep, plan = self._keep, np.zeros(len(Checked), np.int64)
         cell = self._entry.layout.cell
         fields = [(keep(owner) + cell, keep(value)) for owner, value in guard.cells]
-        questions = [*((other.holds, True) for other in guard.others), *questions]
+        asked: list[tuple[Any, Any]] = [(other.holds, True) for other in guard.others]
         for owner, name, value in guard.fields:
             kind: Any = object if name == "__class__" else type(owner)
             offset = field_offset(name, kind)
             if offset is None:
-                questions.append((functools.partial(_has, owner, name, value), True))
+                asked.append((functools.partial(_has, owner, name, value), True))
             else:
                 fields.append((keep(owner) + offset, 0 if value is None else keep(value)))
         self._table(Checked.FIELDS, fields, plan)
@@ -315,8 +315,8 @@ class NativeCalls(Tables):
         self._table(Checked.ITEMS, [tuple(map(keep, item)) for item in items], plan)
         lengths = [(keep(owner), length) for owner, length in guard.lengths]
         self._table(Checked.LENGTHS, lengths, plan)
-        asked = [(keep(ask), keep(answer)) for ask, answer in questions]
-        self._table(Checked.QUESTIONS, asked, plan)
+        asked += questions
+        self._table(Checked.QUESTIONS, [(keep(ask), keep(answer)) for ask, answer in asked], plan)
         return self._words([*plan])
 
     def _enter_arguments(self, program: Program, buffers: Context, tensor_count: int) -> None:

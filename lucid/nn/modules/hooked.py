@@ -22,8 +22,6 @@ Hooks = OrderedDict[int, Hook]
 
 REGISTERS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 OPTIONS = ("_hooks_with_kwargs", "_hooks_always_called")
-
-
 Held = TypeVar("Held", bound=dict[Any, Any])
 
 
@@ -37,7 +35,7 @@ class Register(Generic[Held]):
         epoch.count += 1
         try:
             found: Held = attributes_of(holder)[self._name]
-        except KeyError:
+        except (KeyError, TypeError):  # it isn't made yet; a class has none
             raise AttributeError(self._name) from None
         return found
 
