@@ -140,7 +140,16 @@ _OTHERS = object()  # calls of signatures that are new
 
 _OWN = frozenset(
     {
-        *("_options", "_optimize", "_families", "_programs", "_sources", "_ints", "_latest"),
+        *(
+            "_options",
+            "_optimize",
+            "_families",
+            "_programs",
+            "_sources",
+            "_fixed",
+            "_ints",
+            "_latest",
+        ),
         "_recent",
         *("_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
         "_is_unverified",
@@ -200,6 +209,7 @@ class Compiled:
         self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
         self._sources: dict[Identity, MutableSource] = {}  # that it binds, or that move
+        self._fixed: set[Identity] = set()  # that move, and for which it is traced all the same
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._latest: Program | None = None
         self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
@@ -850,17 +860,21 @@ class Compiled:
 
         Where it raises an error with stand-ins for those, eager mode says whether it is one.
         """
-        from lucid.compiler.guards.mutable_sources import live_sources
+        from lucid.compiler.guards.mutable_sources import ELEMENTS, live_sources
         from lucid.compiler.recording.trace import trace
 
         guards = [program.guards.guards for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_sources(guards)}
-        sources = found | self._sources
+        sources = {key: x for key, x in found.items() if key not in self._fixed} | self._sources
         try:
             context.interprets = self._options.mode == "interpret"
             recorded = trace(self.__wrapped__, call, args, kwargs, known, sources)
         except EagerOnlyError:
-            raise
+            arrays = {k for k in sources if k[1] == ELEMENTS and k not in self._sources}
+            if not arrays:
+                raise
+            self._fixed |= arrays  # what it does with them needs to be traced for each content
+            return self._record(call, args, kwargs, known)
         except Exception as error:
             if not self._ints and found.keys() <= self._sources.keys():
                 raise

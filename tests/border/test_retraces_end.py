@@ -524,7 +524,7 @@ def test_one_warning_says_that_calls_run_op_by_op_and_why(caplog):
 
 
 def test_what_can_not_be_traced_is_tried_less_and_less_whatever_it_is_called_with():
-    runs, counts = [], np.zeros(2)
+    runs, counts = [], np.zeros(2, np.float16)
 
     @lucid.compile
     def step(x, number, is_counted=True):

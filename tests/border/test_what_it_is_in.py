@@ -266,6 +266,40 @@ def test_an_array_of_numpy(compile, size, read):
     return calls(step, lambda: data.__setitem__(7, 5.0))
 
 
+INDEXED = {
+    "a_list": lambda x, t, a, at, rows: t[at] * x,
+    "a_list_of_an_axis": lambda x, t, a, at, rows: t[:, at] * x[:2],
+    "by_numpy": lambda x, t, a, at, rows: lucid.from_numpy(a[:, at]) * x[:2],
+    "written": lambda x, t, a, at, rows: t.clone().index_fill_(0, lucid.tensor(at), 2.0) * x,
+    "an_entry_set": lambda x, t, a, at, rows: setitem(t.clone(), (slice(None), at), 2.0) * x,
+    "by_numpy_set": lambda x, t, a, at, rows: lucid.from_numpy(setitem(a, (0, at), 2.0)) * x,
+    "rows_set": lambda x, t, a, at, rows: lucid.from_numpy(setitem(a, slice(None), rows)) * x,
+}
+
+
+def setitem(owner, index, value):
+    owner[index] = value
+    return owner
+
+
+@pytest.mark.parametrize("name", INDEXED)
+@same_as_eager
+def test_lists_in_an_index_and_rows_that_are_stored(compile, name):
+    at, rows = [0, 1], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
+    table = lucid.tensor(rows)
+
+    def change():
+        at[0] = 2
+        rows[0][0] = 5.0
+
+    @compile
+    def step(x):
+        made = np.arange(9, dtype="f4").reshape(3, 3) - 1
+        return INDEXED[name](x, table, made, at, rows)
+
+    return calls(step, change)
+
+
 READ_TWICE = {
     "summed": lambda x, a: x * lucid.from_numpy(a) + float(a.sum()),
     "an_element_first": lambda x, a: float(a[0]) + x * lucid.from_numpy(a),

@@ -218,24 +218,6 @@ def test_an_error_of_numpys_is_the_users_before_anything_is_stored():
     assert step(good).tolist() == good.tolist() and step.stats.traces == 1
 
 
-def test_what_would_write_an_array_runs_op_by_op():
-    def written(x):
-        a = x.numpy().copy()
-        a[0] = 7
-        return a
-
-    def sorted_in_place(x):
-        a = x.numpy().copy()
-        a.sort()
-        return a
-
-    for function in (written, sorted_in_place):
-        step = lucid.compile(function)
-        for x in inputs():
-            assert shown(step(x)) == shown(function(x))
-        assert "it writes an array" in step.stats.eager_reasons[0]
-
-
 def test_memory_of_an_argument_is_given_as_it_is():
     step, x = lucid.compile(lambda x: x.numpy()), lucid.ones(2)
     assert np.shares_memory(step(x), x.numpy()) and not step.stats.eager_reasons
@@ -244,10 +226,10 @@ def test_memory_of_an_argument_is_given_as_it_is():
     assert "on memory from outside" in part.stats.eager_reasons[0]
 
 
-def test_memory_that_is_written_after_it_was_given():
+def test_what_may_be_a_part_of_memory_that_is_written_runs_op_by_op():
     def step(x):
         y = x * 2
-        a = y.numpy()
+        a = np.ravel(y.numpy())
         y.add_(1)
         return a.mean()
 

@@ -151,8 +151,8 @@ def test_an_argument_that_is_kept_in_a_list_of_the_users_class():
     assert all(a is b for a, b in zip(kept, given, strict=True)) and step.stats.traces == 1
 
 
-def test_an_array_that_the_step_changes():
-    counts = np.zeros(2)
+def test_an_array_of_a_dtype_that_lucid_has_not_got_that_the_step_changes():
+    counts = np.zeros(2, np.float16)
 
     def step(x):
         counts[0] += 1

@@ -198,9 +198,9 @@ def test_a_failed_trace_leaves_what_another_thread_wrote(while_tracing):
     assert buffer.tolist() == [8.0] * 3 and count.tolist() == [0.0, 0.0]
 
 
-def test_an_array_that_the_step_writes_is_written_op_by_op_all_the_same(while_tracing):
+def test_an_array_that_the_graph_can_not_have_is_written_op_by_op_all_the_same(while_tracing):
     while_tracing(print)
-    counts = np.zeros(3)
+    counts = np.zeros(3, np.float16)
 
     def by_item(x):
         counts[0] = 1.0

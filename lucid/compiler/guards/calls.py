@@ -113,7 +113,7 @@ _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     delattr: ("delete_attribute", 2),
     **dict.fromkeys((vars, dir, *_SHOWS_ALL), ("all_attributes", 1)),
     **dict.fromkeys((repr, format, ascii), ("show", 1)),
-    operator.setitem: ("store_item", 2),
+    operator.setitem: ("store_item", 3),
     operator.delitem: ("delete_item", 2),
     operator.getitem: ("load_item", 2),
     len: ("measure", 1),
@@ -141,8 +141,21 @@ _LOOKS_ONLY = frozenset(
 _REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
 _READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
 _READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
-_WRITES_ARRAYS = frozenset(
-    {"fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap", "setflags"}
+_IN_PLACE: Sequence[str] = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"),
+    *("lshift", "rshift"),
+)
+WRITES_ARRAYS = frozenset(
+    {
+        *("fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap"),
+        *("setflags", "__setitem__", *(f"__i{name}__" for name in _IN_PLACE)),
+    }
+)
+_WRITE_FIRST: frozenset[Any] = frozenset(
+    {
+        *(np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis),
+        *(operator.setitem, *(getattr(operator, f"__i{name}__") for name in _IN_PLACE)),
+    }
 )
 _MAKE_TENSORS = frozenset({tensor, as_tensor, from_numpy})
 _VIEWS = frozenset({"reshape", "view", "transpose", "squeeze", "swapaxes", "diagonal"})
@@ -189,7 +202,10 @@ class GuardCollector(Reads):
             instead = self.instead(function.func, *given)
             if instead is not None:
                 return lambda *_, **__: instead(*given[0], **given[1])
-        instead = self._with_lists(function, args, kwargs)
+        target = written_by(function, args, kwargs)
+        if type(target) is np.ndarray:
+            self.write_array(target, [*args, *kwargs.values()])
+        instead = self._with_stand_ins(function, args, kwargs)
         if instead is not None:
             return instead
         instead = self.instead(function, args, kwargs)
@@ -202,24 +218,45 @@ class GuardCollector(Reads):
             self._look_at_all(data, {})
         return instead
 
-    def _with_lists(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """What is called where lists that grow are meant, or parts of them."""
-        if not self.growing:
+    def _with_stand_ins(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """What is called where lists that grow are meant, or arrays that change, or their parts."""
+        if not self.stand_ins:
             return None
         owner = getattr(function, "__self__", None)
         if stands_for_list(owner):
             return function  # which tells by itself
-        view, name = self.growing.get(id(owner)), _name_of(function)
-        if view is not None:  # a method that was bound before
+        view, name = self.stand_in_for(owner), _name_of(function)
+        if view is not owner:  # a method that was bound before
             return getattr(view, name)
-        if args and id(args[0]) in self.growing and isinstance(function, _METHODS_OF_CLASSES):
-            return lambda first, *rest: getattr(self.growing[id(first)], name)(*rest)
-        given = [*args, *kwargs.values()]
-        if not any(id(x) in self.growing or stands_for_list(x) for x in given):
+        if args and isinstance(function, _METHODS_OF_CLASSES):
+            first = self.stand_in_for(args[0])
+            if first is not args[0]:
+                return lambda _, *rest, **named: getattr(first, name)(*rest, **named)
+        given = [*map(self.lent, (*args, *kwargs.values()))]
+        is_lent = any(x is not y for x, y in zip(given, (*args, *kwargs.values()), strict=True))
+        if not is_lent and not any(map(stands_for_list, given)):
             return None
-        if function in (isinstance, issubclass, id, callable):
+        if function in (isinstance, issubclass, id, callable, type):
             return function
-        return functools.partial(self.substitutes.of_lists, function) if _looks(function) else None
+        of_lists = any(map(stands_for_list, given))
+        if not (_looks(function) if of_lists else _is_in_c(function)):
+            return None
+        call = self.substitutes.of_lists if of_lists else self._call_with_arrays
+        return functools.partial(call, function)
+
+    def lent(self, value: Any) -> Any:
+        """What stands for a value, in a list or tuple as well."""
+        found = self.stand_in_for(value)
+        if found is value and type(value) in (list, tuple):
+            entries = [*map(self.stand_in_for, value)]
+            if not all(map(operator.is_, entries, value)):
+                self.iterate(value)
+                return type(value)(entries)
+        return found
+
+    def _call_with_arrays(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tuple(map(self.lent, args)), {k: self.lent(x) for k, x in kwargs.items()}
+        return (self.call(function, args, kwargs) or function)(*args, **kwargs)
 
     def instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         return (
@@ -435,7 +472,7 @@ class GuardCollector(Reads):
         elif isinstance(owner, PLAIN):
             self._call_on_container(owner, name, args, kwargs)
         elif isinstance(owner, np.ndarray):
-            self.array(path, owner, write=name in _WRITES_ARRAYS, given=name in _VIEWS)
+            self.array(path, owner, write=name in WRITES_ARRAYS, given=name in _VIEWS)
             self._look_into(args, kwargs)
         elif isinstance(owner, BUFFERS):
             if name not in _READS_BUFFER:
@@ -748,6 +785,35 @@ def _looks(function: Any) -> bool:
 def _is_heard(function: Any) -> bool:
     """Whether it is Python code whose instructions are followed."""
     return isinstance(function, types.FunctionType) and is_followed(function.__code__)
+
+
+def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The array that a function of NumPy's is about to write; None: there is none."""
+    if isinstance(function, _METHODS_OF_CLASSES):
+        if not args or not isinstance(args[0], function.__objclass__):
+            return None  # which raises an error
+        function, args = function.__get__(args[0], type(args[0])), args[1:]
+    if "out" in kwargs:
+        out = kwargs["out"]
+        return out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    if isinstance(function, np.ufunc):
+        return args[function.nin] if len(args) > function.nin else None
+    if args and not returns_written(function):
+        return args[0]
+    owner = getattr(function, "__self__", None)
+    return owner if type(owner) is np.ndarray and function.__name__ in WRITES_ARRAYS else None
+
+
+def returns_written(function: Any) -> bool:
+    """Whether a function of NumPy's doesn't write its first argument, and return nothing."""
+    is_at = isinstance(getattr(function, "__self__", None), np.ufunc) and function.__name__ == "at"
+    return not is_at and not any(function is x for x in _WRITE_FIRST)
+
+
+def _is_in_c(function: Any) -> bool:
+    """Whether its instructions aren't followed: it looks at what it gets by itself."""
+    function = class_has(function, "__init__") if isinstance(function, type) else function
+    return not _is_heard(getattr(function, "__func__", function))
 
 
 def _may_be_sizes(value: Any) -> bool:

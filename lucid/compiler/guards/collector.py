@@ -38,12 +38,15 @@ from lucid.compiler.guards.guard import (
     item_at,
 )
 from lucid.compiler.guards.mutable_sources import (
+    MOST_COPIED,
     AppendEffect,
+    ChangingArray,
     GrowingList,
     Identity,
     MutableSource,
     TensorData,
     TensorProperty,
+    can_be_read_live,
     identity_of,
     source_of,
 )
@@ -52,6 +55,7 @@ from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
+from lucid.ir.memory import address_of
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
 
@@ -65,7 +69,6 @@ OPAQUE: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys(BUFFERS, bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
-MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -95,6 +98,9 @@ class Substitutes:
 
     def shown(self, value: Any) -> Any:
         """What stands for a value of which the text is taken; None: itself."""
+
+    def array(self, array: np.ndarray, given: Any) -> Any:
+        """What stands for an array that the step has made and is about to write; None: itself."""
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives that only looks, of lists that grow or parts of such."""
@@ -139,7 +145,9 @@ class Collector:
         self._entries: dict[int, list[EntryGuard]] = {}
         self._appended: dict[int, list[tuple[str, Any]] | None] = {}
         self._looked_at: set[int] = set()  # containers at which it looks
-        self.growing: dict[int, Any] = {}  # what stands for lists that grow, by their identities
+        self.stand_ins: dict[int, Any] = {}  # for lists that grow and arrays, by their identities
+        self._whole: dict[int, np.ndarray] = {}  # arrays that show all of some memory, by whose
+        self._memories: dict[int, Any] = {}  # what stands for arrays, by whose memory they are on
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
         self._weak: set[int] = set()  # what weak references refer to
@@ -349,7 +357,7 @@ class Collector:
 
     def _refuse_growing(self, path: str, owner: Any) -> None:
         """Begin again with all of a list as state, where its stand-in can't tell what is asked."""
-        if id(owner) in self.growing:
+        if id(owner) in self.stand_ins and not isinstance(owner, np.ndarray):
             whole = MutableSource(path, owner, CONTENTS)
             self.restart = RestartTrace(f"looks into {path}", "sources", {whole.identity: whole})
             raise self.restart
@@ -380,8 +388,11 @@ class Collector:
         """
         if not issubclass(type(array), np.ndarray):
             return  # one that the step computes says that it is one
+        if id(owner_of(array)) in self._memories:
+            self._op_by_op(f"it gets at the elements of {path}, which change, in several ways")
         if write:
             self._note_change(array)
+            self._restart_with(self._source_of(path, array))
         whole = self.guards.get((id(array), "array", repr(ABSENT)))
         if whole is not None and key is not ABSENT:
             key = ABSENT
@@ -393,6 +404,7 @@ class Collector:
             except (IndexError, TypeError, ValueError):
                 return  # the step is about to find out
             guard = ArrayGuard(path, part.copy(), array, key, was_read=not write, is_given=given)
+            guard.source = self._source_of(path.removesuffix(f"[{text}]"), array)
             self._add((id(array), "array", text), guard)
             self._held.append(array)
             if part.dtype.hasobject:
@@ -404,6 +416,65 @@ class Collector:
         guard.is_given = guard.is_given and given
         if write:
             self._lines.setdefault((id(array), "array"), here())
+
+    def write_array(self, array: np.ndarray, given: Sequence[Any]) -> Any:
+        """An array is about to be written, with what is given; what stands for it from now on."""
+        if not issubclass(type(array), np.ndarray):
+            return None
+        memory = owner_of(array)
+        if self.stand_in_for(array) is array:
+            self.array(self.path_of(array), array, write=True)
+            is_made = type(memory) is np.ndarray and not self.was_there(array)
+            stand_in = self.substitutes.array(memory, given) if is_made else None
+            if stand_in is not None:
+                self.let_stand(memory, stand_in)
+        found = self.stand_in_for(array)
+        return None if found is array else found
+
+    def let_stand(self, thing: Any, stand_in: Any) -> None:
+        """Let something else stand for a list, or for an array and all that is on its memory."""
+        self.stand_ins[id(thing)] = stand_in
+        self._held.append(thing)
+        if isinstance(thing, np.ndarray):
+            self._memories[id(owner_of(thing))] = stand_in
+
+    def stand_in_for(self, value: Any) -> Any:
+        """What stands for a list, or an array; itself where nothing does."""
+        found = self.stand_ins.get(id(value))
+        if found is None and self._memories and type(value) is np.ndarray:
+            whole = self._memories.get(id(owner_of(value)))
+            index = None if whole is None else index_of(whole.owner, value)
+            if whole is not None and index is not None:
+                found = self.stand_ins[id(value)] = whole.part_for(value, index)
+                self._held.append(value)
+        return value if found is None else found
+
+    def _source_of(self, path: str, array: np.ndarray) -> tuple[str, np.ndarray] | None:
+        """What each call could read and write instead of an array, and its path.
+
+        That is all of its memory, as the user has it, unless that is too large or in another order.
+        """
+        memory = owner_of(array)
+        is_known = id(array) in self._paths
+        for source in (self._whole.get(id(memory)), memory, array if is_known else None):
+            if (
+                type(source) is np.ndarray
+                and (source is array or index_of(source, array) is not None)
+                and can_be_read_live(source)
+                and self.was_there(source)
+            ):
+                return self._paths.get(id(source), path), source
+        return None
+
+    def _restart_with(self, found: tuple[str, np.ndarray] | None) -> None:
+        """Begin again with an array read at each call, where it isn't yet."""
+        if found is not None and found[1].flags.writeable:
+            source = ChangingArray(*found)
+            if source.identity not in self._apart:
+                self.restart = RestartTrace(
+                    f"writes {source.path}", "sources", {source.identity: source}
+                )
+                raise self.restart
 
     def hand(self, array: np.ndarray) -> None:
         """An array is given to code that isn't followed, and may be written there."""
@@ -470,6 +541,8 @@ class Collector:
             if isinstance(value, np.ma.MaskedArray):
                 self.answer(f"{path}.mask", _bytes_of_mask, value)
             memory = owner_of(value)
+            if type(value) is type(memory) is np.ndarray and memory.nbytes == value.nbytes:
+                self._whole.setdefault(id(memory), value)
             if id(memory) not in self._paths:
                 self._paths[id(memory)] = path
                 self._held.append(memory)
@@ -536,9 +609,9 @@ class Collector:
         """Whether an object, or an array's memory, is known to have been there before the trace."""
         if id(thing) in self._given or id(thing) in self._stays:
             return True
-        if isinstance(thing, np.ndarray):
-            thing = owner_of(thing)
-            if not isinstance(thing, np.ndarray):
+        if issubclass(type(thing), np.ndarray):
+            thing = owner_of(thing)  # type: ignore[arg-type]
+            if not isinstance(thing, np.ndarray) or id(thing) in self._stays:
                 return True
         if id(thing) in self._holders:
             holder = self._holders[id(thing)]
@@ -575,7 +648,8 @@ class Collector:
 
     def finish(self) -> None:
         """Drop the guards of what the step made itself."""
-        self.growing = {}
+        self.stand_ins = {k: x for k, x in self.stand_ins.items() if getattr(x, "is_made", False)}
+        self._memories = {k: x for k, x in self._memories.items() if x.is_made}
         self._age.settle()
         self.guards = {
             key: guard for key, guard in self.guards.items() if self._is_of_outside(guard)
@@ -609,6 +683,9 @@ class Collector:
         self._holders.clear()
         self._entries.clear()
         self._appended.clear()
+        self.stand_ins.clear()
+        self._memories.clear()
+        self._whole.clear()
 
     def _is_of_outside(self, guard: Guard) -> bool:
         owner = _subject(guard)
@@ -626,7 +703,7 @@ class Collector:
             if type(guard) is ArrayGuard and guard.was_read:
                 if guard.is_given and id(owner_of(guard.owner)) in live:
                     continue
-                if guard.expected.nbytes > MOST_COMPARED:
+                if guard.expected.nbytes > MOST_COPIED:
                     self._op_by_op(
                         f"it computes with {guard.path}, an array of {guard.expected.nbytes:,} "
                         "bytes, which each call would have to compare",
@@ -656,6 +733,7 @@ class Collector:
                     found.setdefault(place.identity, (place, guard.expected))
             elif isinstance(guard, ArrayGuard) and not guard.holds():
                 if self._may_have_written(guard.owner):
+                    self._restart_with(guard.source)
                     self._op_by_op(
                         f"it changes {self.path_of(guard.owner)}, an array of NumPy's",
                         "keep it in a tensor and write that in place (self.n[0] += 1), or change "
@@ -798,6 +876,36 @@ def _subject(guard: Guard) -> Any:
     holder = getattr(guard, "holder", None)
     owner = guard.owner if holder is None else holder  # type: ignore[attr-defined]
     return owner.of if isinstance(owner, Attributes) else owner
+
+
+def index_of(array: np.ndarray, view: np.ndarray) -> tuple[Any, ...] | None:
+    """The index of ints and ranges that gives a view of an array; None: there is none."""
+    offset = address_of(view) - address_of(array)
+    is_dense = array.flags.c_contiguous or array.flags.f_contiguous
+    if not is_dense or not 0 <= offset < array.nbytes or array.dtype != view.dtype:
+        return None
+    axes = [(size, along) for size, along in zip(view.shape, view.strides, strict=True) if size > 1]
+    index: list[Any] = [0] * array.ndim
+    by_stride = sorted(zip(array.strides, array.shape, range(array.ndim), strict=True))
+    for stride, size, axis in reversed(by_stride):
+        start, offset = divmod(offset, stride)
+        for count, along in axes:
+            step, rest = divmod(along, stride)
+            if not rest and step and 0 <= start + step * (count - 1) < size:
+                stop = start + step * count
+                index[axis] = slice(start, None if stop < 0 else stop, step)
+                axes.remove((count, along))
+                break
+        else:
+            index[axis] = start
+    of_one = [i for i, size in enumerate(view.shape) if size == 1]
+    ranges = [i for i, part in enumerate(index) if type(part) is slice]
+    for i in reversed(of_one):  # before the range that is its next axis
+        before = ranges[i - of_one.index(i) :]
+        index.insert(before[0] if before else len(index), None)
+    found = array[*index, ...]
+    is_there = address_of(found) == address_of(view) and not axes
+    return tuple(index) if is_there and found.shape == view.shape else None
 
 
 def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:

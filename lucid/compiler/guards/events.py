@@ -19,7 +19,7 @@ import itertools
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -76,7 +76,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(_GETS_ATTRIBUTE, ("load_attribute", (1, "name"))),
     "STORE_ATTR": ("store_attribute", (1, "name")),
     "DELETE_ATTR": ("delete_attribute", (1, "name")),
-    "STORE_SUBSCR": ("store_item", (2, 1)),
+    "STORE_SUBSCR": ("store_item", (2, 1, 3)),
     "DELETE_SUBSCR": ("delete_item", (2, 1)),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
@@ -91,7 +91,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "LOAD_SUPER_ATTR": ("load_super", (2, 1, "name")),
     "BINARY_SUBSCR": ("load_item", (2, 1)),
     "BINARY_SLICE": ("load_slice", (3, 2, 1)),
-    "STORE_SLICE": ("store_contents", (3,)),
+    "STORE_SLICE": ("store_contents", (3, 2, 1, 4)),
     "CONTAINS_OP": ("look_for", (2, 1)),
     "FORMAT_WITH_SPEC": ("show", (2,)),
     "MATCH_CLASS": ("match_class", (3, 2, 1)),
@@ -284,7 +284,7 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
         scopes = frame.f_globals, frame.f_builtins
         getattr(listener, method)(*scopes, *operands)
     else:
-        if listener.growing and method != "give_back" and _lend(stack, operands, listener.growing):
+        if listener.stand_ins and method != "give_back" and _lend(stack, operands, listener):
             return
         values = [stack[x] if isinstance(x, int) else x for x in operands]
         instead = getattr(listener, method)(*values)
@@ -292,19 +292,16 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
             stack[operands[0]] = instead
 
 
-def _lend(stack: _Stack, operands: Sequence[Any], growing: Mapping[int, Any]) -> bool:
-    """Let what stands for growing lists be on the stack; whether it tells by itself what happens.
-
-    growing: that, by identities of the lists.
-    """
+def _lend(stack: _Stack, operands: Sequence[Any], listener: GuardCollector) -> bool:
+    """Let what stands for lists and arrays be on the stack; whether it tells by itself."""
     found = False
     for place in operands:
         if isinstance(place, int):
             value = stack[place]
-            if id(value) in growing:
-                stack[place] = growing[id(value)]
-                found = True
-            found = found or stands_for_list(value)
+            stand_in = listener.stand_in_for(value)
+            if stand_in is not value:
+                stack[place] = stand_in
+            found = found or stands_for_list(stand_in)
     return found
 
 
@@ -643,7 +640,7 @@ class _Recorded:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
-        self.growing: dict[int, Any] = {}
+        self.stand_ins: dict[int, Any] = {}
         self.at: tuple[types.CodeType, int] | None = None
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:

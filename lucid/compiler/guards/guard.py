@@ -314,11 +314,14 @@ class ArrayGuard(Guard):
     Attributes:
         key: which part; ABSENT: all of it.
         is_given: whether it was only given to the library, or seen in part as another array.
+        source: the array that the user has, whose elements could be read at each call, and its
+            path.
     """
 
     owner: np.ndarray
     key: Any
     is_given: bool = False
+    source: tuple[str, np.ndarray] | None = None
 
     def found(self) -> Any:
         """The part as it is now; ABSENT where the array has become too small for it."""

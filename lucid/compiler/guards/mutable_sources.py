@@ -15,6 +15,7 @@ from lucid.compiler.guards.guard import (
     ABSENT,
     CONTENTS,
     AnswerGuard,
+    ArrayGuard,
     Attributes,
     ContentsGuard,
     EntryGuard,
@@ -36,6 +37,8 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, map_tree
 from lucid.tensor.writing import assign_memory
 
+ELEMENTS = "array"
+MOST_COPIED = 1 << 22  # bytes of an array with which Python computes at each call
 Identity = tuple[int, object]
 bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
 
@@ -127,6 +130,24 @@ class GrowingList(MutableSource):
         super().__init__(path, owner, CONTENTS)
         self.keys: set[Any] = set()
         self.done: list[tuple[str, tuple[Any, ...]]] = []
+
+
+class ChangingArray(MutableSource):
+    """The elements of a NumPy array that the step writes, or that change between its calls.
+
+    Each call reads them where they lie, and writes them there.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, path: str, array: np.ndarray) -> None:
+        super().__init__(path, array, ELEMENTS)
+
+
+def can_be_read_live(array: np.ndarray) -> bool:
+    """Whether the graph can have an array's elements, of which there aren't too many to copy."""
+    is_plain = has_dtype(array) and not any(stride % array.itemsize for stride in array.strides)
+    return is_plain and array.nbytes <= MOST_COPIED
 
 
 class ListStandIn:
@@ -247,21 +268,25 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
     """The places that programs of one function are specialized on, and that will change again.
 
     A tensor that was bound anew will be so again, and so will a number that some step binds, or
-    that has changed twice: the function is better off reading it at each call than being traced.
+    that has changed twice, and an array: the function is better off reading it at each call than
+    being traced.
 
     guards: those of each of the programs.
     """
     before: defaultdict[Identity, set[str]] = defaultdict(set)
-    for of_program in guards:
+    for number, of_program in enumerate(guards):
         for guard in of_program:
             source = _grown(guard) or _moved(guard)
             if source is None:
                 continue
-            if isinstance(source, GrowingList):
-                yield source
-                continue
             expected = guard.expected
-            if source.identity in bound or not is_number(expected):
+            if isinstance(source, ChangingArray):
+                before[source.identity].add(str(number))
+                if len(before[source.identity]) > 1:
+                    yield source
+                continue
+            is_state = isinstance(source, GrowingList) or source.identity in bound
+            if is_state or not is_number(expected):
                 yield source
                 continue
             before[source.identity].add(repr(expected))
@@ -285,6 +310,8 @@ def _moved(guard: Guard) -> MutableSource | None:
     """What a guard looks at, if it holds something else of the same kind by now."""
     if isinstance(guard, TensorGuard):
         return TensorData(f"{guard.path}.data", guard.tensor) if guard.has_other_memory() else None
+    if isinstance(guard, ArrayGuard):
+        return None if guard.source is None or guard.holds() else ChangingArray(*guard.source)
     if not isinstance(guard, EntryGuard) or isinstance(guard, FieldGuard):
         return None
     if guard.holds() or not _is_data(guard.expected):

@@ -46,7 +46,8 @@ class Reads(Collector):
     def load_attribute(self, owner: Any, name: str) -> None:
         owner = _wrapped(owner)
         kind = type(owner)
-        if kind in SCALARS or is_live(owner):
+        is_late_array = isinstance(owner, np.ndarray) and not issubclass(kind, np.ndarray)
+        if kind in SCALARS or is_live(owner) or is_late_array:
             return
         path = self.path_of(owner)
         if kind is types.ModuleType or isinstance(owner, types.ModuleType):
@@ -232,8 +233,8 @@ class Reads(Collector):
 
     def load_item(self, owner: Any, key: Any) -> Any:
         """`owner[key]`; an entry of a table of numbers moves as the number does that says which."""
-        if isinstance(key, (*PLAIN, np.ndarray)):
-            self.iterate(key, given=isinstance(owner, TensorCore))  # of a tensor, or of an array
+        if isinstance(owner, (TensorCore, np.ndarray)):
+            self._read_index(key, given=isinstance(owner, TensorCore))
         if (
             is_known_before(key)
             and isinstance(key.now, int)
@@ -263,6 +264,14 @@ class Reads(Collector):
             self.array(f"{path}[{key!r}]", owner, key if is_basic else ABSENT, given=is_view)
         return None
 
+    def _read_index(self, key: Any, *, given: bool) -> None:
+        """Read the lists and arrays in an index."""
+        for part in key if type(key) is tuple else (key,):
+            if isinstance(part, np.ndarray):
+                self.iterate(part, given=given)
+            elif isinstance(part, PLAIN):
+                self.hand_over(part)
+
     def _load_by_index(self, path: str, owner: Any, key: Any) -> None:
         index = operator.index(key) if hasattr(key, "__index__") else None
         if index is None:
@@ -281,8 +290,14 @@ class Reads(Collector):
     def load_slice(self, owner: Any, start: Any, stop: Any) -> None:
         self.load_item(owner, slice(start, stop))
 
-    def store_item(self, owner: Any, key: Any) -> None:
+    def store_item(self, owner: Any, key: Any, value: Any = None) -> Any:
         path = self.path_of(owner)
+        if isinstance(owner, (TensorCore, np.ndarray)):
+            self._read_index(key, given=isinstance(owner, TensorCore))
+        if isinstance(owner, np.ndarray):
+            if isinstance(value, (*PLAIN, tuple, np.ndarray)):
+                self.hand_over(value)
+            return self.write_array(owner, (key, value))
         own = self._special(owner, "__setitem__")
         if isinstance(owner, BUFFERS):
             self.change_for_good(owner)
@@ -293,8 +308,6 @@ class Reads(Collector):
             key = seen(key)
             if is_hashable(key):
                 self.entry(f"{path}[{self.text_of(key)}]", owner, key, write=True)
-        elif isinstance(owner, np.ndarray):
-            self.array(path, owner, write=True)
         elif isinstance(owner, PLAIN):
             if isinstance(key, slice):
                 self.rewrite(path, owner)
@@ -304,6 +317,7 @@ class Reads(Collector):
                     self.length(path, owner)
                     index += len(owner)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
+        return None
 
     def change_for_good(self, owner: Any) -> None:
         """Something is about to be changed that a trace couldn't put back."""
@@ -317,8 +331,8 @@ class Reads(Collector):
         if isinstance(owner, PLAIN) and not is_librarys(type(owner)):
             self.contents(self.path_of(owner), owner, write=True)  # others may have moved
 
-    def store_contents(self, owner: Any) -> None:
-        self.store_item(owner, slice(None))
+    def store_contents(self, owner: Any, start: Any, stop: Any, value: Any) -> Any:
+        return self.store_item(owner, slice(None), (start, stop, value))
 
     def match_keys(self, owner: Any, keys: tuple[Any, ...]) -> None:
         for key in keys:
@@ -423,10 +437,10 @@ class Reads(Collector):
             return class_has(kind, name)
         return self._load_from_class(kind, name)
 
-    def operate_in_place(self, left: Any, right: Any, methods: tuple[str, ...]) -> None:
+    def operate_in_place(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
         self.operate(None, right, methods)
         if isinstance(left, np.ndarray):
-            self.array(self.path_of(left), left, write=True)
+            return self.write_array(left, (right,))
         elif type(left) is list and isinstance(right, (list, tuple)):
             self.append(self.path_of(left), left, "extend", (list(right),))
         elif isinstance(left, PLAIN):
@@ -435,6 +449,7 @@ class Reads(Collector):
             self.change_for_good(left)
         else:
             self.operate(left, None, methods)
+        return None
 
     def show(self, value: Any) -> Any:
         self.read_text(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -43,6 +43,12 @@ class SymNumbers:
 
     def written(self, number: SymScalar, write: Callable[..., str], *how: str) -> str:
         """The text of a number."""
+        raise NotImplementedError
+
+    def with_arrays(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        """What a function of NumPy's gives of arrays and live numbers, at each call."""
         raise NotImplementedError
 
     def live_scalar(

@@ -167,12 +167,13 @@ class SymScalar:
     def _combine(
         self, symbol: str, meaning: Callable[..., Any], other: Any, reflected: bool
     ) -> Any:
-        if isinstance(other, (np.ndarray, complex)):
-            now = self._look()
-            return meaning(other, now) if reflected else meaning(now, other)
+        sides = (other, self) if reflected else (self, other)
+        if isinstance(other, np.ndarray):
+            return self._with_arrays(symbol, meaning, sides, {})
+        if isinstance(other, complex):
+            return meaning(*map(seen, sides))
         if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
             return NotImplemented
-        sides = (other, self) if reflected else (self, other)
         return self.applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -256,10 +257,20 @@ class SymScalar:
         return self.apply("round", round, (self,) if digits is None else (self, digits))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """NumPy's functions of numbers stay live; with an array in it, they look."""
-        if method != "__call__" or kwargs or any(isinstance(x, np.ndarray) for x in inputs):
-            return getattr(ufunc, method)(*map(seen, inputs), **kwargs)
+        """NumPy's functions of numbers are numbers; with an array in it, an array."""
+        is_of_numbers = all(isinstance(x, (int, float, np.generic)) for x in inputs)
+        if method != "__call__" or kwargs or not is_of_numbers:
+            return self._with_arrays(ufunc.__name__, getattr(ufunc, method), inputs, kwargs)
         return self.apply(f"np.{ufunc.__name__}", ufunc, inputs)
+
+    def _with_arrays(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        """What a function of NumPy's gives of arrays and numbers; ints, such as sizes, it sees."""
+        numbers = [x for x in args if is_live(x)]
+        if all(type(x) is SymScalar and isinstance(x.now, int) for x in numbers):
+            return function(*map(seen, args), **kwargs)
+        return self.recorder.with_arrays(f"np.{name}", function, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """What NumPy makes of it: an array holds the number of now."""
@@ -278,7 +289,7 @@ class SymScalar:
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
         if isinstance(other, np.ndarray):
-            return meaning(self._look(), other)
+            return self._with_arrays(symbol, meaning, (self, other), {})
         if not isinstance(other, (int, float, np.generic)):
             return NotImplemented
         return self.applied(f"{self.text} {symbol} {_text(other)}", meaning, (self, other))

@@ -90,7 +90,9 @@ class EpilogueBuilder:
     """Turns results, gradients and written state into output specs."""
 
     def __init__(self, recorder: Recorder, handles: list[TensorCore], call: Call) -> None:
+        assert recorder.collector is not None
         self._recorder = recorder
+        self._collector = recorder.collector
         self._handles = handles
         self._arguments = call.tensors
         self._refuse_hooks()
@@ -167,6 +169,7 @@ class EpilogueBuilder:
 
     def _told(self, value: Any) -> OutputSpec:
         """What a call after the step gets: objects, such as files, as they are."""
+        value = self._collector.stand_in_for(value)
         is_made = is_of_call(value) or isinstance(value, (*PLAIN, tuple))
         return self._tree(value) if is_made else Constant(value)
 
@@ -179,7 +182,7 @@ class EpilogueBuilder:
 
     def _tree(self, value: Any) -> OutputSpec:
         """How to make a result: one that is there twice is made once."""
-        value = settled(value)
+        value = settled(self._collector.stand_in_for(value))
         known = self._made.get(id(value))
         if known in self._open:
             raise EagerOnlyError(
@@ -204,8 +207,7 @@ class EpilogueBuilder:
 
     def _is_found(self, value: Any) -> bool:
         """Whether a container or an object was there before: it is itself a result then."""
-        recorder, collector = self._recorder, self._recorder.collector
-        assert collector is not None
+        recorder, collector = self._recorder, self._collector
         is_given = id(value) in recorder.containers
         if is_given or not collector.was_there(value):
             return is_given
@@ -228,10 +230,10 @@ class EpilogueBuilder:
         if is_late(leaf):
             if type(leaf) is LateArray:
                 position = self._recorder.positions.get(id(leaf.tensor), -1)
-                if position >= 0 and not leaf.is_part:
+                if position >= 0 and leaf.whole is None:
                     return InputArray(position)
                 leaf.settle()
-                if leaf.tensor is not None and not leaf.is_part:
+                if leaf.tensor is not None and leaf.whole is None:
                     return ArrayOf(self._spec_of(leaf.tensor))
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
             early = {key: self._spec_of(x) for key, x in leaf.bases.items() if is_live(x)}
@@ -242,9 +244,7 @@ class EpilogueBuilder:
             return self._outside(leaf) or self._inside(leaf)
         if id(leaf) in self._recorder.containers:
             return InputContainer(self._recorder.containers[id(leaf)])
-        collector = self._recorder.collector
-        assert collector is not None
-        if collector.was_there(leaf):
+        if self._collector.was_there(leaf):
             return Constant(leaf)
         if isinstance(leaf, np.ndarray):
             return ArrayCopy(leaf)
@@ -252,7 +252,7 @@ class EpilogueBuilder:
             return Constant(leaf)
         source, what = self._source, f"an object of {type(leaf).__name__} that it made"
         how = "returns" if source is None else f"keeps in {source.path}"
-        line = "" if source is None else collector.line_of(source)
+        line = "" if source is None else self._collector.line_of(source)
         raise EagerOnlyError(f"it {how} {what}, {brief(leaf)}, which no call can make again{line}")
 
     def _outside(self, leaf: TensorCore) -> OutputSpec | None:
@@ -366,8 +366,7 @@ class EpilogueBuilder:
 
     def _note_shared_gradients(self) -> None:
         """Note which gradients the step meets elsewhere, too."""
-        collector, cells = self._recorder.collector, self._recorder.cells
-        assert collector is not None
+        collector, cells = self._collector, self._recorder.cells
         known = {tensor._storage for _, tensor in collector.tensors()}
         known.update(storage for storage, cell in cells.items() if cell.kind == "state")
         known.update(use.leaf._storage for use in self._originals.values() if use.leaf is not None)

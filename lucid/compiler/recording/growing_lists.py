@@ -28,6 +28,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of, formula_of, now_of
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, SymScalar, is_live
+from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
 from lucid.tensor.tree import flatten
@@ -446,7 +447,7 @@ def of_lists(
     """What a function gives that only looks, of growing lists or parts of them."""
 
     def part_of(value: Any) -> Any:
-        return collector.growing.get(id(value), value)
+        return collector.stand_ins.get(id(value), value)
 
     args, kwargs = [*map(part_of, args)], {name: part_of(x) for name, x in kwargs.items()}
     part = next(x for x in (*args, *kwargs.values()) if stands_for_list(x))
@@ -469,8 +470,10 @@ def of_lists(
 
 
 def settled(value: Any) -> Any:
-    """What the step leaves, where it has a part of a growing list, or what stands for one."""
-    if type(value) is GrowingView:
+    """What the step leaves, where it has what stands for a list or an array, or a part of one."""
+    if type(value) is LateArray and value.is_made:
+        return value
+    if type(value) in (GrowingView, LateArray) and value.owner is not None:
         return value.owner
     if type(value) is ListPart and not value.is_of_numbers():
         return value.listed()

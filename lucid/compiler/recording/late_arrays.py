@@ -1,7 +1,9 @@
 """What functions of Python's give at each call of a step: NumPy's arrays, times, random bytes.
 
-An array of `t.numpy()` is a value of the graph. Each of NumPy's functions on it is a host call,
-which native code makes with the arrays of its call; what comes out is again a value of the graph.
+An array of `t.numpy()` is a value of the graph, and so is one from outside that changes from call
+to call. Each of NumPy's functions on it is a host call, which native code makes with the arrays of
+its call; what comes out is again a value of the graph. One that writes an array does so to a copy,
+whose elements the memory of the array gets as that of a tensor does.
 Where Python needs more than shape and dtype, numbers are exits, and the rest runs op by op. Objects
 of other immutable classes, what `datetime.now()` gives, are values as well: the bytes of a pickle.
 """
@@ -20,21 +22,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.compiler.inputs.late import Applied, Bases, Late, writer
-from lucid.compiler.inputs.scalars import Formula
+from lucid.compiler.guards.calls import WRITES_ARRAYS, returns_written, written_by
+from lucid.compiler.inputs.late import Applied, Bases, Late, now_of, writer
+from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.recording.late_numbers import LateScalar, operands_of
 from lucid.compiler.recording.texts import written
-from lucid.ir.types import has_dtype
-from lucid.tensor.core import TensorCore, of_value
+from lucid.functions.gathering import index_put
+from lucid.functions.indexing import getitem
+from lucid.functions.shape import broadcast
+from lucid.ir import ops
+from lucid.ir.types import has_dtype, i64
+from lucid.tensor.core import TensorCore, of_users_array, of_value
 from lucid.tensor.tree import Rebuild, flatten
+from lucid.tensor.writing import refuse_overlaps
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
+    from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
     from lucid.tensor.tensor import Tensor
 
 _STATIC = frozenset({"shape", "dtype", "ndim", "size", "itemsize", "nbytes"})
 _COMPUTED = frozenset({"T", "mT", "real", "imag"})
+_CHANGE_WHAT_IT_IS = frozenset({"resize", "setflags", "setfield", "byteswap"})
 
 
 # Immutable classes whose objects are values of the graph.
@@ -69,15 +79,15 @@ class LateObject(Late):
     @property
     def now(self) -> Any:
         """What it is in the call that is traced."""
-        return _read(self.kind, self.exits.now_of(self.value))
+        return _read(self.kind, self.exits.now_of(self.operand()))
 
     @property
     def bases(self) -> Bases:  # type: ignore[override]
-        return {self.value: self.value}
+        return {self.operand(): self.operand()}
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        kind, read = self.kind, operator.itemgetter(self.value)
+        kind, read = self.kind, operator.itemgetter(self.operand())
         return read if kind is np.ndarray else lambda known: _read(kind, read(known))
 
     @property
@@ -107,7 +117,7 @@ class LateObject(Late):
         return int(_call_method("__len__", self))
 
     def __iter__(self) -> Any:
-        return iter([_call_method("__getitem__", self, i) for i in range(len(self))])
+        return iter([operator.getitem(self, i) for i in range(len(self))])
 
     def __bool__(self) -> bool:
         return not hasattr(self.kind, "__len__") or len(self) > 0
@@ -129,10 +139,12 @@ class LateArray(LateObject):
 
     Attributes:
         kind: `np.ndarray`, or the class of the number.
-        tensor: the one on whose memory it is, if any; is_part: whether it may be a part of that.
+        tensor: the one on whose memory it is, or may be a part; None: nobody else has that.
+        whole: the array of which it may be a part; key: by which index it is one for sure.
+        owner: the user's array that it stands for; is_made: which the step has made itself.
     """
 
-    __slots__ = ("_generation", "is_part", "tensor")
+    __slots__ = ("_generation", "_shown", "is_made", "key", "owner", "tensor", "whole")
 
     def __init__(
         self,
@@ -140,12 +152,17 @@ class LateArray(LateObject):
         value: Value,
         kind: type = np.ndarray,
         tensor: TensorCore | None = None,
-        is_part: bool = False,
+        whole: LateArray | None = None,
     ) -> None:
         super().__init__(exits, value, kind)
-        self.tensor = tensor
-        self.is_part = is_part
-        self._generation = 0 if tensor is None else tensor._storage.generation
+        memory: Any = tensor if whole is None else whole._on_memory()
+        self.tensor: Tensor | None = memory
+        self.whole = whole
+        self.key: Any = None
+        self.owner: np.ndarray | None = None
+        self.is_made = False
+        self._generation = 0 if self.tensor is None else self.tensor._storage.generation
+        self._shown: list[tuple[Tensor, int]] = [] if whole is None else whole._shown
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -157,49 +174,190 @@ class LateArray(LateObject):
 
     @property
     def what(self) -> str:
+        whole = self if self.whole is None else self.whole
+        if whole.owner is not None and not whole.is_made:
+            return "an array from outside that changes"
         if self.tensor is None:
             return "an array that NumPy computes of the step's data"
         return f"the data of {self.tensor._type}, by numpy()"
 
+    def _is_own(self) -> bool:
+        return self.tensor is None or self.exits.recorder.is_own_memory(self.tensor)
+
+    def _on_memory(self) -> Tensor:
+        """A tensor on its memory, or on that of which it may be a part."""
+        if self.tensor is None:
+            self.tensor = of_value(self.value)
+            self._generation = self.tensor._storage.generation
+        return self.tensor
+
     def operand(self) -> Value:
-        """Gives up where its memory was written since."""
+        """Its elements by now: the memory may have been written."""
+        if any(tensor._storage.generation != seen for tensor, seen in self._shown):
+            self.exits.op_by_op(f"it writes a tensor on memory of {self.what}")
         if self.tensor is not None and self.tensor._storage.generation != self._generation:
-            self.exits.op_by_op(f"it writes memory that it gives as {self.what}")
+            if self.whole is None:
+                self.value = self.exits.recorder.value_of(self.tensor)
+            elif self.key is None:
+                self.exits.op_by_op(f"it writes memory that it gives as {self.what}")
+            else:
+                self.value = self.whole[self.key].value
+            self._generation = self.tensor._storage.generation
         return self.value
 
     def settle(self) -> None:
         """Give up where a result would have to be on memory from outside."""
         self.operand()
-        if self.tensor is not None and not self.exits.recorder.is_own_memory(self.tensor):
+        if not self._is_own():
             self.exits.op_by_op(f"it returns or keeps {self.what}, on memory from outside")
 
     def as_tensor(self, *, is_copied: bool = True) -> Tensor:
         """A tensor of it; one that isn't to be copied is on its memory."""
         value = self.operand()
-        if self.tensor is None:
-            self.tensor = of_value(value)
-            self._generation = self.tensor._storage.generation
-        elif self.is_part:
-            if not is_copied:
+        if self.whole is None:
+            return self._on_memory()._alias()
+        tensor = of_value(value)
+        if not is_copied:
+            if not self._is_own():
                 self.exits.op_by_op(f"it makes a tensor on memory of {self.what}")
-            return of_value(value)
-        return self.tensor._alias()
+            self._shown.append((tensor, tensor._storage.generation))
+        return tensor
 
     def number(self) -> LateScalar:
         """The only element, as Python's number."""
         value = self.exits.only(self.operand())
         return self.exits.number(value, value, (), f"a number of {self.what}")
 
+    # ------------------------------------------------------------------ writing
+
+    def write(self, name: str, change: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Let `change(array, …)`, a function that writes its first argument, write it."""
+        is_part = self.whole is not None and self.key is None
+        if self._shown or is_part or self.kind is not np.ndarray:
+            self.exits.op_by_op(f"it writes an array, a part of {self.what}, by {name}()")
+
+        def changed(data: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
+            data = data.copy()
+            change(data, *args, **kwargs)
+            return data
+
+        self._hold(computed(self.exits, name, changed, (self, *args), kwargs))
+
+    def _hold(self, elements: LateArray) -> None:
+        """Have other elements, those of an array like this."""
+        if self.whole is not None:
+            self.whole[self.key] = elements
+        else:
+            self._store(self._on_memory(), of_value(elements.operand()))
+
+    def _store(self, target: TensorCore, elements: TensorCore) -> None:
+        """Write its memory, or a part of that, as NumPy does: no version counts it."""
+        array = target._storage.array
+        if not (self._is_own() or array is None or array.flags.writeable):
+            self.exits.op_by_op(f"it writes {self.what}, which is read-only")
+        refuse_overlaps(target)
+        self.exits.recorder.write(target, elements)
+
+    # ------------------------------------------------------------------ by index
+
+    def __getitem__(self, key: Any) -> Any:
+        index = self._index(key)
+        if index is None:
+            found = _call_method("__getitem__", self, key)
+            is_part = type(found) is LateArray and found.whole is self
+        else:
+            kind = type(self._like()[_now_of_key(key)])
+            tensor = getitem(self._elements(), index)
+            value = self.exits.recorder.value_of(tensor)
+            if kind is not np.ndarray:
+                return _result(self.exits, "an element of an array", value, kind, None)
+            if self.whole is None and not any(isinstance(x, TensorCore) for x in index):
+                return LateArray(self.exits, value, tensor=tensor)
+            found, is_part = LateArray(self.exits, value, whole=self), True
+        if is_part:
+            found.key = key
+        return found
+
+    def part_for(self, view: np.ndarray, index: tuple[Any, ...]) -> LateArray:
+        """What stands for a view of the array that the user has."""
+        found: LateArray = self[(*index, ...)]
+        found.owner, found.is_made = view, self.is_made
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        index, elements = self._index(key), None
+        if index is not None and self.whole is None and not self._shown:
+            elements = self._as_elements(value, np.shape(self._like()[_now_of_key(key)]))
+        if index is None or elements is None:
+            self.write("ndarray.__setitem__", operator.setitem, key, value)
+        elif not any(isinstance(x, TensorCore) for x in index):
+            self._store(getitem(self._on_memory(), index), elements)
+        elif all(isinstance(x, (int, TensorCore)) for x in index):
+            constant = self.exits.recorder.constant
+            at = [constant(x, i64) if type(x) is int else x for x in index]
+            self._store(self._on_memory(), index_put(self._on_memory(), at, elements))
+        else:
+            self.write("ndarray.__setitem__", operator.setitem, key, value)
+
+    def _like(self) -> np.ndarray:
+        """An array of its type that shows what an index gives."""
+        return np.broadcast_to(np.empty((), self.dtype), self.shape)
+
+    def _elements(self) -> Tensor:
+        """A tensor of its elements, on its memory where it is known."""
+        return self._on_memory() if self.whole is None else of_value(self.operand())
+
+    def _index(self, key: Any) -> tuple[Any, ...] | None:
+        """An index of ints, some of which may move, and of ranges, as tensors have it.
+
+        None for another one.
+        """
+        found: list[Any] = []
+        for part in key if type(key) is tuple else (key,):
+            if is_live(part) and isinstance(now_of(part), int):
+                found.append(self.exits.recorder.constant(part, i64))
+            elif type(part) is LateArray and part.shape == () and part.dtype == np.int64:
+                found.append(part._elements())
+            elif isinstance(part, (int, np.integer)) and type(part) in (int, np.int64, np.int32):
+                found.append(int(part))
+            elif part is None or part is Ellipsis or _is_range(part):
+                found.append(part)
+            else:
+                return None
+        return tuple(found) if self.kind is np.ndarray else None
+
+    def _as_elements(self, value: Any, shape: tuple[int, ...]) -> Tensor | None:
+        """A value as elements of such an array; None where only NumPy says what they are."""
+        dtype, now = self.value.dtype, now_of(value)
+        is_float = dtype.kind == "float" and isinstance(now, (int, float))
+        is_int = dtype is i64 and type(now) is int and abs(now) < 2**63
+        if type(value) is LateArray and value.dtype == self.dtype:
+            tensor = value._elements()
+        elif is_float or is_int:
+            tensor = self.exits.recorder.constant(value, dtype)
+        else:
+            return None
+        if tensor.shape == shape:
+            return tensor
+        is_less = np.broadcast_shapes(tensor.shape, shape) == shape
+        return broadcast(tensor, shape) if is_less else None
+
     # ------------------------------------------------------------------ what Python asks
 
     def __getattr__(self, name: str) -> Any:
         if name in _STATIC:
-            return getattr(np.broadcast_to(np.empty((), self.dtype), self.shape), name)
+            return getattr(self._like(), name)
         if name in ("__array_interface__", "__array_struct__"):
             return self._look()
         is_data = name not in _COMPUTED and not callable(getattr(self.kind, name, callable))
+        if name == "base":
+            return None if self.owner is None else self.owner.base
         if is_data and not name.startswith("__"):
-            return None if name == "base" else self._look()
+            return self._look()
+        if name in _CHANGE_WHAT_IT_IS:
+            self.exits.op_by_op(f"it changes {self.what}, by {name}()")
+        if name in WRITES_ARRAYS:
+            return functools.partial(self.write, f"ndarray.{name}", getattr(np.ndarray, name))
         return super().__getattr__(name)
 
     def tolist(self) -> Any:
@@ -213,13 +371,13 @@ class LateArray(LateObject):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         function = getattr(ufunc, method)
-        return computed(self.exits, f"np.{ufunc.__name__}", function, inputs, kwargs)
+        return of_numpy(self.exits, f"np.{ufunc.__name__}", function, inputs, kwargs)
 
     def __array_function__(self, function: Any, _: Any, args: Any, kwargs: Any) -> Any:
-        return computed(self.exits, f"np.{function.__name__}", function, args, kwargs)
+        return of_numpy(self.exits, f"np.{function.__name__}", function, args, kwargs)
 
     def __len__(self) -> int:
-        return len(np.broadcast_to(0, self.shape))
+        return len(self._like())
 
     def __bool__(self) -> bool:
         if math.prod(self.shape) != 1:
@@ -235,11 +393,28 @@ class LateArray(LateObject):
     def __index__(self) -> int:
         return int(self.number())
 
-    def __setitem__(self, *_: Any) -> None:
-        self.exits.op_by_op(f"it writes {self.what}")
-
     def __copy__(self) -> Any:
         return _call_method("copy", self)
+
+
+def stand_in_of(recorder: Recorder, array: np.ndarray, *, is_made: bool = False) -> LateArray:
+    """What stands for an array of the user's that changes, from outside or made by the step."""
+    tensor = of_users_array(array)
+    found = LateArray(recorder.exits, recorder.value_of(tensor), tensor=tensor)
+    found.owner, found.is_made = array, is_made
+    return found
+
+
+def _is_range(part: Any) -> bool:
+    """Whether a part of an index is a range that a view of a tensor can have."""
+    if type(part) is not slice:
+        return False
+    is_known = all(x is None or type(x) is int for x in (part.start, part.stop, part.step))
+    return is_known and (part.step is None or part.step > 0)
+
+
+def _now_of_key(key: Any) -> Any:
+    return tuple(map(now_of, key)) if type(key) is tuple else now_of(key)
 
 
 def _read(kind: type, array: np.ndarray) -> Any:
@@ -261,14 +436,28 @@ def _call_method(name: str, data: LateObject, *args: Any, **kwargs: Any) -> Any:
     def call(data: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(data, name)(*args, **kwargs)
 
-    return computed(data.exits, f"{data.kind.__name__}.{name}", call, (data, *args), kwargs)
+    return of_numpy(data.exits, f"{data.kind.__name__}.{name}", call, (data, *args), kwargs)
 
 
 def _operator(name: str) -> Callable[..., Any]:
     def operate(self: LateObject, *args: Any) -> Any:
         if not hasattr(self.kind, name) or any(isinstance(x, TensorCore) for x in args):
             return NotImplemented
+        if type(self) is LateArray and name in _UFUNCS:
+            operands = (*args, self) if name.startswith("__r") else (self, *args)
+            return of_numpy(self.exits, f"{self.kind.__name__}.{name}", _UFUNCS[name], operands, {})
         return _call_method(name, self, *args)
+
+    operate.__name__ = name
+    return operate
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    def operate(self: LateArray, other: Any) -> Any:
+        if self.kind is not np.ndarray or isinstance(other, TensorCore):
+            return NotImplemented
+        self.write(f"ndarray.{name}", getattr(np.ndarray, name), other)
+        return self if self.owner is None else self.owner
 
     operate.__name__ = name
     return operate
@@ -281,12 +470,88 @@ for _name in (
     setattr(LateObject, f"__{_name}__", _operator(f"__{_name}__"))
     setattr(LateObject, f"__r{_name}__", _operator(f"__r{_name}__"))
     if _name != "divmod":
-        setattr(LateArray, f"__i{_name}__", LateArray.__setitem__)
+        setattr(LateArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
 for _name in (
     *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "contains"),
     "round",
 ):
     setattr(LateObject, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+# NumPy's functions that ops compute alike, to the last bit and without a warning.
+_OPS: dict[Any, Callable[..., Value]] = {
+    np.add: ops.add,
+    np.subtract: ops.sub,
+    np.multiply: ops.mul,
+    np.less: ops.lt,
+    np.less_equal: ops.le,
+    np.greater: ops.gt,
+    np.greater_equal: ops.ge,
+    np.equal: ops.eq,
+    np.not_equal: ops.ne,
+}
+_UFUNCS: dict[str, np.ufunc] = {
+    "__add__": np.add,
+    "__radd__": np.add,
+    "__mul__": np.multiply,
+    "__rmul__": np.multiply,
+    "__sub__": np.subtract,
+    "__rsub__": np.subtract,
+    "__eq__": np.equal,
+    "__ne__": np.not_equal,
+    "__lt__": np.less,
+    "__le__": np.less_equal,
+    "__gt__": np.greater,
+    "__ge__": np.greater_equal,
+}
+
+
+def _by_op(exits: Exits, op: Callable[..., Value], name: str, operands: Sequence[Any]) -> Any:
+    """What an op gives of arrays of one dtype, and numbers; None: that is for NumPy to say."""
+    arrays = [x for x in operands if type(x) is LateArray]
+    first, dtypes = arrays[0], {x.dtype for x in arrays}
+    if len(dtypes) != 1 or first.value.dtype.kind not in ("float", "int"):
+        return None
+    try:
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+    except ValueError:
+        return None  # which NumPy says
+    sides: list[Value] = []
+    for operand in operands:
+        kind = first.dtype.type if type(operand) is LateArray else type(now_of(operand))
+        side = first._as_elements(operand, shape)
+        if side is None or kind not in (int, float, first.dtype.type):
+            return None
+        sides.append(exits.recorder.value_of(side))
+    with exits.recorder.annotated():
+        value = op(*sides)
+    kind = np.ndarray if shape else np.dtype(value.dtype.numpy).type
+    return _result(exits, name, value, kind, None)
+
+
+def of_numpy(
+    exits: Exits, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+) -> Any:
+    """What a function of NumPy's gives, which may write an array."""
+    target = written_by(function, args, kwargs)
+    if type(target) is not LateArray:
+        op = _OPS.get(function) if len(args) == 2 and not kwargs else None
+        found = None if op is None else _by_op(exits, op, name, args)
+        if found is not None:
+            return found
+        return computed(exits, name, function, args, kwargs)
+    leaves, rebuild = flatten((list(args), kwargs))
+    is_target = [leaf is target for leaf in leaves]
+
+    def change(array: np.ndarray, *others: Any) -> None:
+        given = [array if x else other for x, other in zip(is_target, others, strict=True)]
+        args, kwargs = rebuild(given)
+        function(*args, **kwargs)
+
+    target.write(name, change, *(None if leaf is target else leaf for leaf in leaves))
+    if not returns_written(function):
+        return None
+    return target if target.owner is None else target.owner
 
 
 def computed(
@@ -308,11 +573,8 @@ def computed(
     """
     leaves, rebuild = flatten((list(args), kwargs))
     is_flat = not kwargs and len(leaves) == len(args) and all(map(operator.is_, leaves, args))
-    leaves = [leaf.numpy() if isinstance(leaf, TensorCore) else leaf for leaf in leaves]
-    tensors: dict[Any, TensorCore | None] = {}
-    for leaf in leaves:
-        if type(leaf) is LateArray:
-            tensors[leaf.operand()] = leaf.tensor
+    leaves = [_lasting(exits, leaf) for leaf in leaves]
+    arrays = {leaf.operand(): leaf for leaf in leaves if type(leaf) is LateArray}
 
     def called(*found: Any) -> Any:
         args, kwargs = rebuild([*found])
@@ -326,9 +588,18 @@ def computed(
         what = "returns something else than arrays, numbers and texts"
         exits.op_by_op(f"it calls {name}(), which {what}")
     call.kinds, call.restore, call.parts = known.kinds, known.restore, known.parts
-    of = [None if part is None else tensors.get(values[part]) for part in call.parts]
+    of = [None if part is None else arrays.get(values[part]) for part in call.parts]
     found = map(functools.partial(_result, exits, f"{name}()"), results, call.kinds, of)
     return call.restore([*found])
+
+
+def _lasting(exits: Exits, leaf: Any) -> Any:
+    """What each call gets of an argument: an array that the step has made may change later."""
+    if isinstance(leaf, TensorCore):
+        return leaf.numpy()
+    collector = exits.recorder.collector
+    is_made = type(leaf) is np.ndarray and collector is not None and not collector.was_there(leaf)
+    return leaf.copy() if is_made else leaf
 
 
 class _Call:
@@ -367,7 +638,7 @@ def _memory_of(found: Any, arrays: Sequence[np.ndarray]) -> int | None:
     return next((i for i, array in enumerate(arrays) if np.may_share_memory(found, array)), None)
 
 
-def _result(exits: Exits, text: str, value: Value, kind: type, tensor: TensorCore | None) -> Any:
+def _result(exits: Exits, text: str, value: Value, kind: type, whole: LateArray | None) -> Any:
     """What the user's code gets for a result."""
     if kind is bool:
         return exits.truth(value, text)
@@ -376,7 +647,7 @@ def _result(exits: Exits, text: str, value: Value, kind: type, tensor: TensorCor
     if kind in OBJECTS:
         found = LateObject(exits, value, kind)
         return written(str, found) if kind is str else found
-    return LateArray(exits, value, kind, tensor, is_part=tensor is not None)
+    return LateArray(exits, value, kind, whole=whole)
 
 
 def _is_data(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -203,6 +204,11 @@ class LateScalar(SymScalar, Late):
             return found
         return super()._computed(meaning, args, now)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "item" and isinstance(self.now, np.generic):
+            return functools.partial(self.apply, "float", float)
+        return super().__getattr__(name)
+
     # ------------------------------------------------------------------ looking at the value
 
     def _look(self) -> Any:
@@ -212,10 +218,10 @@ class LateScalar(SymScalar, Late):
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
         if isinstance(other, np.ndarray):
-            return meaning(self._look(), other)
+            return self._with_arrays(symbol, meaning, (self, other), {})
         if not isinstance(other, (int, float, np.generic)):
             return NotImplemented
-        if isinstance(other, np.generic):
+        if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
         both = isinstance(self.now, int) and isinstance(now_of(other), int)
         is_small = is_live(other) or (isinstance(other, int) and abs(other) < 2**62)

@@ -23,7 +23,7 @@ from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
-from lucid.compiler.recording.late_arrays import LateArray, LateObject
+from lucid.compiler.recording.late_arrays import LateArray, LateObject, of_numpy
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.texts import LateText
 from lucid.compiler.results.histories import ExternalGradFn
@@ -313,6 +313,11 @@ class Recorder(TracedMemory):
             return known
         late = LateArray(self.exits, self.value_of(tensor, "numpy()"), tensor=tensor)
         return cast(np.ndarray, late)
+
+    def with_arrays(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        return of_numpy(self.exits, name, function, args, kwargs)
 
     def list_of(self, tensor: TensorCore) -> Any:
         """What `tolist()` gives for a tensor that the step computes."""

@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
+from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
 from lucid.compiler.recording.growing_lists import of_lists
-from lucid.compiler.recording.late_arrays import LateArray, computed
+from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import (
     TEXTS,
@@ -154,14 +155,15 @@ class StandInFunctions(Substitutes):
             return functools.partial(self._called_anew, function)
         if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
             return functools.partial(self._drawn, function)
-        is_whole = function in TEXTS and bool(args) and isinstance(args[0], _WHOLE)
+        is_shown = bool(args) and (isinstance(args[0], _WHOLE) or type(args[0]) is LateArray)
+        is_whole = function in TEXTS and is_shown
         if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
         if _is_numpys(function, args) and (
             holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
-            return lambda *args, **kwargs: computed(self._exits, name, function, args, kwargs)
+            return lambda *args, **kwargs: of_numpy(self._exits, name, function, args, kwargs)
         if function is len and _is_users(getattr(type(only), "__len__", None)):
             self._collector.measure(only)
             return type(only).__len__
@@ -179,6 +181,13 @@ class StandInFunctions(Substitutes):
                 "isn't traced"
             )
         return None
+
+    def array(self, array: np.ndarray, given: Any) -> Any:
+        """What stands for an array that the step has made, and is about to write."""
+        is_shown = id(owner_of(array)) in self._recorder.array_owners
+        if not is_shown and not holds(given, lambda x: is_live(x) or self._is_data(x)):
+            return None
+        return stand_in_of(self._recorder, array, is_made=True)
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists that grow, or parts of them."""
@@ -339,7 +348,8 @@ def _is_users(function: Any) -> bool:
 def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
     """Whether a function is NumPy's, and looks into what it gets by itself."""
     package = str(getattr(function, "__module__", "")).partition(".")[0]
-    if isinstance(function, np.ufunc) or package in ("scipy", "statistics"):
+    is_ufuncs = isinstance(getattr(function, "__self__", function), np.ufunc)
+    if is_ufuncs or package in ("scipy", "statistics"):
         return True
     if package != "numpy" or isinstance(function, type):
         return False

@@ -32,6 +32,7 @@ from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.epilogue import Epilogue, EpilogueBuilder
 from lucid.compiler.recording.growing_lists import GrowingView
+from lucid.compiler.recording.late_arrays import stand_in_of
 from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
@@ -212,9 +213,12 @@ def _run(
     settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
         side_effects.enter(stand_ins.values, recorder)
-        collector.growing = {
-            id(x.owner): GrowingView(x, recorder, collector) for x in side_effects.growing
-        }
+        for grows in side_effects.growing:
+            collector.let_stand(grows.owner, GrowingView(grows, recorder, collector))
+        for changes in side_effects.arrays:
+            collector.accept(changes.owner, changes.owner)
+            with recording(recorder):
+                collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
         stand_ins.fill()
         collector.accept_arguments(recorder.containers)
         collector.call(function, (), {})

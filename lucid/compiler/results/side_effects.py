@@ -19,6 +19,7 @@ from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.guard import CONTENTS, is_number
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
+    ChangingArray,
     DynamicNumber,
     GrowingList,
     Identity,
@@ -63,6 +64,7 @@ class SideEffects:
         bound: the places that get a new value.
         numbers: places that hold numbers, and that it only reads.
         growing: lists that grow, which it reads as far as it needs.
+        arrays: those that change, which it reads and writes where they lie.
         found: identities of objects that it found and returns or keeps.
     """
 
@@ -77,6 +79,7 @@ class SideEffects:
         self._before: list[Any] = []
         self._given: Sequence[Any] = ()
         self.growing = [source for source in known if isinstance(source, GrowingList)]
+        self.arrays = [source for source in known if isinstance(source, ChangingArray)]
         lists = {
             id(source.owner): source
             for source in known
@@ -88,7 +91,7 @@ class SideEffects:
             whole = lists.get(id(source.owner), source)
             grows = isinstance(whole, GrowingList)
             is_read_with_it = whole is not source and (not grows or is_number(source.found()))
-            if isinstance(source, GrowingList) or is_read_with_it:
+            if isinstance(source, (GrowingList, ChangingArray)) or is_read_with_it:
                 continue
             if isinstance(source, DynamicNumber):
                 if is_number(source.found()):
@@ -109,7 +112,8 @@ class SideEffects:
     @property
     def unguarded(self) -> frozenset[Identity]:
         """What the step reads at each call."""
-        return frozenset(x.identity for x in (*self.read, *self.numbers, *self.growing))
+        found = (*self.read, *self.numbers, *self.growing, *self.arrays)
+        return frozenset(source.identity for source in found)
 
     @property
     def keeps_guards(self) -> bool:
@@ -125,7 +129,7 @@ class SideEffects:
 
         A trace has stand-ins in its places.
         """
-        sources = (*self.read, *self.bound, *self.growing)
+        sources = (*self.read, *self.bound, *self.growing, *self.arrays)
         owners = {source.identity[0] for source in sources if not _is_given(source)}
         return frozenset({TRACING, *owners})
 
