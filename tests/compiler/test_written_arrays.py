@@ -1,4 +1,4 @@
-"""Arrays of NumPy's that a step writes, from outside or its own: logs, buffers, statistics."""
+"""Arrays of NumPy's that a step writes, from outside or its own, or reads where a call says."""
 
 from __future__ import annotations
 
@@ -263,11 +263,32 @@ def memory_of_tensors():
     return step, [lin.weight]
 
 
+def batches_of_a_data_set():
+    rows, classes = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 2
+    draws, lin, at = np.random.default_rng(1), model(), State(i=0, order=np.arange(30))
+
+    def step(x):
+        drawn = draws.integers(0, 30, 4)
+        first = at.i * 4
+        chosen = at.order[first : first + 4]
+        at.i += 1
+        if at.i == 4:
+            at.order = draws.permutation(30)
+        loss = nn.functional.cross_entropy(
+            lin(lucid.from_numpy(rows[drawn])), lucid.tensor(classes[drawn])
+        )
+        part = lucid.tensor(rows[first : first + 4]) * lucid.tensor(rows[at.i])
+        made = np.arange(6.0) * 2
+        return loss, lin(lucid.tensor(rows[chosen])), part, made[drawn % 6], made[at.i % 6]
+
+    return step, [at]
+
+
 NATIVE = [
     *((a_log_of_losses, 1), (a_confusion_matrix, 4), (running_statistics, 1), (a_replay_buffer, 1)),
     *((a_table_of_values, 4), (rows_and_other_parts, 3), (methods_and_functions, 1), (dtypes, 1)),
     *((seen_by_python, 3), (views_from_outside, 1), (bound_anew, 1), (made_by_the_step, 1)),
-    *((memory_of_tensors, 1), (given_arrays, 1)),
+    *((memory_of_tensors, 1), (given_arrays, 1), (batches_of_a_data_set, 3)),
 ]
 
 

@@ -38,7 +38,6 @@ from lucid.compiler.guards.guard import (
     item_at,
 )
 from lucid.compiler.guards.mutable_sources import (
-    MOST_COPIED,
     AppendEffect,
     ChangingArray,
     GrowingList,
@@ -69,6 +68,7 @@ OPAQUE: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys(BUFFERS, bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
+MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -99,8 +99,12 @@ class Substitutes:
     def shown(self, value: Any) -> Any:
         """What stands for a value of which the text is taken; None: itself."""
 
+    def is_late(self, value: Any) -> bool:
+        """Whether only a call knows a value, or what is in it."""
+        return False
+
     def array(self, array: np.ndarray, given: Any) -> Any:
-        """What stands for an array that the step has made and is about to write; None: itself."""
+        """What stands for an array that the step has made, if a call knows what is given."""
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives that only looks, of lists that grow or parts of such."""
@@ -392,7 +396,7 @@ class Collector:
             self._op_by_op(f"it gets at the elements of {path}, which change, in several ways")
         if write:
             self._note_change(array)
-            self._restart_with(self._source_of(path, array))
+            self._restart_with(self._source_of(path, array), "writes")
         whole = self.guards.get((id(array), "array", repr(ABSENT)))
         if whole is not None and key is not ABSENT:
             key = ABSENT
@@ -419,13 +423,26 @@ class Collector:
 
     def write_array(self, array: np.ndarray, given: Sequence[Any]) -> Any:
         """An array is about to be written, with what is given; what stands for it from now on."""
+        if self.stand_in_for(array) is array:
+            self.array(self.path_of(array), array, write=True)
+        return self._made_late(array, given)
+
+    def index_array(self, array: np.ndarray, key: Any) -> Any:
+        """An array is about to be read by an index; what stands for it where only a call knows it.
+
+        One from outside that isn't compared at each call is read by each call.
+        """
+        if self.stand_in_for(array) is array and self.substitutes.is_late(key):
+            self._restart_with(self._source_of(self.path_of(array), array), "looks into")
+        return self._made_late(array, (key,))
+
+    def _made_late(self, array: np.ndarray, given: Sequence[Any]) -> Any:
+        """What stands for an array that the step has made, if a call knows what is given."""
         if not issubclass(type(array), np.ndarray):
             return None
         memory = owner_of(array)
-        if self.stand_in_for(array) is array:
-            self.array(self.path_of(array), array, write=True)
-            is_made = type(memory) is np.ndarray and not self.was_there(array)
-            stand_in = self.substitutes.array(memory, given) if is_made else None
+        if self.stand_in_for(array) is array and not self.was_there(array):
+            stand_in = self.substitutes.array(memory, given) if type(memory) is np.ndarray else None
             if stand_in is not None:
                 self.let_stand(memory, stand_in)
         found = self.stand_in_for(array)
@@ -466,15 +483,15 @@ class Collector:
                 return self._paths.get(id(source), path), source
         return None
 
-    def _restart_with(self, found: tuple[str, np.ndarray] | None) -> None:
-        """Begin again with an array read at each call, where it isn't yet."""
-        if found is not None and found[1].flags.writeable:
-            source = ChangingArray(*found)
-            if source.identity not in self._apart:
-                self.restart = RestartTrace(
-                    f"writes {source.path}", "sources", {source.identity: source}
-                )
-                raise self.restart
+    def _restart_with(self, found: tuple[str, np.ndarray] | None, what: str) -> None:
+        """Begin again with an array that each call reads and writes, where it isn't one yet."""
+        if found is None or (what == "writes" and not found[1].flags.writeable):
+            return
+        source = ChangingArray(*found)
+        if source.identity not in self._apart:
+            changes = {source.identity: source}
+            self.restart = RestartTrace(f"{what} {source.path}", "sources", changes)
+            raise self.restart
 
     def hand(self, array: np.ndarray) -> None:
         """An array is given to code that isn't followed, and may be written there."""
@@ -703,7 +720,8 @@ class Collector:
             if type(guard) is ArrayGuard and guard.was_read:
                 if guard.is_given and id(owner_of(guard.owner)) in live:
                     continue
-                if guard.expected.nbytes > MOST_COPIED:
+                if guard.expected.nbytes > MOST_COMPARED:
+                    self._restart_with(guard.source, "computes with")
                     self._op_by_op(
                         f"it computes with {guard.path}, an array of {guard.expected.nbytes:,} "
                         "bytes, which each call would have to compare",
@@ -733,7 +751,7 @@ class Collector:
                     found.setdefault(place.identity, (place, guard.expected))
             elif isinstance(guard, ArrayGuard) and not guard.holds():
                 if self._may_have_written(guard.owner):
-                    self._restart_with(guard.source)
+                    self._restart_with(guard.source, "writes")
                     self._op_by_op(
                         f"it changes {self.path_of(guard.owner)}, an array of NumPy's",
                         "keep it in a tensor and write that in place (self.n[0] += 1), or change "

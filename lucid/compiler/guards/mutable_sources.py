@@ -38,7 +38,6 @@ from lucid.tensor.tree import flatten, map_tree
 from lucid.tensor.writing import assign_memory
 
 ELEMENTS = "array"
-MOST_COPIED = 1 << 22  # bytes of an array with which Python computes at each call
 Identity = tuple[int, object]
 bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
 
@@ -145,9 +144,8 @@ class ChangingArray(MutableSource):
 
 
 def can_be_read_live(array: np.ndarray) -> bool:
-    """Whether the graph can have an array's elements, of which there aren't too many to copy."""
-    is_plain = has_dtype(array) and not any(stride % array.itemsize for stride in array.strides)
-    return is_plain and array.nbytes <= MOST_COPIED
+    """Whether the graph can have an array's elements."""
+    return has_dtype(array) and not any(stride % array.itemsize for stride in array.strides)
 
 
 class ListStandIn:

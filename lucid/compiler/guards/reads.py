@@ -257,6 +257,9 @@ class Reads(Collector):
         elif isinstance(owner, (list, tuple, deque)):
             self._load_by_index(path, owner, seen(key))
         elif isinstance(owner, np.ndarray):
+            stand_in = self.index_array(owner, key)
+            if stand_in is not None:
+                return stand_in
             key = seen(key)
             parts = key if isinstance(key, tuple) else (key,)
             is_basic = all(isinstance(x, (int, slice, np.integer, type(None))) for x in parts)
@@ -287,8 +290,8 @@ class Reads(Collector):
         elif 0 <= index < len(owner):
             self.value(owner[index], place, owner)
 
-    def load_slice(self, owner: Any, start: Any, stop: Any) -> None:
-        self.load_item(owner, slice(start, stop))
+    def load_slice(self, owner: Any, start: Any, stop: Any) -> Any:
+        return self.load_item(owner, slice(start, stop))
 
     def store_item(self, owner: Any, key: Any, value: Any = None) -> Any:
         path = self.path_of(owner)

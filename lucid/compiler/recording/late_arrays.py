@@ -18,11 +18,13 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.compiler.guards.calls import WRITES_ARRAYS, returns_written, written_by
+from lucid.compiler.guards.collector import MOST_COMPARED
 from lucid.compiler.inputs.late import Applied, Bases, Late, now_of, writer
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.recording.late_numbers import LateScalar, operands_of
@@ -235,6 +237,9 @@ class LateArray(LateObject):
         is_part = self.whole is not None and self.key is None
         if self._shown or is_part or self.kind is not np.ndarray:
             self.exits.op_by_op(f"it writes an array, a part of {self.what}, by {name}()")
+        if self._like().nbytes > MOST_COMPARED:
+            what = f"it writes an array of {self._like().nbytes:,} bytes, by {name}()"
+            self.exits.op_by_op(what, "set single entries or ranges (a[i] = x), or use a tensor")
 
         def changed(data: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
             data = data.copy()
@@ -263,7 +268,7 @@ class LateArray(LateObject):
     def __getitem__(self, key: Any) -> Any:
         index = self._index(key)
         if index is None:
-            found = _call_method("__getitem__", self, key)
+            found = self._called_item(key)
             is_part = type(found) is LateArray and found.whole is self
         else:
             kind = type(self._like()[_now_of_key(key)])
@@ -289,7 +294,7 @@ class LateArray(LateObject):
         if index is not None and self.whole is None and not self._shown:
             elements = self._as_elements(value, np.shape(self._like()[_now_of_key(key)]))
         if index is None or elements is None:
-            self.write("ndarray.__setitem__", operator.setitem, key, value)
+            self._write_item(key, value)
         elif not any(isinstance(x, TensorCore) for x in index):
             self._store(getitem(self._on_memory(), index), elements)
         elif all(isinstance(x, (int, TensorCore)) for x in index):
@@ -297,7 +302,23 @@ class LateArray(LateObject):
             at = [constant(x, i64) if type(x) is int else x for x in index]
             self._store(self._on_memory(), index_put(self._on_memory(), at, elements))
         else:
-            self.write("ndarray.__setitem__", operator.setitem, key, value)
+            self._write_item(key, value)
+
+    def _called_item(self, key: Any) -> Any:
+        parts, rebuild = _parts_of_key(key)
+
+        def get(data: np.ndarray, *parts: Any) -> Any:
+            return data[rebuild(parts)]
+
+        return computed(self.exits, "ndarray.__getitem__", get, (self, *parts), {})
+
+    def _write_item(self, key: Any, value: Any) -> None:
+        parts, rebuild = _parts_of_key(key)
+
+        def put(data: np.ndarray, value: Any, *parts: Any) -> None:
+            data[rebuild(parts)] = value
+
+        self.write("ndarray.__setitem__", put, value, *parts)
 
     def _like(self) -> np.ndarray:
         """An array of its type that shows what an index gives."""
@@ -411,6 +432,21 @@ def _is_range(part: Any) -> bool:
         return False
     is_known = all(x is None or type(x) is int for x in (part.start, part.stop, part.step))
     return is_known and (part.step is None or part.step > 0)
+
+
+def _parts_of_key(key: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """The parts of an index, bounds of ranges apart, and what makes an index of such."""
+    is_tuple = type(key) is tuple
+    keys = list(key) if is_tuple else [key]
+    counts = [3 if type(part) is slice else 1 for part in keys]
+    parts = [x for k in keys for x in ((k.start, k.stop, k.step) if type(k) is slice else (k,))]
+
+    def rebuild(parts: Sequence[Any]) -> Any:
+        given = iter(parts)
+        found = [slice(*islice(given, 3)) if n == 3 else next(given) for n in counts]
+        return tuple(found) if is_tuple else found[0]
+
+    return parts, rebuild
 
 
 def _now_of_key(key: Any) -> Any:

@@ -182,10 +182,14 @@ class StandInFunctions(Substitutes):
             )
         return None
 
+    def is_late(self, value: Any) -> bool:
+        """Whether only a call knows a value, or what is in it."""
+        return holds(value, lambda x: is_live(x) or self._is_data(x))
+
     def array(self, array: np.ndarray, given: Any) -> Any:
-        """What stands for an array that the step has made, and is about to write."""
+        """What stands for an array that the step has made, if a call knows what is given."""
         is_shown = id(owner_of(array)) in self._recorder.array_owners
-        if not is_shown and not holds(given, lambda x: is_live(x) or self._is_data(x)):
+        if not is_shown and not self.is_late(given):
             return None
         return stand_in_of(self._recorder, array, is_made=True)
 

@@ -140,7 +140,9 @@ def _within(value: Any) -> list[Any]:
     """A value, and the first of those in it if it is a container."""
     found = [value]
     for x in found:  # which grows meanwhile
-        if isinstance(x, _CONTAINERS) and not is_late(x) and len(found) < _MOST_SEARCHED:
+        if type(x) is slice:
+            found += (x.start, x.stop, x.step)
+        elif isinstance(x, _CONTAINERS) and not is_late(x) and len(found) < _MOST_SEARCHED:
             found += dict.values(x) if isinstance(x, dict) else x
     return found
 
