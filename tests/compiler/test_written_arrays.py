@@ -378,19 +378,30 @@ def test_a_failed_step_leaves_arrays_as_they_were():
 
 
 def test_an_index_outside_of_an_array_is_an_index_error():
-    log, at = np.zeros(3), [0]
+    log, at = np.zeros((2, 3)), [0]
 
     @lucid.compile
-    def step(x):
-        log[at[0]] = x.sum().item()
+    def step(x, is_caught):
+        try:
+            log[..., at[0], None] = x.sum().item()
+        except IndexError:
+            if not is_caught:
+                raise
+            log[:, : x.argmin().item() + 1] = 0
+            at[0] = -4
         at[0] += 1
         return x
 
     for _ in range(3):
-        step(lucid.ones(2))
-    with pytest.raises(IndexError):
-        step(lucid.ones(2))
-    assert log.tolist() == [2.0] * 3 and at == [3] and step.stats.traces == 1
+        step(lucid.ones(2), False)
+    assert log.tolist() == [[2.0] * 3] * 2 and step.stats.traces == 1
+    with pytest.raises(IndexError, match="index 3 is out of bounds for axis 1 with size 3"):
+        step(lucid.ones(2), False)
+    assert log.tolist() == [[2.0] * 3] * 2 and at == [3]
+    step(lucid.ones(2), True)
+    step(lucid.zeros(2), True)
+    assert log.tolist() == [[0.0, 2.0, 2.0]] * 2 and at == [-2]
+    assert not step.stats.eager_reasons
 
 
 def test_errors_of_numpys_are_those_of_eager_mode():

@@ -334,18 +334,27 @@ class LateArray(LateObject):
         None for another one.
         """
         found: list[Any] = []
-        for part in key if type(key) is tuple else (key,):
+        parts = key if type(key) is tuple else (key,)
+        axes = [i for i, part in enumerate(parts) if part is not None and part is not Ellipsis]
+        if self.kind is not np.ndarray or len(axes) > len(self.shape):
+            return None
+        is_behind = False  # an ellipsis
+        for i, part in enumerate(parts):
+            is_behind = is_behind or part is Ellipsis
+            if type(part) is LateArray and part.shape == () and part.dtype == np.int64:
+                part = part.number()
             if is_live(part) and isinstance(now_of(part), int):
+                size = self.shape[axes.index(i) - (len(axes) if is_behind else 0)]
+                if not (part < size and part >= -size):
+                    return None  # which NumPy refuses, perhaps to code of the user's
                 found.append(self.exits.recorder.constant(part, i64))
-            elif type(part) is LateArray and part.shape == () and part.dtype == np.int64:
-                found.append(part._elements())
             elif isinstance(part, (int, np.integer)) and type(part) in (int, np.int64, np.int32):
                 found.append(int(part))
             elif part is None or part is Ellipsis or _is_range(part):
                 found.append(part)
             else:
                 return None
-        return tuple(found) if self.kind is np.ndarray else None
+        return tuple(found)
 
     def _as_elements(self, value: Any, shape: tuple[int, ...]) -> Tensor | None:
         """A value as elements of such an array; None where only NumPy says what they are."""
