@@ -232,10 +232,15 @@ class LateArray(LateObject):
 
     # ------------------------------------------------------------------ writing
 
+    @property
+    def can_be_written(self) -> bool:
+        """Whether it is known which memory it shows, and who else does."""
+        is_known = self.whole is None or self.key is not None
+        return is_known and not self._shown and self.kind is np.ndarray
+
     def write(self, name: str, change: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Let `change(array, …)`, a function that writes its first argument, write it."""
-        is_part = self.whole is not None and self.key is None
-        if self._shown or is_part or self.kind is not np.ndarray:
+        if not self.can_be_written:
             self.exits.op_by_op(f"it writes an array, a part of {self.what}, by {name}()")
         if self._like().nbytes > MOST_COMPARED:
             what = f"it writes an array of {self._like().nbytes:,} bytes, by {name}()"
@@ -291,7 +296,7 @@ class LateArray(LateObject):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         index, elements = self._index(key), None
-        if index is not None and self.whole is None and not self._shown:
+        if index is not None and self.whole is None and self.can_be_written:
             elements = self._as_elements(value, np.shape(self._like()[_now_of_key(key)]))
         if index is None or elements is None:
             self._write_item(key, value)
@@ -394,7 +399,7 @@ class LateArray(LateObject):
         return self.exits.list_of(self.operand())
 
     def item(self, *index: Any) -> Any:
-        return (_call_method("__getitem__", self, index) if index else self).number()
+        return _call_method("item", self, *index) if index else self.number()
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self._look()
@@ -488,10 +493,11 @@ def _operator(name: str) -> Callable[..., Any]:
     def operate(self: LateObject, *args: Any) -> Any:
         if not hasattr(self.kind, name) or any(isinstance(x, TensorCore) for x in args):
             return NotImplemented
-        if type(self) is LateArray and name in _UFUNCS:
+        found = None
+        if type(self) is LateArray and name in _OPERATORS:
             operands = (*args, self) if name.startswith("__r") else (self, *args)
-            return of_numpy(self.exits, f"{self.kind.__name__}.{name}", _UFUNCS[name], operands, {})
-        return _call_method(name, self, *args)
+            found = _by_op(self.exits, _OPERATORS[name], operands)
+        return _call_method(name, self, *args) if found is None else found
 
     operate.__name__ = name
     return operate
@@ -501,7 +507,12 @@ def _in_place(name: str) -> Callable[..., Any]:
     def operate(self: LateArray, other: Any) -> Any:
         if self.kind is not np.ndarray or isinstance(other, TensorCore):
             return NotImplemented
-        self.write(f"ndarray.{name}", getattr(np.ndarray, name), other)
+        op = _OPERATORS.get(name.replace("i", "", 1))
+        found = None if op is None else _by_op(self.exits, op, (self, other))
+        if type(found) is LateArray and found.shape == self.shape and self.can_be_written:
+            self._hold(found)
+        else:
+            self.write(f"ndarray.{name}", getattr(np.ndarray, name), other)
         return self if self.owner is None else self.owner
 
     operate.__name__ = name
@@ -523,7 +534,7 @@ for _name in (
     setattr(LateObject, f"__{_name}__", _operator(f"__{_name}__"))
 
 
-# NumPy's functions that ops compute alike, to the last bit and without a warning.
+# NumPy's functions that ops compute alike, to the last bit; and the operators that call them.
 _OPS: dict[Any, Callable[..., Value]] = {
     np.add: ops.add,
     np.subtract: ops.sub,
@@ -535,23 +546,13 @@ _OPS: dict[Any, Callable[..., Value]] = {
     np.equal: ops.eq,
     np.not_equal: ops.ne,
 }
-_UFUNCS: dict[str, np.ufunc] = {
-    "__add__": np.add,
-    "__radd__": np.add,
-    "__mul__": np.multiply,
-    "__rmul__": np.multiply,
-    "__sub__": np.subtract,
-    "__rsub__": np.subtract,
-    "__eq__": np.equal,
-    "__ne__": np.not_equal,
-    "__lt__": np.less,
-    "__le__": np.less_equal,
-    "__gt__": np.greater,
-    "__ge__": np.greater_equal,
+_OPERATORS: dict[str, Callable[..., Value]] = {
+    **{f"__{side}{op.name}__": op for side in ("", "r") for op in (ops.add, ops.sub, ops.mul)},
+    **{f"__{op.name}__": op for op in (ops.lt, ops.le, ops.gt, ops.ge, ops.eq, ops.ne)},
 }
 
 
-def _by_op(exits: Exits, op: Callable[..., Value], name: str, operands: Sequence[Any]) -> Any:
+def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:
     """What an op gives of arrays of one dtype, and numbers; None: that is for NumPy to say."""
     arrays = [x for x in operands if type(x) is LateArray]
     first, dtypes = arrays[0], {x.dtype for x in arrays}
@@ -568,10 +569,15 @@ def _by_op(exits: Exits, op: Callable[..., Value], name: str, operands: Sequence
         if side is None or kind not in (int, float, first.dtype.type):
             return None
         sides.append(exits.recorder.value_of(side))
+    collector = exits.recorder.collector
+    if collector is not None and first.value.dtype.kind == "float":
+        collector.answer("numpy.geterr()", np.geterr)  # whether an overflow is an error
+        if not {"raise", "call", "log"}.isdisjoint(np.geterr().values()):
+            return None
     with exits.recorder.annotated():
         value = op(*sides)
     kind = np.ndarray if shape else np.dtype(value.dtype.numpy).type
-    return _result(exits, name, value, kind, None)
+    return _result(exits, f"np.{op.name}", value, kind, None)
 
 
 def of_numpy(
@@ -581,10 +587,9 @@ def of_numpy(
     target = written_by(function, args, kwargs)
     if type(target) is not LateArray:
         op = _OPS.get(function) if len(args) == 2 and not kwargs else None
-        found = None if op is None else _by_op(exits, op, name, args)
-        if found is not None:
-            return found
-        return computed(exits, name, function, args, kwargs)
+        is_array = op is not None and any(type(x) is LateArray for x in args)
+        found = _by_op(exits, op, args) if is_array else None
+        return computed(exits, name, function, args, kwargs) if found is None else found
     leaves, rebuild = flatten((list(args), kwargs))
     is_target = [leaf is target for leaf in leaves]
 
