@@ -188,7 +188,7 @@ def views_from_outside():
         row[0] = -1
         part[1] *= 2
         by_columns[0] += x.numpy()[:, 0]
-        return row.sum(), part.sum(), rows[2].copy(), row
+        return row.sum(), part.sum(), rows[2], row, rows[1:, ::2][1]
 
     return step, [rows, row, part, by_columns]
 
@@ -338,6 +338,59 @@ def test_arrays_that_a_step_writes_are_what_eager_mode_makes_of_them(make, trace
     assert not step.stats.eager_reasons
     assert_same(found, expected)
     assert step.stats.traces <= traces
+
+
+def test_a_view_of_an_array_from_outside_is_one_of_its_memory():
+    log = np.zeros((3, 2))
+
+    @lucid.compile
+    def step(x):
+        log[1] += x.numpy()
+        return log[1:][0]
+
+    for i in range(3):
+        found = step(lucid.ones(2, dtype=F64))
+        assert np.shares_memory(found, log[1]) and found.tolist() == [i + 1.0] * 2
+    assert not step.stats.eager_reasons
+
+
+def test_containers_of_arrays_that_become_late_are_themselves():
+    @lucid.compile
+    def step(x):
+        made = np.zeros((3, 4))
+        found = [1, made[:, :]]
+        row = made[int(x.argmax()) % 3]
+        found.append(2)
+        found.extend([np.stack([made, made + x.sum().item()]), (made,)])
+        made[0, 0] = x.sum().item()
+        return found, row
+
+    for x in inputs():
+        found, row = step(x)
+        assert [type(item) for item in found] == [int, np.ndarray, int, np.ndarray, tuple]
+        total = x.sum().item()
+        assert found[1][0, 0] == found[4][0][0, 0] == total and row[0] in (0.0, total)
+        assert (found[3][1] == total).all() and not found[3][0].any()
+    assert not step.stats.eager_reasons
+
+
+def test_arithmetic_with_numbers_of_numpys_other_kinds():
+    weights, count = np.array([0.5, 2.0], np.float32), np.int64(3)
+
+    def step(x):
+        loss = x.sum().item()
+        return (
+            weights[1] / loss,
+            loss - weights[0],
+            max(weights[0], loss),
+            count * loss,
+            loss // count,
+        )
+
+    compiled = lucid.compile(step)
+    for x in inputs():
+        assert repr(compiled(x + 4)) == repr(step(x + 4))
+    assert not compiled.stats.eager_reasons
 
 
 def test_an_array_that_others_change_is_read_at_each_call():

@@ -232,7 +232,8 @@ class GuardCollector(Reads):
             first = self.stand_in_for(args[0])
             if first is not args[0]:
                 return lambda _, *rest, **named: getattr(first, name)(*rest, **named)
-        given = [*map(self.lent, (*args, *kwargs.values()))]
+        lend = self._lent_to(function)
+        given = [*map(lend, (*args, *kwargs.values()))]
         is_lent = any(x is not y for x, y in zip(given, (*args, *kwargs.values()), strict=True))
         if not is_lent and not any(map(stands_for_list, given)):
             return None
@@ -244,18 +245,26 @@ class GuardCollector(Reads):
         call = self.substitutes.of_lists if of_lists else self._call_with_arrays
         return functools.partial(call, function)
 
-    def lent(self, value: Any) -> Any:
-        """What stands for a value, in a list or tuple as well."""
-        found = self.stand_in_for(value)
-        if found is value and type(value) in (list, tuple):
-            entries = [*map(self.stand_in_for, value)]
-            if not all(map(operator.is_, entries, value)):
-                self.iterate(value)
-                return type(value)(entries)
-        return found
+    def _lent_to(self, function: Any) -> Callable[[Any], Any]:
+        """What gives what stands for an argument of a function.
+
+        NumPy and the library look into lists and tuples as well.
+        """
+
+        def lent(value: Any) -> Any:
+            if type(value) not in (list, tuple):
+                return self.stand_in_for(value)
+            found = [*map(self.stand_in_for, value)]
+            if id(value) in self.stand_ins or all(map(operator.is_, found, value)):
+                return self.stand_in_for(value)
+            self.iterate(value)
+            return type(value)(found)
+
+        return lent if _is_of_arrays(function) else self.stand_in_for
 
     def _call_with_arrays(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = tuple(map(self.lent, args)), {k: self.lent(x) for k, x in kwargs.items()}
+        lend = self._lent_to(function)
+        args, kwargs = tuple(map(lend, args)), {k: lend(x) for k, x in kwargs.items()}
         return (self.call(function, args, kwargs) or function)(*args, **kwargs)
 
     def instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
@@ -777,9 +786,15 @@ def _looks(function: Any) -> bool:
     """Whether a function in C, or of a library, only looks at the lists that it gets."""
     if function in _ONE_LEVEL or function in _LOOK or function in ONLY_COMPUTE:
         return True
+    return _is_of_arrays(function) or getattr(function, "__module__", "") in ("statistics", "math")
+
+
+def _is_of_arrays(function: Any) -> bool:
+    """Whether it is NumPy's or the library's."""
     file = getattr(getattr(function, "__code__", None), "co_filename", "")
     module = str(getattr(function, "__module__", "")).partition(".")[0]
-    return file.startswith(LIBRARY) or module in ("statistics", "math", "numpy")
+    is_ufuncs = isinstance(getattr(function, "__self__", function), np.ufunc)
+    return file.startswith(LIBRARY) or is_ufuncs or module == "numpy"
 
 
 def _is_heard(function: Any) -> bool:

@@ -144,9 +144,10 @@ class LateArray(LateObject):
         tensor: the one on whose memory it is, or may be a part; None: nobody else has that.
         whole: the array of which it may be a part; key: by which index it is one for sure.
         owner: the user's array that it stands for; is_made: which the step has made itself.
+        found: gives the view of such an array from outside that the user's code would have.
     """
 
-    __slots__ = ("_generation", "_shown", "is_made", "key", "owner", "tensor", "whole")
+    __slots__ = ("_generation", "_shown", "found", "is_made", "key", "owner", "tensor", "whole")
 
     def __init__(
         self,
@@ -163,6 +164,7 @@ class LateArray(LateObject):
         self.key: Any = None
         self.owner: np.ndarray | None = None
         self.is_made = False
+        self.found: Callable[[], np.ndarray] | None = None
         self._generation = 0 if self.tensor is None else self.tensor._storage.generation
         self._shown: list[tuple[Tensor, int]] = [] if whole is None else whole._shown
 
@@ -282,7 +284,10 @@ class LateArray(LateObject):
             if kind is not np.ndarray:
                 return _result(self.exits, "an element of an array", value, kind, None)
             if self.whole is None and not any(isinstance(x, TensorCore) for x in index):
-                return LateArray(self.exits, value, tensor=tensor)
+                view = LateArray(self.exits, value, tensor=tensor)
+                if self.found is not None:
+                    view.found = functools.partial(_item_of, self.found, index)
+                return view
             found, is_part = LateArray(self.exits, value, whole=self), True
         if is_part:
             found.key = key
@@ -437,7 +442,12 @@ def stand_in_of(recorder: Recorder, array: np.ndarray, *, is_made: bool = False)
     tensor = of_users_array(array)
     found = LateArray(recorder.exits, recorder.value_of(tensor), tensor=tensor)
     found.owner, found.is_made = array, is_made
+    found.found = None if is_made else lambda: array
     return found
+
+
+def _item_of(found: Callable[[], np.ndarray], index: Any) -> Any:
+    return found()[index]
 
 
 def _is_range(part: Any) -> bool:

@@ -164,6 +164,8 @@ class LateScalar(SymScalar, Late):
         if meaning in _DEFINED:
             is_defined = _DEFINED[meaning](*args)
         now = found.now  # which raises what Python raises
+        if isinstance(now, np.generic) and type(now) is not np.float64:
+            return self.recorder.with_arrays(text, meaning, args, {})
         if not is_defined:
             self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
         if type(now) not in (int, float, np.float64):
