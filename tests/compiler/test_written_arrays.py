@@ -284,11 +284,29 @@ def batches_of_a_data_set():
     return step, [at]
 
 
+def a_shuffled_order():
+    rows, at = np.arange(30.0).reshape(10, 3), State(order=np.arange(10), i=0)
+    draws, others = np.random.default_rng(3), np.random.RandomState(2)
+
+    def step(x):
+        if at.i >= 10:
+            draws.shuffle(at.order)
+            at.i = 0
+        batch = rows[at.order[at.i : at.i + 5]]
+        at.i += 5
+        made = np.arange(4)
+        others.shuffle(made)
+        return lucid.from_numpy(batch).sum() * x, made
+
+    return step, [at]
+
+
 NATIVE = [
     *((a_log_of_losses, 1), (a_confusion_matrix, 4), (running_statistics, 1), (a_replay_buffer, 1)),
     *((a_table_of_values, 4), (rows_and_other_parts, 3), (methods_and_functions, 1), (dtypes, 1)),
     *((seen_by_python, 3), (views_from_outside, 1), (bound_anew, 1), (made_by_the_step, 1)),
     *((memory_of_tensors, 1), (given_arrays, 1), (batches_of_a_data_set, 3)),
+    (a_shuffled_order, 3),
 ]
 
 

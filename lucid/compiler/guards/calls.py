@@ -204,7 +204,8 @@ class GuardCollector(Reads):
                 return lambda *_, **__: instead(*given[0], **given[1])
         target = written_by(function, args, kwargs)
         if type(target) is np.ndarray:
-            self.write_array(target, [*args, *kwargs.values()])
+            owner = getattr(function, "__self__", None)
+            self.write_array(target, [owner, *args, *kwargs.values()])
         instead = self._with_stand_ins(function, args, kwargs)
         if instead is not None:
             return instead
@@ -804,8 +805,9 @@ def _is_heard(function: Any) -> bool:
 
 def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The array that a function of NumPy's is about to write; None: there is none."""
-    if isinstance(function, _METHODS_OF_CLASSES):
-        if not args or not isinstance(args[0], function.__objclass__):
+    is_draw = bool(args) and isinstance(args[0], GENERATORS) and _name_of(function) == "shuffle"
+    if is_draw or isinstance(function, _METHODS_OF_CLASSES):
+        if not args or not isinstance(args[0], getattr(function, "__objclass__", GENERATORS)):
             return None  # which raises an error
         function, args = function.__get__(args[0], type(args[0])), args[1:]
     if "out" in kwargs:
@@ -816,6 +818,8 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     if args and not returns_written(function):
         return args[0]
     owner = getattr(function, "__self__", None)
+    if args and isinstance(owner, GENERATORS) and _name_of(function) == "shuffle":
+        return args[0]
     return owner if type(owner) is np.ndarray and function.__name__ in WRITES_ARRAYS else None
 
 

@@ -240,8 +240,18 @@ class LateArray(LateObject):
         is_known = self.whole is None or self.key is not None
         return is_known and not self._shown and self.kind is np.ndarray
 
-    def write(self, name: str, change: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Let `change(array, …)`, a function that writes its first argument, write it."""
+    def write(
+        self,
+        name: str,
+        change: Callable[..., Any],
+        *args: Any,
+        generator: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Let `change(array, …)`, a function that writes its first argument, write it.
+
+        generator: what it draws random numbers from.
+        """
         if not self.can_be_written:
             self.exits.op_by_op(f"it writes an array, a part of {self.what}, by {name}()")
         if self._like().nbytes > MOST_COMPARED:
@@ -253,7 +263,7 @@ class LateArray(LateObject):
             change(data, *args, **kwargs)
             return data
 
-        self._hold(computed(self.exits, name, changed, (self, *args), kwargs))
+        self._hold(computed(self.exits, name, changed, (self, *args), kwargs, generator=generator))
 
     def _hold(self, elements: LateArray) -> None:
         """Have other elements, those of an array like this."""

@@ -26,6 +26,7 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.calls import written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
@@ -81,7 +82,7 @@ _OF_TIMES = frozenset({datetime, date, timedelta})
 _NO_DRAWS = frozenset(
     {
         *("seed", "getstate", "setstate", "get_state", "set_state", "bit_generator", "spawn"),
-        *("shuffle", "sample", "choices", "bytes", "randbytes"),
+        *("sample", "choices", "bytes", "randbytes"),
     }
 )
 _MODULES = frozenset(
@@ -153,7 +154,8 @@ class StandInFunctions(Substitutes):
         is_of_data = makes in _OF_TIMES or owner is int  # and what a call finds, perhaps
         if function in _CALLED_ANEW or (is_of_data and holds(given, is_late)):
             return functools.partial(self._called_anew, function)
-        if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
+        shuffles_array = type(written_by(function, args, kwargs)) is LateArray
+        if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__, shuffles_array):
             return functools.partial(self._drawn, function)
         is_shown = bool(args) and (isinstance(args[0], _WHOLE) or type(args[0]) is LateArray)
         is_whole = function in TEXTS and is_shown
@@ -184,7 +186,7 @@ class StandInFunctions(Substitutes):
 
     def is_late(self, value: Any) -> bool:
         """Whether only a call knows a value, or what is in it."""
-        return holds(value, lambda x: is_live(x) or self._is_data(x))
+        return holds(value, lambda x: is_live(x) or isinstance(x, GENERATORS) or self._is_data(x))
 
     def array(self, array: np.ndarray, given: Any) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
@@ -286,9 +288,11 @@ class StandInFunctions(Substitutes):
         after = self._exits.latest() if function in _CLOCKS else ()
         return computed(self._exits, name, function, args, kwargs, after=after)
 
-    def _draws(self, generator: Any, name: str) -> bool:
-        """Whether a method gives random numbers of a generator from outside."""
+    def _draws(self, generator: Any, name: str, shuffles_array: bool) -> bool:
+        """Whether a method gives random numbers of a generator from outside, or shuffles so."""
         if name.startswith("_") or name in _NO_DRAWS or not hasattr(type(generator), name):
+            return False
+        if name == "shuffle" and not shuffles_array:
             return False
         return self._collector.is_shared(generator)
 
@@ -296,6 +300,10 @@ class StandInFunctions(Substitutes):
         """Random numbers are drawn at each call, in the program's order."""
         generator, exits = draw.__self__, self._exits
         name = f"{self._collector.name_of_generator(generator)}.{draw.__name__}"
+        if draw.__name__ == "shuffle":
+            array, *others = args
+            change = lambda data, *others, **kwargs: draw(data, *others, **kwargs)  # noqa: E731
+            return array.write(name, change, *others, generator=generator, **kwargs)
         if isinstance(generator, random.Random) and draw.__name__ == "choice":
             items = args[0] if args else kwargs["seq"]
             if not isinstance(items, np.ndarray):
