@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
@@ -107,6 +108,15 @@ class ParamGroup(_Noted):
     def __iter__(self) -> Iterator[str]:
         """Iterated over in Python, so that `dict(group)` and `**group` ask for each entry."""
         return dict.__iter__(self)
+
+    def __copy__(self) -> dict[str, Any]:
+        """A plain dict, which is none of the optimizer's groups."""
+        return dict(self.items())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        """A group of its optimizer's copy; else a plain dict."""
+        entries, owner = deepcopy(dict(self.items()), memo), memo.get(id(self.owner))
+        return entries if owner is None else ParamGroup(entries, owner, self.position)
 
     def values(self) -> Any:
         return [self[key] for key in self] if self.is_input() else dict.values(self)

@@ -1205,6 +1205,67 @@ def test_a_getattr_of_lucid_by_name(compile):
     return calls(step, lambda: setattr(cfg, "act", "exp"))
 
 
+# ------------------------------------------------------------------ what lucid's objects say
+
+
+def made_net():
+    lucid.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0), nn.LayerNorm(4))
+    return net, lucid.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+
+
+SAYS_SETTINGS = {
+    "the text of a module": lambda net, opt: f"{net[1]} {net[2]!r}",
+    "the text of a model": lambda net, opt: str(net),
+    "a module's copy": lambda net, opt: str(copy.deepcopy(net)),
+    "the text of an optimizer": lambda net, opt: str(opt),
+    "the groups of a state dict": lambda net, opt: opt.state_dict()["param_groups"],
+    "the text of a state dict": lambda net, opt: json.dumps(opt.state_dict()["param_groups"]),
+    "a copy of a group": lambda net, opt: copy.copy(opt.param_groups[0])["lr"],
+    "a copy of all groups": lambda net, opt: copy.deepcopy(opt.param_groups)[0]["weight_decay"],
+    "a dict of a group": lambda net, opt: dict(opt.param_groups[0])["lr"],
+    "a copy of the optimizer": lambda net, opt: copy.deepcopy(opt).param_groups[0]["lr"],
+}
+
+
+@pytest.mark.parametrize("says", SAYS_SETTINGS.values(), ids=SAYS_SETTINGS)
+@same_as_eager(or_said=True)
+def test_settings_that_library_objects_say(compile, says):
+    net, opt = made_net()
+
+    @compile
+    def step(x):
+        opt.zero_grad()
+        loss = net(x).square().sum()
+        loss.backward()
+        opt.step()
+        return loss, says(net, opt), net[0].weight.sum()
+
+    group = opt.param_groups[0]
+    changes = [lambda: group.update(lr=0.25), lambda: group.update(weight_decay=0.125)]
+    changes += [lambda p=p: setattr(net[1], "p", p) for p in (0.0625, 0.125)]
+    changes += [lambda: setattr(net[2], "eps", 0.5)]
+    found = calls(step, *changes)
+    text = says(net, opt)
+    assert "0.25" in str(text) or "0.125" in str(text)
+    return found
+
+
+@same_as_eager(or_said=True)
+def test_the_state_that_an_optimizer_says_it_has_before_its_first_step(compile):
+    net, opt = made_net()
+
+    @compile
+    def step(x):
+        opt.zero_grad()
+        net(x).square().sum().backward()
+        state = opt.state_dict()["state"]
+        opt.step()
+        return len(state), list(state)
+
+    return [step(X), step(X), opt.state.clear(), step(X), step(X)]
+
+
 # ------------------------------------------------------------------ in a backward walk
 
 
