@@ -116,6 +116,7 @@ class SymScalar:
         self.text = text
         self.recorder = recorder
         self.read = read
+        recorder.has_numbers = True
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

@@ -14,6 +14,7 @@ import pickle
 import pprint
 import random
 import secrets
+import statistics
 import time
 import traceback
 import types
@@ -40,6 +41,7 @@ from lucid.compiler.recording.texts import (
     asked,
     holds,
     is_in_text,
+    is_number_or_text,
     is_written_by_python,
     joined,
 )
@@ -76,6 +78,7 @@ _ENTROPY = (
 )
 _CALLED_ANEW = frozenset((*_CLOCKS, *_ENTROPY))
 _OF_TIMES = frozenset({datetime, date, timedelta})
+_OF_STATISTICS = frozenset(vars(statistics)[name] for name in statistics.__all__)
 # Methods of random generators that draw nothing, or something else than numbers and arrays.
 _NO_DRAWS = frozenset(
     {
@@ -150,15 +153,16 @@ class StandInFunctions(Substitutes):
             return self._of_text(function, args, kwargs)
         makes = owner if isinstance(owner, type) else function
         is_of_data = makes in _OF_TIMES or owner is int  # and what a call finds, perhaps
-        if function in _CALLED_ANEW or (is_of_data and holds(given, is_late)):
+        if function in _CALLED_ANEW or (is_of_data and holds(given, is_number_or_text)):
             return functools.partial(self._called_anew, function)
         if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__):
             return functools.partial(self._drawn, function)
         is_whole = function in TEXTS and bool(args) and isinstance(args[0], _WHOLE)
         if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
+        only_computes = function in ONLY_COMPUTE or function in _OF_STATISTICS
         if _is_numpys(function, args) and (
-            holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
+            holds(given, self._is_data) or (only_computes and holds(given, is_live))
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
             return lambda *args, **kwargs: computed(self._exits, name, function, args, kwargs)
