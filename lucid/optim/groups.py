@@ -109,14 +109,14 @@ class ParamGroup(_Noted):
         """Iterated over in Python, so that `dict(group)` and `**group` ask for each entry."""
         return dict.__iter__(self)
 
-    def __copy__(self) -> dict[str, Any]:
-        """A plain dict, which is none of the optimizer's groups."""
-        return dict(self.items())
+    def __copy__(self) -> ParamGroup:
+        """A group that may take this one's place."""
+        return ParamGroup(dict(self.items()), self.owner, self.position)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        """A group of its optimizer's copy; else a plain dict."""
-        entries, owner = deepcopy(dict(self.items()), memo), memo.get(id(self.owner))
-        return entries if owner is None else ParamGroup(entries, owner, self.position)
+    def __deepcopy__(self, memo: dict[int, Any]) -> ParamGroup:
+        """A group of the optimizer's copy, if that is copied as well."""
+        owner = memo.get(id(self.owner), self.owner)
+        return ParamGroup(deepcopy(dict(self.items()), memo), owner, self.position)
 
     def values(self) -> Any:
         return [self[key] for key in self] if self.is_input() else dict.values(self)

@@ -285,14 +285,21 @@ WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: json.dumps({"t": lucid.ones(1) * x}, default=float),
     lambda m, x: str({"t": lucid.ones(2) * x, "m": m}),
     lambda m, x: f"{RuntimeError(f'no {m} at {x:.1f}')}",
+    lambda m, x: (
+        str(ValueError(x)),
+        f"{ValueError(m, x)!r}",
+        str([KeyError(x)]),
+        str(KeyError(m)),
+    ),
+    lambda m, x: (str(SimpleNamespace(x=x, m=[m])), f"{[SimpleNamespace(x=x)]}"),
+    lambda m, x: ("=" * int(x) + ">" + "." * (9 - int(x)), f"{x:.1f}" * m.count, m.count * "ab"),
 ]
 LOOKED_INTO: list[Callable[[Any, float], Any]] = [
     lambda m, x: pprint.pformat({"m": m, "x": [x]}),
     lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
     lambda m, x: "%d %.1f" % (m, m),  # noqa: UP031
-    lambda m, x: (str(ValueError(x)), f"{ValueError(m, x)!r}", str([ValueError(x)])),
     lambda m, x: json.dumps([m], default=vars),
-    lambda m, x: (str(slice(x)), str(SimpleNamespace(x=x)), str(OSError(m, x))),
+    lambda m, x: (str(slice(x)), str(OSError(m, x))),
     lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: string.Template("$m").substitute(m=m),
     lambda m, x: re.sub("x", lambda _: f"{x:.1f}", "axb"),

@@ -47,6 +47,10 @@ class SymNumbers:
         """The text of a number."""
         raise NotImplementedError
 
+    def repeated(self, text: str, count: SymScalar) -> str:
+        """A text as often as a number says."""
+        raise NotImplementedError
+
     def live_scalar(
         self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None
     ) -> SymScalar:

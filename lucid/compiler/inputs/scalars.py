@@ -171,6 +171,8 @@ class SymScalar:
         if isinstance(other, (np.ndarray, complex)):
             now = self._look()
             return meaning(other, now) if reflected else meaning(now, other)
+        if isinstance(other, str) and meaning is operator.mul and type(self.now) is int:
+            return self.recorder.repeated(other, self)
         if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
             return NotImplemented
         sides = (other, self) if reflected else (self, other)

@@ -15,6 +15,7 @@ import pprint
 import random
 import secrets
 import statistics
+import string
 import time
 import traceback
 import types
@@ -103,7 +104,8 @@ _EXACT = frozenset(
         *("__complex__", "__bool__", "__sizeof__"),
     }
 )
-_WHOLE = (*PLAIN, tuple)  # of which texts are written with all that is in them
+# Of these texts are written with all that is in them.
+_WHOLE = (*PLAIN, tuple, types.SimpleNamespace, BaseException)
 _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
 # Functions that do something outside, to be done before what comes after them.
 _AT_ONCE: dict[Any, str] = {
@@ -113,6 +115,7 @@ _AT_ONCE: dict[Any, str] = {
     **dict.fromkeys((pprint.pprint, pprint.pp), "it prints"),
     **dict.fromkeys((traceback.print_exc, traceback.print_stack), "it prints"),
     time.sleep: "it waits",
+    pickle.dumps: "it looks at all that an object holds",
 }
 
 
@@ -300,7 +303,8 @@ class StandInFunctions(Substitutes):
         if method.__name__ == "join" and args:
             is_lazy = not isinstance(args[0], (str, *_WHOLE))
             return functools.partial(_joined, template) if is_lazy or holds(args, is_late) else None
-        if method.__name__ in ("format", "format_map") and holds(given, is_in_text):
+        is_format = method.__name__ in ("format", "format_map")
+        if is_format and (holds(given, is_in_text) or _looks_up(template)):
             return functools.partial(self._outside.text, getattr(str, method.__name__), template)
         return None
 
@@ -334,6 +338,15 @@ class _Template:
     def __mod__(self, values: Any) -> str:
         items = tuple(values) if isinstance(values, tuple) else values
         return self._write(str.__mod__, self._template, items)
+
+
+def _looks_up(template: str) -> bool:
+    """Whether `template.format()` reads attributes or entries of what it gets."""
+    try:
+        names = [name or "" for _, name, _, _ in string.Formatter().parse(template)]
+    except ValueError:
+        return False
+    return any("." in name or "[" in name for name in names)
 
 
 def _is_users(function: Any) -> bool:
