@@ -783,7 +783,8 @@ def _read_by_library(kind: type) -> set[str]:
 
 def _entries(value: Any) -> Sequence[Any]:
     """What is in a container; of a dict the keys."""
-    return [*value] if isinstance(value, (*PLAIN, tuple, *VIEWS)) else []
+    is_plain = isinstance(value, (*PLAIN, tuple, *VIEWS))
+    return list(value) if is_plain else []
 
 
 def _looks(function: Any) -> bool:
