@@ -446,6 +446,9 @@ class GuardCollector(Reads):
         """Read what a function in C reads that code in C calls with the entries of `args`."""
         if _is_heard(getattr(function, "__func__", function)):
             return
+        if isinstance(function, types.BuiltinFunctionType) and function in _AS_INSTRUCTIONS:
+            for each in zip(*map(_entries, args), strict=False):
+                self._as_instruction(function, each)
         is_text = any(function is text for text in TEXTS)
         for item in (item for value in args for item in _entries(value)):
             if is_text:
@@ -653,7 +656,7 @@ class GuardCollector(Reads):
         """
         if isinstance(function, functools.partial):
             self._look_into((function.func, *function.args), function.keywords)
-        elif not isinstance(function, types.BuiltinFunctionType):
+        elif not isinstance(function, (types.BuiltinFunctionType, types.MethodWrapperType)):
             return False
         elif isinstance(owner := function.__self__, PLAIN) and not is_librarys(type(owner)):
             is_read = function.__name__ in _LOOKS_ONLY
