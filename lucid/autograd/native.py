@@ -536,7 +536,7 @@ def composite(function: C) -> C:
     """Say the same of a function made of ops and Functions; its arguments come by position.
 
     Outside of traces it is then one program with one node, named after it. Where calls go op by op
-    it is as if this weren't there.
+    it is as if this weren't there, but for that name: the last nodes have it.
     """
     name = "".join(part.capitalize() for part in function.__name__.split("_"))
     cls: Any = FunctionMeta(name, (_Composite,), {"_function": staticmethod(function)})
@@ -544,9 +544,20 @@ def composite(function: C) -> C:
     @functools.wraps(function)
     def called(*args: Any) -> Any:
         output = call_natively(cls, args)
-        return function(*args) if output is NotImplemented else output
+        return _named_as(cls, function(*args), args) if output is NotImplemented else output
 
     return called  # type: ignore[return-value]
+
+
+def _named_as(cls: type[Function], output: Any, args: tuple[Any, ...]) -> Any:
+    """What a composite returned op by op, whose last nodes are called as its only one is else."""
+    outputs = output if isinstance(output, tuple) else (output,)
+    given = [x._grad_fn for x in args if isinstance(x, TensorCore)]
+    for tensor in outputs:
+        node = tensor._grad_fn
+        if node is not None and not any(node is other for other in given):
+            node.__dict__["_composite"] = cls._backward_cls.__name__
+    return output
 
 
 class _Entrance(Node):

@@ -71,6 +71,7 @@ class Node(Placed):
         _takes_undefined: whether it runs when no gradient arrived at all.
         _has_separate_outputs: whether a walk to one output has not come to the others.
         _is_end: gradients with respect to what it is the history of may still be asked for.
+        _composite: the name that a node alone would have for several, whose last one this is.
 
     Example:
         >>> node = lucid.tensor(3.0, requires_grad=True).exp().grad_fn
@@ -133,11 +134,15 @@ class Node(Placed):
         self._led_to, self._ends = edges, ()
 
     def name(self) -> str:
-        """What messages and printed tensors call it: `SquareBackward`."""
+        """What messages call it: `SquareBackward`."""
         return self._name()
 
     def _name(self) -> str:
-        return type(self).__name__
+        return self.__dict__.get("_composite") or type(self).__name__
+
+    def _name_at(self, number: int) -> str:
+        """What the text of a tensor, its output with that number, calls it."""
+        return self._name()
 
     def _short_name(self) -> str:
         """The name of what it is the backward of: `Square` for `SquareBackward`."""
@@ -366,7 +371,7 @@ class OpNode(Node):
         return True
 
     def _name(self) -> str:
-        return backward_name(self.op)
+        return self.__dict__.get("_composite") or backward_name(self.op)
 
     def apply(self, gradients: Gradients) -> Gradients:
         gradient = gradients[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import gc
 import inspect
@@ -58,7 +57,6 @@ from lucid.ir.passes.finite import check_finite, check_finite_exactly
 from lucid.ir.passes.pipeline import Pass, optimizing
 from lucid.ir.passes.regions import outline_repeated
 from lucid.ir.selecting import select
-from lucid.ir.whose_code import is_followed
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
@@ -861,7 +859,7 @@ class Compiled:
         Where it raises an error with stand-ins for those, eager mode says whether it is one.
         """
         from lucid.compiler.guards.mutable_sources import ELEMENTS, live_sources
-        from lucid.compiler.recording.trace import trace
+        from lucid.compiler.recording.trace import raise_in_eager_mode, trace
 
         guards = [program.guards.guards for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_sources(guards)}
@@ -876,14 +874,9 @@ class Compiled:
             self._fixed |= arrays  # what it does with them needs to be traced for each content
             return self._record(call, args, kwargs, known)
         except Exception as error:
-            if not self._ints and found.keys() <= self._sources.keys():
-                raise
-            if _is_raised_by_user(error):
-                raise  # by a statement, whatever the numbers are
-            raise EagerOnlyError(
-                "with numbers that it would read at each call its trace fails: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            if self._ints or found.keys() - self._sources.keys():
+                raise_in_eager_mode(error)
+            raise
         self._sources.update(sources)
         return recorded
 
@@ -1162,16 +1155,6 @@ class Compiled:
 def _name_of(function: Callable[..., Any]) -> str:
     """What messages call it; a Module, or another object that can be called, by its class."""
     return getattr(function, "__name__", type(function).__name__)
-
-
-def _is_raised_by_user(error: Exception) -> bool:
-    """Whether a `raise` or an `assert` in the user's code has raised it."""
-    last = error.__traceback__
-    assert last is not None
-    while last.tb_next is not None:
-        last = last.tb_next
-    code = last.tb_frame.f_code
-    return code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"] and is_followed(code)
 
 
 def _refuse_late(function: Callable[..., Any]) -> None:

@@ -64,6 +64,13 @@ def _full_path(module: Module) -> str:
     return ".".join(filter(None, (recorder.scope, path_of(module))))
 
 
+def meet_whole(module: Module) -> None:
+    """Make the running trace depend on all attributes of the module, numbers read live as well."""
+    if hooks.is_tracing():
+        meet(module, path_of(module))
+        hooks.watch_attributes(module, lambda: trace_name(module, lambda: _full_path(module)))
+
+
 def live_attribute(module: Module, name: str) -> Any:
     """Read an attribute in such a way that a trace reads a float anew at each call."""
     if not hooks.is_tracing():

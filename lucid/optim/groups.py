@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
@@ -107,6 +108,15 @@ class ParamGroup(_Noted):
     def __iter__(self) -> Iterator[str]:
         """Iterated over in Python, so that `dict(group)` and `**group` ask for each entry."""
         return dict.__iter__(self)
+
+    def __copy__(self) -> ParamGroup:
+        """A group that may take this one's place."""
+        return ParamGroup(dict(self.items()), self.owner, self.position)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ParamGroup:
+        """A group of the optimizer's copy, if that is copied as well."""
+        owner = memo.get(id(self.owner), self.owner)
+        return ParamGroup(deepcopy(dict(self.items()), memo), owner, self.position)
 
     def values(self) -> Any:
         return [self[key] for key in self] if self.is_input() else dict.values(self)

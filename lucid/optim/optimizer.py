@@ -370,10 +370,13 @@ class Optimizer(Hooked):
         self._run_hooks("_state_dict_pre_hooks")
         numbers: dict[int, int] = {}
         groups = []
+        if hooks.is_tracing() and not hooks.is_made_here(self.state.trace):
+            for i, entry in enumerate([self.state, *self.state.values()]):
+                hooks.meet(entry, f"{self.trace_name()}.state" + f"[{i - 1}]" * bool(i))
         for group in self.param_groups:
             for parameter in group["params"]:
                 numbers.setdefault(id(parameter), len(numbers))
-            packed = {key: value for key, value in dict.items(group) if key != "params"}
+            packed = {key: group[key] for key in group if key != "params"}
             packed["params"] = [numbers[id(parameter)] for parameter in group["params"]]
             groups.append(packed)
         state = {numbers[id(p)]: dict(entry) for p, entry in self.state.items() if entry}
@@ -431,7 +434,7 @@ class Optimizer(Hooked):
         for position, group in enumerate(self.param_groups):
             lines.append(f"Parameter Group {position}")
             names = sorted(key for key in group if key != "params")
-            lines.extend(f"    {key}: {group.raw(key)}" for key in names)
+            lines.extend(f"    {key}: {group[key]}" for key in names)
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
 
 

@@ -172,7 +172,7 @@ def suffixes_of(tensor: Tensor) -> list[str]:
     if tensor._lost_history() is not None and tensor.requires_grad:
         suffixes.append("grad_fn=<Invalid>")
     elif (grad_fn := tensor.grad_fn) is not None:
-        suffixes.append(f"grad_fn=<{grad_fn._name()}>")
+        suffixes.append(f"grad_fn=<{grad_fn._name_at(tensor._output_nr)}>")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
     return suffixes

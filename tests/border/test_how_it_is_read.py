@@ -21,12 +21,14 @@ import itertools
 import json
 import logging
 import operator
+import random
 import sys
 import threading
 import types
 import typing
 import weakref
 
+import numpy as np
 import pytest
 from border.harness import X, calls, fresh, same_as_eager
 
@@ -1203,6 +1205,186 @@ def test_a_getattr_of_lucid_by_name(compile):
     cfg = Plain(act="tanh")
     step = compile(lambda x: getattr(lucid, cfg.act)(x))
     return calls(step, lambda: setattr(cfg, "act", "exp"))
+
+
+# ------------------------------------------------------------------ what code in C reads
+
+
+class Slots:
+    __slots__ = ("lr", "sizes")
+
+    def __init__(self):
+        self.lr, self.sizes = 1.0, [1, 2]
+
+
+def state():
+    """Values of the kinds that programs keep, nested."""
+    return types.SimpleNamespace(
+        plain=Plain(lr=1.0, sizes=[1, 2]),
+        slots=Slots(),
+        cfg={"lr": 1.0, "sizes": [1, 2]},
+        rows=[[1, 2], [3, 4]],
+        pairs=[["a", 1], ["b", 2]],
+    )
+
+
+READ_IN_C = {
+    "a template's mapping": (lambda s: "%(lr)s" % s.cfg, lambda s: s.cfg.update(lr=2.0)),  # noqa: UP031
+    "a template's tuple": (lambda s: "%s %s" % (s.rows, s.cfg), lambda s: s.rows[0].append(5)),  # noqa: UP031
+    "an attribute in a format": (
+        lambda s: "{p.lr}".format(p=s.plain),  # noqa: UP032
+        lambda s: setattr(s.plain, "lr", 2.0),
+    ),
+    "an entry in a format": (
+        lambda s: "{p.sizes[0]} {0}".format(s.plain.lr, p=s.plain),  # noqa: UP032
+        lambda s: s.plain.sizes.__setitem__(0, 7),
+    ),
+    "an attribute in format_map": (
+        lambda s: "{p.lr}".format_map({"p": s.slots}),
+        lambda s: setattr(s.slots, "lr", 2.0),
+    ),
+    "the text of a namespace": (
+        lambda s: f"{types.SimpleNamespace(a=s.rows)}",
+        lambda s: s.rows[1].clear(),
+    ),
+    "texts by map": (lambda s: " ".join(map(repr, s.rows)), lambda s: s.rows[0].append(5)),
+    "the text of a chain of maps": (
+        lambda s: str(collections.ChainMap(s.cfg)),
+        lambda s: s.cfg.update(lr=2.0),
+    ),
+    "texts of a view's values": (
+        lambda s: sorted(map(str, s.cfg.values())),
+        lambda s: s.cfg["sizes"].append(3),
+    ),
+    "attributes by map": (
+        lambda s: sum(map(operator.attrgetter("lr"), [s.plain, s.slots])),
+        lambda s: setattr(s.slots, "lr", 2.0),
+    ),
+    "several attributes": (
+        lambda s: operator.attrgetter("lr", "sizes")(s.slots),
+        lambda s: setattr(s.slots, "lr", 2.0),
+    ),
+    "a copy of an object with slots": (
+        lambda s: copy.copy(s.slots).lr,
+        lambda s: setattr(s.slots, "lr", 2.0),
+    ),
+    "a deep copy of one": (
+        lambda s: copy.deepcopy([s.slots])[0].sizes,
+        lambda s: s.slots.sizes.append(3),
+    ),
+    "nested lists compared": (
+        lambda s: s.rows == [[1, 2], [3, 4]],
+        lambda s: s.rows[1].append(5),
+    ),
+    "a list in a list": (lambda s: [3, 4] in s.rows, lambda s: s.rows[1].append(5)),
+    "a list among values": (
+        lambda s: [1, 2] in s.cfg.values(),
+        lambda s: s.cfg["sizes"].append(5),
+    ),
+    "lists counted": (lambda s: s.rows.count([1, 2]), lambda s: s.rows[0].append(5)),
+    "the largest list": (lambda s: max(s.rows), lambda s: s.rows[0].insert(0, 9)),
+    "lists sorted by a function in C": (
+        lambda s: [len(row) for row in sorted(s.rows, key=sum)],
+        lambda s: s.rows[0].append(9),
+    ),
+    "lists added": (
+        lambda s: functools.reduce(operator.add, s.rows),
+        lambda s: s.rows[0].append(9),
+    ),
+    "pairs made a dict": (lambda s: dict(s.pairs), lambda s: s.pairs[0].__setitem__(1, 5)),
+    "a dict updated with pairs": (
+        lambda s: (found := {}, found.update(s.pairs))[0],
+        lambda s: s.pairs[1].__setitem__(0, "c"),
+    ),
+    "a choice of a generator of the step's own": (
+        lambda s: random.Random(0).choice(s.cfg["sizes"]),
+        lambda s: s.cfg["sizes"].extend([7, 8, 9]),
+    ),
+    "one of NumPy's": (
+        lambda s: np.random.default_rng(0).choice(s.cfg["sizes"]).item(),
+        lambda s: s.cfg["sizes"].extend([7, 8, 9]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("use", "change"), READ_IN_C.values(), ids=READ_IN_C)
+@same_as_eager
+def test_what_code_in_c_reads(compile, use, change):
+    held = state()
+    step = compile(lambda x: (use(held), x + 1))
+    return calls(step, lambda: change(held))
+
+
+@same_as_eager(traces=2)
+def test_no_more_is_read_of_entries_than_a_function_in_python_reads(compile):
+    rows = [{"lr": 1.0, "note": "a"}, {"lr": 2.0, "note": "b"}]
+    step = compile(lambda x: x * max(rows, key=lambda row: row["lr"])["lr"])
+    found = [step(X), step(X)]
+    rows[0]["note"] = "c"
+    found.append(step(X))
+    rows[0]["lr"] = 3.0
+    return [*found, step(X)]
+
+
+# ------------------------------------------------------------------ what lucid's objects say
+
+
+def made_net():
+    lucid.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0), nn.LayerNorm(4))
+    return net, lucid.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+
+
+SAYS_SETTINGS = {
+    "the text of a module": lambda net, opt: f"{net[1]} {net[2]!r}",
+    "the text of a model": lambda net, opt: str(net),
+    "a module's copy": lambda net, opt: str(copy.deepcopy(net)),
+    "the text of an optimizer": lambda net, opt: str(opt),
+    "the groups of a state dict": lambda net, opt: opt.state_dict()["param_groups"],
+    "the text of a state dict": lambda net, opt: json.dumps(opt.state_dict()["param_groups"]),
+    "a copy of a group": lambda net, opt: copy.copy(opt.param_groups[0])["lr"],
+    "a copy of all groups": lambda net, opt: copy.deepcopy(opt.param_groups)[0]["weight_decay"],
+    "a dict of a group": lambda net, opt: dict(opt.param_groups[0])["lr"],
+    "a copy of the optimizer": lambda net, opt: copy.deepcopy(opt).param_groups[0]["lr"],
+}
+
+
+@pytest.mark.parametrize("says", SAYS_SETTINGS.values(), ids=SAYS_SETTINGS)
+@same_as_eager(or_said=True)
+def test_settings_that_library_objects_say(compile, says):
+    net, opt = made_net()
+
+    @compile
+    def step(x):
+        opt.zero_grad()
+        loss = net(x).square().sum()
+        loss.backward()
+        opt.step()
+        return loss, says(net, opt), net[0].weight.sum()
+
+    group = opt.param_groups[0]
+    changes = [lambda: group.update(lr=0.25), lambda: group.update(weight_decay=0.125)]
+    changes += [lambda p=p: setattr(net[1], "p", p) for p in (0.0625, 0.125)]
+    changes += [lambda: setattr(net[2], "eps", 0.5)]
+    found = calls(step, *changes)
+    text = says(net, opt)
+    assert "0.25" in str(text) or "0.125" in str(text)
+    return found
+
+
+@same_as_eager(or_said=True)
+def test_the_state_that_an_optimizer_says_it_has_before_its_first_step(compile):
+    net, opt = made_net()
+
+    @compile
+    def step(x):
+        opt.zero_grad()
+        net(x).square().sum().backward()
+        state = opt.state_dict()["state"]
+        opt.step()
+        return len(state), list(state)
+
+    return [step(X), step(X), opt.state.clear(), step(X), step(X)]
 
 
 # ------------------------------------------------------------------ in a backward walk

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import os
 import random
 import secrets
+import statistics
 import sys
 import time
+import types
 import uuid
 
 import numpy as np
@@ -336,3 +339,55 @@ def test_what_is_printed_is_no_file_that_is_written(capsys):
 
     assert [step(lucid.ones(1)).item() for _ in range(3)] == [3, 3, 3]
     assert not step.stats.eager_reasons and capsys.readouterr().out == "aaa"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda n, x: str(datetime.timedelta(seconds=n * 61)),
+        lambda n, x: (datetime.datetime(2020, 1, 1) + datetime.timedelta(days=n)).isoformat(),
+        lambda n, x: (datetime.timedelta(1) - datetime.timedelta(hours=n)).total_seconds(),
+        lambda n, x: statistics.mean([n, 1, 3]),
+        lambda n, x: statistics.median([x.sum().item(), n, 2.5]),
+        lambda n, x: statistics.mean([int(x.sum().item()), n]),
+    ],
+)
+def test_times_and_statistics_of_a_counter(agree, use):
+    """Also where the mean is an int for some calls and a float for others."""
+
+    def scenario(compile):
+        state = types.SimpleNamespace(n=0)
+
+        @compile
+        def step(x):
+            state.n += 1
+            return use(state.n, x)
+
+        found = [step(lucid.tensor([i, 1.5 * i])) for i in range(6)]
+        return [found, [*map(type, found)]]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons and step.stats.traces <= 3
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda n, x: str(decimal.Decimal(n) / 4),
+        lambda n, x: np.random.default_rng(n).random(),
+        lambda n, x: np.random.default_rng(int(x.item())).random(),
+    ],
+)
+def test_what_c_refuses_to_take_instead_of_a_number_is_done_op_by_op(agree, use):
+    def scenario(compile):
+        state = types.SimpleNamespace(n=0)
+
+        @compile
+        def step(x):
+            state.n += 1
+            return use(state.n, x)
+
+        return [step(lucid.tensor(i)) for i in range(5)]
+
+    (step,) = agree(scenario)
+    assert "its trace fails: TypeError" in step.stats.eager_reasons[0]

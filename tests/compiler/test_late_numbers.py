@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import logging
@@ -13,6 +14,7 @@ import queue
 import re
 import string
 import sys
+import textwrap
 import warnings
 from collections import deque, namedtuple
 from collections.abc import Callable
@@ -285,14 +287,23 @@ WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: json.dumps({"t": lucid.ones(1) * x}, default=float),
     lambda m, x: str({"t": lucid.ones(2) * x, "m": m}),
     lambda m, x: f"{RuntimeError(f'no {m} at {x:.1f}')}",
+    lambda m, x: (
+        str(ValueError(x)),
+        f"{ValueError(m, x)!r}",
+        str([KeyError(x)]),
+        str(KeyError(m)),
+    ),
+    lambda m, x: (pprint.pformat({"n": m.count, "x": [x] * 30}, width=40), html.escape(f"<{x}>")),
+    lambda m, x: (textwrap.indent(f"{m}\n{x}", "> "), textwrap.fill(f"{x} " * 30, 50)),
+    lambda m, x: (str(SimpleNamespace(x=x, m=[m])), f"{[SimpleNamespace(x=x)]}"),
+    lambda m, x: ("=" * int(x) + ">" + "." * (9 - int(x)), f"{x:.1f}" * m.count, m.count * "ab"),
 ]
 LOOKED_INTO: list[Callable[[Any, float], Any]] = [
-    lambda m, x: pprint.pformat({"m": m, "x": [x]}),
+    lambda m, x: pprint.pformat(Epoch(m, x)),
     lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
     lambda m, x: "%d %.1f" % (m, m),  # noqa: UP031
-    lambda m, x: (str(ValueError(x)), f"{ValueError(m, x)!r}", str([ValueError(x)])),
     lambda m, x: json.dumps([m], default=vars),
-    lambda m, x: (str(slice(x)), str(SimpleNamespace(x=x)), str(OSError(m, x))),
+    lambda m, x: (str(slice(x)), str(OSError(m, x))),
     lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: string.Template("$m").substitute(m=m),
     lambda m, x: re.sub("x", lambda _: f"{x:.1f}", "axb"),
@@ -499,7 +510,6 @@ def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
     [
         (lambda state, file: pickle.dump(state, file), "it writes a file, by _pickle.dump()"),
         (lambda state, file: np.save(file, state.sums), "it writes a file, by numpy.save()"),
-        (lambda state, file: pprint.pprint(state.sums.tolist()), "it prints, by pprint.pprint()"),
     ],
 )
 def test_what_is_pickled_and_saved_is_what_was_there_then(
@@ -522,6 +532,26 @@ def test_what_is_pickled_and_saved_is_what_was_there_then(
     (step,) = agree(scenario)
     assert len(step.stats.eager_reasons) == 3
     assert all(found.startswith(reason) for found in step.stats.eager_reasons)
+
+
+def test_what_is_printed_prettily_is_what_was_there_then(agree: Any, capsys: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        state = SimpleNamespace(n=0, log={"b": [], "a": 1})
+
+        @compile
+        def step(x: Any) -> Any:
+            state.n += 1
+            state.log["b"] = [x.sum().item()] * 20
+            pprint.pprint(state.log, width=50)
+            pprint.pp({"n": state.n, "a": "=" * state.n})
+            state.log["b"] = x
+
+        for i in range(3):
+            step(lucid.ones(2) * i)
+        return capsys.readouterr().out
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
 
 
 def test_a_row_is_written_as_it_was_then(agree: Any) -> None:

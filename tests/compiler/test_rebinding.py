@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 import threading
+import types
 from collections import ChainMap, UserDict, UserList, deque
 
 import numpy as np
@@ -858,3 +861,41 @@ def test_a_parameter_that_each_step_makes_anew(agree):
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 2 and not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda state, name, loss: state.log.__setitem__(name, loss),
+        lambda state, name, loss: state.log.update({name: loss}),
+        lambda state, name, loss: state.lists[name].append(loss),
+        lambda state, name, loss: state.log.setdefault(name, []).append(loss),
+        lambda state, name, loss: state.log.__setitem__((name, 1), loss),
+        lambda state, name, loss: setattr(state, name, loss),
+        lambda state, name, loss: setattr(state, "log", {name: loss, **state.log}),
+        lambda state, name, loss: state.counts.update([name]),
+        lambda state, name, loss: list(map(state.log.__setitem__, [name, "a"], [loss, loss])),
+        lambda state, name, loss: list(map(setattr, [state], ["kept"], [loss])),
+        lambda state, name, loss: list(itertools.starmap(state.row.__setitem__, [(0, loss)])),
+    ],
+)
+def test_keys_and_what_map_writes_are_pythons_own(agree, write):
+    """Nothing that stood for a text or a number while tracing stays in a dict or an object."""
+
+    def scenario(compile):
+        state = types.SimpleNamespace(log={}, row=[0], n=0, kept=None)
+        state.lists, state.counts = collections.defaultdict(list), collections.Counter()
+
+        @compile
+        def step(x):
+            state.n += 1
+            write(state, f"loss/{state.n % 2}", x.sum().item())
+            return list(state.log), len(state.lists)
+
+        found = [step(lucid.ones(2) * i) for i in range(5)]
+        keys = [*state.log, *state.lists, *state.counts, *vars(state)]
+        kinds = [type(part) for key in keys for part in (key if type(key) is tuple else (key,))]
+        values = [*state.log.values(), *state.row, state.kept]
+        return found, vars(state), kinds, [type(value) for value in values]
+
+    agree(scenario)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -718,5 +719,55 @@ def test_hooks_on_a_result_are_called_in_the_order_of_their_registration(agree):
             (y.sum() + z.sum()).backward()
             found += [x, y.grad]
         return [*found, order]
+
+    agree(scenario)
+
+
+# ---------------------------------------------------------------------- the text of a history
+
+
+def test_texts_of_results_name_what_eager_mode_would_have_behind_them(agree, capsys, caplog):
+    log = logging.getLogger("histories")
+
+    def scenario(compile):
+        lucid.manual_seed(0)
+        net = nn.Linear(3, 4)
+        opt = lucid.optim.SGD(net.parameters(), lr=0.5)
+        kept = []
+
+        @compile
+        def step(x, y):
+            opt.zero_grad()
+            output = net(x)
+            loss = nn.functional.cross_entropy(output, y)
+            print(loss, [output[0]])
+            loss.backward()
+            opt.step()
+            log.warning("%s", loss)
+            kept.append(loss)
+            return loss, output, output.exp(), output.sum(1)
+
+        x, y = lucid.randn(2, 3), lucid.tensor([1, 3])
+        texts = [[repr(result) for result in step(x, y)] for _ in range(3)]
+        texts += [repr(kept), capsys.readouterr().out, [*caplog.messages]]
+        caplog.clear()
+        return texts
+
+    agree(scenario, traces=1)
+
+
+def test_the_text_of_a_result_of_a_compiled_model(agree):
+    def scenario(compile):
+        lucid.manual_seed(0)
+        net = compile(nn.Sequential(nn.Linear(3, 4), nn.GELU()))
+
+        @compile
+        def shift(h):
+            print(h)
+            return h + 1
+
+        h = net(lucid.ones(2, 3))
+        loss = nn.functional.mse_loss(h, lucid.zeros(2, 4))
+        return [repr(h), repr(loss), repr(h[:, 1]), repr(shift(h))]
 
     agree(scenario)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -353,3 +355,75 @@ def test_a_detached_argument_may_be_differentiated_in_each_call(agree):
         return [[step(given) for _ in range(3)], given, w]
 
     agree(scenario, traces=1)
+
+
+def counting():
+    count = 0
+
+    def next_one():
+        nonlocal count
+        count += 1
+        return count
+
+    return next_one
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+    def get(self):
+        return self.value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda number, n: lambda: number,
+        lambda number, n: lambda n=n: n,
+        lambda number, n: lambda tensor=lucid.ones(2) * number: tensor,  # noqa: B008
+        lambda number, n: Holder(number).get,
+        lambda number, n: slice(0, n),
+        lambda number, n: type("Named", (), {"n": n}),
+        lambda number, n: counting(),
+        lambda number, n: (lambda found: lambda: found.append(1) or len(found))([]),
+    ],
+)
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_functions_with_values_of_the_call_are_no_constants(agree, make, is_kept):
+    def read(found):
+        if isinstance(found, slice):
+            return [10, 20, 30, 40, 50][found]
+        return found.n if isinstance(found, type) else [found(), found()]
+
+    def scenario(compile):
+        state = types.SimpleNamespace(n=0, kept=None)
+
+        @compile
+        def step(x):
+            state.n += 1
+            made = make(x.sum().item(), state.n)
+            if is_kept:
+                state.kept = made
+                return x
+            return made
+
+        found = [step(lucid.ones(2) * i) for i in range(4)]
+        return [read(each) for each in ([state.kept] if is_kept else found)]
+
+    (step,) = agree(scenario)
+    assert "which no call can make again" in step.stats.eager_reasons[0]
+
+
+def test_functions_of_constants_are_returned_natively(agree):
+    def scenario(compile):
+        found, scale = [], 3.0
+
+        @compile
+        def step(x):
+            return x, lambda y: y * scale, found.append, Holder.get, slice(0, 2)
+
+        return [step(lucid.ones(2))[1](2.0) for _ in range(3)]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons

@@ -36,9 +36,11 @@ from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     REGISTERS,
+    VIEWS,
     Reads,
     class_has,
     is_of_few,
+    slots_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import SCALARS, visit_leaves
@@ -56,6 +58,7 @@ from lucid.ir.whose_code import (
     is_called_by_followed,
     is_followed,
     is_librarys,
+    is_unknown,
 )
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -102,6 +105,9 @@ _ONE_LEVEL = {
     *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
     *(range, bool),
 }
+_LOOK_INTO_ENTRIES = {set, frozenset, dict}
+_COMPARE = {sorted, min, max, sum, any, all}
+TEXTS = (str, repr, format, ascii)
 _LOOK: frozenset[Any] = frozenset({len, repr, format, ascii, str, getattr, hasattr, np.asarray})
 _METHODS_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _SHOWS_ALL = ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__")
@@ -138,6 +144,7 @@ _LOOKS_ONLY = frozenset(
         *("__iter__", "__getitem__", "__reduce_ex__", "__contains__", "__len__"),
     }
 )
+_COMPARES = ("index", "count", "remove", "__contains__", "__eq__")
 _REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
 _READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
 _READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
@@ -296,6 +303,9 @@ class GuardCollector(Reads):
             self._draws(f"{function.__name__}()")
         if isinstance(owner, GENERATORS) and hasattr(type(owner), _name_of(function)):
             self._draw(owner, function.__name__)
+            self._look_at_all(args, kwargs)
+            if function.__name__ == "shuffle" and args:
+                self.store_item(args[0], slice(None))
         elif kind is types.MethodType:
             self._call_method(function, args, kwargs)
         elif kind is types.FunctionType:
@@ -421,6 +431,11 @@ class GuardCollector(Reads):
             self._op_by_op(f"it looks at what is told meanwhile, by {kind.__name__}()")
         if kind in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
+            if kind in (map, filter) and args and args[0] is not None:
+                self._look_by(args[0], args[1:])
+            elif kind in _LOOK_INTO_ENTRIES:
+                for value in args:
+                    self._look_at_all(_entries(value), {})
         elif kind is str and args:
             self.show(args[0])
         elif not _is_heard(kind.__init__):
@@ -466,8 +481,27 @@ class GuardCollector(Reads):
             self._ask_again(function, args, kwargs)
         elif function in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
+            key = kwargs.get("key")
+            if key is not None:
+                self._look_by(key, args)
+            elif function in _COMPARE:
+                self._look_into(args, {})
         else:
             self._look_into(args, kwargs)
+
+    def _look_by(self, function: Any, args: Sequence[Any]) -> None:
+        """Read what a function in C reads that code in C calls with the entries of `args`."""
+        if _is_heard(getattr(function, "__func__", function)):
+            return
+        if isinstance(function, types.BuiltinFunctionType) and function in _AS_INSTRUCTIONS:
+            for each in zip(*map(_entries, args), strict=False):
+                self._as_instruction(function, each)
+        is_text = any(function is text for text in TEXTS)
+        for item in (item for value in args for item in _entries(value)):
+            if is_text:
+                self.read_text(item)
+            else:
+                self._look_into((item,), {}, objects=isinstance(function, _GETTERS))
 
     def _as_instruction(self, function: Any, args: Sequence[Any]) -> None:
         method, count = _AS_INSTRUCTIONS[function]
@@ -512,6 +546,11 @@ class GuardCollector(Reads):
         elif name not in ("__init__", "__new__", "__class__", "__setattr__"):
             (self.contents if name in _LOOKS_ONLY else self.rewrite)(path, owner)
             self._look_at_all(args, kwargs)
+            if name in _COMPARES:
+                self._look_into((owner, *args), {})
+            elif name == "update":
+                for value in args:
+                    self._look_at_all(_entries(value), {})
 
     def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.substitutes.refuse_after_writing(f"{function.__name__}()")
@@ -596,9 +635,12 @@ class GuardCollector(Reads):
         """Read all of it: plain data, objects by all their attributes."""
         self._look_into((owner,), {}, objects=True)
 
+    def look_through(self, owner: Any) -> None:
+        self._look_into((owner,), {})
+
     def read_text(self, value: Any) -> None:
         is_asked = self.substitutes.is_asked
-        if is_asked(value) or isinstance(value, (*PLAIN, tuple, np.ndarray)):
+        if is_asked(value) or isinstance(value, (*PLAIN, tuple, np.ndarray, types.SimpleNamespace)):
             self._look_into((value,), {}, objects=True, may_write=False, is_asked=is_asked)
         if isinstance(value, (np.ndarray, np.generic)):
             self.answer("numpy.get_printoptions()", np.get_printoptions)
@@ -634,12 +676,17 @@ class GuardCollector(Reads):
             if self._hand_function(value):
                 continue
             if is_asked is not None and is_asked(value):
-                for name in ("__str__", "__repr__", "__format__"):
-                    self._special(value, name)
+                texts = [
+                    self._special(value, name) for name in ("__str__", "__repr__", "__format__")
+                ]
+                if any(map(is_unknown, texts)):
+                    stack += self._parts(value)
             elif isinstance(value, (*PLAIN, tuple)):
                 self.iterate(value)
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value
+            elif isinstance(value, VIEWS):
+                stack += value
             elif isinstance(value, np.ndarray):
                 self.iterate(value, given=given)
                 if may_write:
@@ -656,7 +703,7 @@ class GuardCollector(Reads):
         """
         if isinstance(function, functools.partial):
             self._look_into((function.func, *function.args), function.keywords)
-        elif not isinstance(function, types.BuiltinFunctionType):
+        elif not isinstance(function, (types.BuiltinFunctionType, types.MethodWrapperType)):
             return False
         elif isinstance(owner := function.__self__, PLAIN) and not is_librarys(type(owner)):
             is_read = function.__name__ in _LOOKS_ONLY
@@ -671,13 +718,14 @@ class GuardCollector(Reads):
             self.value(value, value.__name__)
             is_known = is_followed(value.__code__)
             return [] if is_known else [_content(cell) for cell in value.__closure__ or ()]
-        attributes = instance_dict(value)
+        attributes = instance_dict(value) or {}
         if is_librarys(type(value)):
             self.meet(self.path_of(value), value)
-        elif attributes:
-            self.all_attributes(value)
-            return [*attributes.values()]
-        return []
+            return []
+        self.all_attributes(value)
+        kind: Any = type(value)
+        slots = [name for name in slots_of(kind) if hasattr(value, name)]
+        return [*attributes.values(), *[getattr(value, name) for name in slots]]
 
     # ------------------------------------------------------------------ the library's own
 
@@ -781,6 +829,12 @@ def _read_by_library(kind: type) -> set[str]:
                 if code is not None and "live_attribute" in code.co_names:
                     live.update(code.co_consts)
     return names - live
+
+
+def _entries(value: Any) -> Sequence[Any]:
+    """What is in a container; of a dict the keys."""
+    is_plain = isinstance(value, (*PLAIN, tuple, *VIEWS))
+    return list(value) if is_plain else []
 
 
 def _looks(function: Any) -> bool:

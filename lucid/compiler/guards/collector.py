@@ -50,6 +50,7 @@ from lucid.compiler.guards.mutable_sources import (
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.late import key_of
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
@@ -192,6 +193,7 @@ class Collector:
         holder: Any = None,
     ) -> None:
         """`owner[key]`, or what is in a cell, is about to be read or written."""
+        key = key_of(key)
         if write:
             self._note_change(owner if holder is None else holder)
         identity = identity_of(owner, key)
@@ -793,7 +795,7 @@ class Collector:
                     line = self._lines.get(identity_of(owner, CONTENTS))
                     self._op_by_op(f"it changes {path}, whose keys are weak references", line=line)
                 if not (isinstance(key, str) and key.startswith(LIBRARYS_ATTRIBUTES)):
-                    yield MutableSource(name, owner, key, guard.gated), before
+                    yield MutableSource(name, owner, key_of(key), guard.gated), before
         else:
             guard.was_read = True  # what the step leaves has the rest of it
             is_list = type(owner) in (list, deque)

@@ -6,6 +6,7 @@ name, and the attributes of `obj` itself, where the name may be absent; `owner[k
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 import threading
@@ -25,6 +26,9 @@ from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
 from lucid.tensor.tensor import Tensor
 
+VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
+_COMPARISONS = [(f"__{name}__",) for name in ("eq", "ne", "lt", "le", "gt", "ge")]
+_IS_OF_PYTHON = 1 << 9  # the flag of a class that a `class` statement has made
 _IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be set
 _OF_FUNCTIONS = frozenset(dir(types.FunctionType)) - {"__dict__"}
 _OF_TENSORS = frozenset(dir(TensorCore))
@@ -217,13 +221,16 @@ class Reads(Collector):
         self.entry(place, attributes, name, write=True, gated=gated, holder=owner)
 
     def all_attributes(self, owner: Any) -> None:
-        """All that an object has in its `__dict__`."""
+        """All that an object has in its `__dict__`, and in slots."""
         if isinstance(owner, type):
             self.answer(f"vars({owner.__name__})", _attributes_of_class, owner)
             return
         attributes = instance_dict(owner)
         if attributes is not None:
             self.contents(self.path_of(owner), attributes, holder=owner)
+        kind: Any = type(owner)
+        for name in slots_of(kind):
+            self.load_attribute(owner, name)
 
     def match_class(self, owner: Any, kind: Any, names: tuple[str, ...]) -> None:
         for name in (*getattr(kind, "__match_args__", ()), *names):
@@ -378,6 +385,10 @@ class Reads(Collector):
         """Read all of an object that code which isn't followed has."""
         raise NotImplementedError
 
+    def look_through(self, owner: Any) -> None:
+        """Read what is in a container, and in those in it."""
+        raise NotImplementedError
+
     def measure(self, owner: Any) -> None:
         """Read whether there is anything in it, or how much."""
         if isinstance(owner, PLAIN):
@@ -405,6 +416,9 @@ class Reads(Collector):
                 self.answer(f"{self.text_of(key)} in {path}", operator.contains, owner, key)
         elif is_unknown(self._special(owner, "__contains__")):
             self.hand_over(owner)
+        elif isinstance(owner, (*PLAIN, tuple, *VIEWS)):
+            self.look_through(owner)
+            self.look_through(key)
         else:
             self.iterate(owner)
         return None
@@ -413,10 +427,14 @@ class Reads(Collector):
         if type(left) in _QUIET and type(right) in _QUIET:
             return None
         if type(left) is str and methods[:1] == ("__mod__",):
+            self.read_text(right)
             return self.substitutes.template(left, right)
         given = isinstance(left, TensorCore) or isinstance(right, TensorCore)
+        compares = methods[:1] in _COMPARISONS
         for operand in (left, right):
-            if isinstance(operand, (*PLAIN, tuple, np.ndarray)):
+            if compares and isinstance(operand, (*PLAIN, tuple)):
+                self.look_through(operand)
+            elif isinstance(operand, (*PLAIN, tuple, np.ndarray)):
                 self.iterate(operand, given=given)
             elif isinstance(operand, np.generic):
                 self.answer("numpy.geterr()", np.geterr)
@@ -503,6 +521,14 @@ def _wrapped(owner: Any) -> Any:
     if isinstance(owner, TensorCore) or not is_librarys(type(owner)):
         return owner
     return (instance_dict(owner) or {}).get("__wrapped__", owner)
+
+
+@functools.lru_cache(maxsize=512)
+def slots_of(kind: type) -> list[str]:
+    """The attributes that classes in Python keep in slots."""
+    classes = [base for base in kind.__mro__ if base.__flags__ & _IS_OF_PYTHON]
+    names = [name for base in classes for name in vars(base)]
+    return [x for x in names if isinstance(getattr(kind, x, None), types.MemberDescriptorType)]
 
 
 def class_has(kind: type, name: str) -> Any:

@@ -84,6 +84,13 @@ def now_of(value: Any) -> Any:
     return value.now if is_late(value) or is_live(value) else value
 
 
+def key_of(key: Any) -> Any:
+    """A key of a dict; a text whose hash was taken, and so looked at, is the one of all calls."""
+    if type(key) is tuple:
+        return tuple(map(key_of, key))
+    return key.now if is_late(key) else key
+
+
 def bases_of(parts: Iterable[Any]) -> Bases:
     """What the late values and the live numbers among some follow from."""
     found: Bases = {}

@@ -23,6 +23,7 @@ class SymNumbers:
         live: live scalars that are read where they stand, by source text.
         live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
+        has_numbers: whether there are any live scalars.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -30,6 +31,7 @@ class SymNumbers:
         self.live: dict[str, SymScalar] = {}
         self.live_inputs: dict[tuple[str, DType], tuple[Value, SymSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
+        self.has_numbers = False
 
     def annotated(self, location: Location | None = None) -> AbstractContextManager[None]:
         """Give nodes that are appended to the graph directly their location and scope."""
@@ -49,6 +51,10 @@ class SymNumbers:
         self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """What a function of NumPy's gives of arrays and live numbers, at each call."""
+        raise NotImplementedError
+
+    def repeated(self, text: str, count: SymScalar) -> str:
+        """A text as often as a number says."""
         raise NotImplementedError
 
     def live_scalar(

@@ -116,6 +116,7 @@ class SymScalar:
         self.text = text
         self.recorder = recorder
         self.read = read
+        recorder.has_numbers = True
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -172,6 +173,8 @@ class SymScalar:
             return self._with_arrays(symbol, meaning, sides, {})
         if isinstance(other, complex):
             return meaning(*map(seen, sides))
+        if isinstance(other, str) and meaning is operator.mul and type(self.now) is int:
+            return self.recorder.repeated(other, self)
         if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
             return NotImplemented
         return self.applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)

@@ -499,6 +499,9 @@ class CompiledBackward(CustomNode):
     def _output_name(self, number: int) -> str:
         return self._layer.outputs[number].name
 
+    def _name_at(self, number: int) -> str:
+        return self._layer.outputs[number].history
+
     def apply(self, gradients: Gradients) -> Gradients:
         wanted = tuple(i for i, edge in enumerate(self._edges) if edge is not None)
         return self._apply(gradients, wanted, context.grad_enabled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import gc
 import types
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import brief
+from lucid.compiler.guards.guard import ABSENT, brief, item_at
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.late import is_late
@@ -250,12 +251,31 @@ class EpilogueBuilder:
             return Constant(leaf)
         if isinstance(leaf, np.ndarray):
             return ArrayCopy(leaf)
-        if isinstance(leaf, _SHARED) or _is_value(leaf):
+        if (isinstance(leaf, _SHARED) or _is_value(leaf)) and self._is_fixed(leaf):
             return Constant(leaf)
         source, what = self._source, f"an object of {type(leaf).__name__} that it made"
         how = "returns" if source is None else f"keeps in {source.path}"
         line = "" if source is None else self._collector.line_of(source)
         raise EagerOnlyError(f"it {how} {what}, {brief(leaf)}, which no call can make again{line}")
+
+    def _is_fixed(self, leaf: Any) -> bool:
+        """Whether all calls may share what a function, a class or a slice refers to.
+
+        Nothing of it is a value of the call, nor was made, or is written, by the step.
+        """
+        collector = self._recorder.collector
+        assert collector is not None
+        parts, seen = [*_parts_of(leaf)], {id(leaf)}
+        for part in parts:  # which grows meanwhile
+            if id(part) in seen or collector.was_there(part):
+                continue
+            seen.add(id(part))
+            is_code = isinstance(part, (types.FunctionType, types.MethodType, type, slice))
+            if is_code and not _writes_closure(part):
+                parts += _parts_of(part)
+            elif is_late(part) or is_live(part) or is_node(part) or isinstance(part, TensorCore):
+                return False
+        return not _writes_closure(leaf)
 
     def _outside(self, leaf: TensorCore) -> OutputSpec | None:
         """How to get at a tensor that is from outside, or shows memory from there."""
@@ -429,6 +449,31 @@ def _hooks_on(tensor: TensorCore) -> set[int]:
     if node is not None:
         registers += [node.post_accumulate_hooks, node._pre_hooks, node._post_hooks]
     return {number for hooks in registers for number in hooks or ()}
+
+
+def _parts_of(leaf: Any) -> list[Any]:
+    """What a function, a method, a class or a slice refers to."""
+    if isinstance(leaf, types.FunctionType):
+        found = [item_at(cell, None) for cell in leaf.__closure__ or ()]
+        named = {**(leaf.__kwdefaults__ or {}), **vars(leaf)}
+        found += [*(leaf.__defaults__ or ()), *named.values()]
+        return [part for part in found if part is not ABSENT]
+    if isinstance(leaf, types.MethodType):
+        return [leaf.__self__, leaf.__func__]
+    if isinstance(leaf, slice):
+        return [leaf.start, leaf.stop, leaf.step]
+    return [*vars(leaf).values()] if isinstance(leaf, type) else []
+
+
+def _writes_closure(function: Any) -> bool:
+    """Whether calls of a function change a variable around it."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, types.CodeType) or not code.co_freevars:
+        return False
+    return any(
+        instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars
+        for instruction in dis.get_instructions(code)
+    )
 
 
 def _is_value(leaf: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import unheard
+from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.repetition import Repetition
 from lucid.ir.location import here
@@ -96,9 +97,10 @@ def watch(owner: Any, key: Any, path: Callable[[], str]) -> None:
 def watch_attributes(thing: object, path: Callable[[], str]) -> None:
     """Let the running trace depend on all attributes of an object, as they are at each call."""
     collector = _collector()
+    attributes = instance_dict(thing) or {}
     if collector is not None:
-        for key in vars(thing):
-            collector.entry(f"{path()}.{key}", vars(thing), key, holder=thing)
+        for key in list(attributes):
+            collector.entry(f"{path()}.{key}", attributes, key, holder=thing)
 
 
 @unheard

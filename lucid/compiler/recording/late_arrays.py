@@ -539,12 +539,27 @@ def _in_place(name: str) -> Callable[..., Any]:
     return operate
 
 
-for _name in (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "divmod", "and", "or"),
-    *("xor", "lshift", "rshift"),
-):
+def _reflected(name: str) -> Callable[..., Any]:
+    """`__radd__`, which leaves it to Python which of the two operands knows what to do."""
+    function: Callable[[Any, Any], Any] = _BINARY[name]
+
+    def operate(self: LateObject, other: Any) -> Any:
+        if not hasattr(self.kind, operate.__name__) or isinstance(other, TensorCore):
+            return NotImplemented
+        kind = self.kind.__name__
+        return computed(self.exits, f"{kind}.{operate.__name__}", function, (other, self), {})
+
+    operate.__name__ = f"__r{name}__"
+    return operate
+
+
+_BINARY = {"divmod": divmod, "and": operator.and_, "or": operator.or_}
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "xor"):
+    _BINARY[_name] = getattr(operator, _name)
+_BINARY |= {"lshift": operator.lshift, "rshift": operator.rshift}
+for _name in _BINARY:
     setattr(LateObject, f"__{_name}__", _operator(f"__{_name}__"))
-    setattr(LateObject, f"__r{_name}__", _operator(f"__r{_name}__"))
+    setattr(LateObject, f"__r{_name}__", _reflected(_name))
     if _name != "divmod":
         setattr(LateArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
 for _name in (
@@ -676,7 +691,7 @@ class _Call:
     """A call of Python's within the step, with data for arguments and results.
 
     Attributes:
-        kinds: of the results; None: they are something else.
+        kinds: of the results that it gave last; None: they are something else.
         restore: makes what the function returned of as many results.
         parts: for each of them which operand's memory it may be on; None: it is new.
     """
@@ -693,10 +708,11 @@ class _Call:
         if self.kinds == [type(result)]:
             return [_data_of(result)]
         found, restore = flatten(result)
-        if self.kinds is None:
-            if not all(map(_is_data, found)):
+        kinds = [*map(type, found)]
+        if self.kinds != kinds:
+            if self.kinds is None and not all(map(_is_data, found)):
                 return []
-            self.kinds, self.restore = [*map(type, found)], restore
+            self.kinds, self.restore = kinds, restore
             self.parts = [_memory_of(x, arrays) for x in found]
         return [*map(_data_of, found)]
 

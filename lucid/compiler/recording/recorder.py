@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import types
@@ -337,6 +338,9 @@ class Recorder(TracedMemory):
         if isinstance(value, LateText) and write in (str, format) and not any(how):
             return value
         return texts.written(write, value, *how)
+
+    def repeated(self, text: str, count: SymScalar) -> str:
+        return texts.written(operator.mul, text, count)
 
     def is_followed_text(self, frame: types.FrameType | None, value: Any) -> bool:
         """Whether a frame waits for the text of a value, and what it does with it is told."""

@@ -8,12 +8,16 @@ as well. Functions in C that would look into such a value make the call run op b
 from __future__ import annotations
 
 import functools
+import html
 import json
 import os
 import pickle
 import pprint
 import random
 import secrets
+import statistics
+import string
+import textwrap
 import time
 import traceback
 import types
@@ -30,6 +34,7 @@ from lucid.compiler.guards.calls import written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
@@ -42,6 +47,7 @@ from lucid.compiler.recording.texts import (
     asked,
     holds,
     is_in_text,
+    is_number_or_text,
     is_written_by_python,
     joined,
 )
@@ -78,6 +84,7 @@ _ENTROPY = (
 )
 _CALLED_ANEW = frozenset((*_CLOCKS, *_ENTROPY))
 _OF_TIMES = frozenset({datetime, date, timedelta})
+_OF_STATISTICS = frozenset(vars(statistics)[name] for name in statistics.__all__)
 # Methods of random generators that draw nothing, or something else than numbers and arrays.
 _NO_DRAWS = frozenset(
     {
@@ -102,16 +109,22 @@ _EXACT = frozenset(
         *("__complex__", "__bool__", "__sizeof__"),
     }
 )
-_WHOLE = (*PLAIN, tuple)  # of which texts are written with all that is in them
+# Of these texts are written with all that is in them.
+_WHOLE = (*PLAIN, tuple, types.SimpleNamespace, BaseException)
+# Functions of Python's own that write a text of texts, numbers and containers of these.
+_WRITES = frozenset(
+    {pprint.pformat, textwrap.indent, textwrap.dedent, textwrap.fill, textwrap.shorten, html.escape}
+)
+_PRINTS: dict[Any, dict[str, Any]] = {pprint.pprint: {}, pprint.pp: {"sort_dicts": False}}
 _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
 # Functions that do something outside, to be done before what comes after them.
 _AT_ONCE: dict[Any, str] = {
     **dict.fromkeys((pickle.dump, np.save, np.savez, np.savez_compressed), "it writes a file"),
     **dict.fromkeys((np.savetxt, os.mkdir, os.makedirs, os.rename, os.replace), "it writes a file"),
     **dict.fromkeys((os.remove, os.unlink), "it removes a file"),
-    **dict.fromkeys((pprint.pprint, pprint.pp), "it prints"),
     **dict.fromkeys((traceback.print_exc, traceback.print_stack), "it prints"),
     time.sleep: "it waits",
+    pickle.dumps: "it looks at all that an object holds",
 }
 
 
@@ -152,17 +165,22 @@ class StandInFunctions(Substitutes):
             return self._of_text(function, args, kwargs)
         makes = owner if isinstance(owner, type) else function
         is_of_data = makes in _OF_TIMES or owner is int  # and what a call finds, perhaps
-        if function in _CALLED_ANEW or (is_of_data and holds(given, is_late)):
+        if function in _CALLED_ANEW or (is_of_data and holds(given, is_number_or_text)):
             return functools.partial(self._called_anew, function)
-        shuffles_array = type(written_by(function, args, kwargs)) is LateArray
-        if isinstance(owner, GENERATORS) and self._draws(owner, function.__name__, shuffles_array):
+        if isinstance(owner, GENERATORS) and self._draws(function, args, kwargs):
             return functools.partial(self._drawn, function)
         is_shown = bool(args) and (isinstance(args[0], _WHOLE) or type(args[0]) is LateArray)
         is_whole = function in TEXTS and is_shown
-        if function is json.dumps or (is_whole and holds(given, is_in_text)):
+        is_simple = function in _WRITES and not holds(given, _is_of_other_kind)
+        if function is json.dumps or ((is_whole or is_simple) and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
+        if function in _PRINTS:
+            if holds(given, _is_of_other_kind) or args[1:] or "stream" in kwargs:
+                self._exits.op_by_op("it prints, by pprint()")
+            return functools.partial(self._pretty, {**_PRINTS[function], **kwargs})
+        only_computes = function in ONLY_COMPUTE or function in _OF_STATISTICS
         if _is_numpys(function, args) and (
-            holds(given, self._is_data) or (function in ONLY_COMPUTE and holds(given, is_live))
+            holds(given, self._is_data) or (only_computes and holds(given, is_live))
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
             return lambda *args, **kwargs: of_numpy(self._exits, name, function, args, kwargs)
@@ -288,11 +306,12 @@ class StandInFunctions(Substitutes):
         after = self._exits.latest() if function in _CLOCKS else ()
         return computed(self._exits, name, function, args, kwargs, after=after)
 
-    def _draws(self, generator: Any, name: str, shuffles_array: bool) -> bool:
+    def _draws(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         """Whether a method gives random numbers of a generator from outside, or shuffles so."""
+        generator, name = function.__self__, function.__name__
         if name.startswith("_") or name in _NO_DRAWS or not hasattr(type(generator), name):
             return False
-        if name == "shuffle" and not shuffles_array:
+        if name == "shuffle" and type(written_by(function, args, kwargs)) is not LateArray:
             return False
         return self._collector.is_shared(generator)
 
@@ -317,9 +336,14 @@ class StandInFunctions(Substitutes):
         if method.__name__ == "join" and args:
             is_lazy = not isinstance(args[0], (str, *_WHOLE))
             return functools.partial(_joined, template) if is_lazy or holds(args, is_late) else None
-        if method.__name__ in ("format", "format_map") and holds(given, is_in_text):
+        is_format = method.__name__ in ("format", "format_map")
+        if is_format and (holds(given, is_in_text) or _looks_up(template)):
             return functools.partial(self._outside.text, getattr(str, method.__name__), template)
         return None
+
+    def _pretty(self, how: dict[str, Any], value: Any, **_: Any) -> None:
+        """For `pprint.pprint`."""
+        self._outside.say(print, self._outside.text(pprint.pformat, value, **how))
 
     def _may_get(self, function: Any, args: Sequence[Any]) -> bool:
         """Whether a function is told what it does with such values, or refuses them by itself."""
@@ -351,6 +375,20 @@ class _Template:
     def __mod__(self, values: Any) -> str:
         items = tuple(values) if isinstance(values, tuple) else values
         return self._write(str.__mod__, self._template, items)
+
+
+def _is_of_other_kind(value: Any) -> bool:
+    """Whether it is more than a number or a text, or a container of such."""
+    return not (isinstance(value, (*SCALARS, *PLAIN, tuple)) or is_number_or_text(value))
+
+
+def _looks_up(template: str) -> bool:
+    """Whether `template.format()` reads attributes or entries of what it gets."""
+    try:
+        names = [name or "" for _, name, _, _ in string.Formatter().parse(template)]
+    except ValueError:
+        return False
+    return any("." in name or "[" in name for name in names)
 
 
 def _is_users(function: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import operator
 import types
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _MOST_SEARCHED = 1024  # values in a container that is handed to a function
 WRITERS = ("__str__", "__repr__", "__format__")
 TEXTS = (str, repr, format)
-_CONTAINERS = (list, tuple, set, frozenset, dict, deque)
+_CONTAINERS = (list, tuple, set, frozenset, deque)
 _PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType, slice, range)
 _FIXED = (*_PLAIN, type, types.FunctionType, types.BuiltinFunctionType)
 
@@ -106,6 +107,7 @@ def _method(name: str) -> Callable[..., Any]:
 _CHANGES = (
     *("capitalize", "casefold", "center", "expandtabs", "ljust", "lower", "lstrip", "removeprefix"),
     *("removesuffix", "replace", "rjust", "rstrip", "strip", "swapcase", "title", "upper", "zfill"),
+    *("__mul__", "__rmul__"),
 )
 _OWN = {*vars(LateText), "__init__", "__getattribute__", "__doc__", "__setattr__", "__delattr__"}
 _OWN |= {"__init_subclass__", "__subclasshook__", "__dir__"}
@@ -140,11 +142,29 @@ def _within(value: Any) -> list[Any]:
     """A value, and the first of those in it if it is a container."""
     found = [value]
     for x in found:  # which grows meanwhile
-        if type(x) is slice:
-            found += (x.start, x.stop, x.step)
-        elif isinstance(x, _CONTAINERS) and not is_late(x) and len(found) < _MOST_SEARCHED:
-            found += dict.values(x) if isinstance(x, dict) else x
+        if not is_late(x) and len(found) < _MOST_SEARCHED:
+            found += _held_by(x)
     return found
+
+
+def _held_by(value: Any) -> Iterable[Any]:
+    """What is in a value of which code in C writes a text with all that is in it."""
+    if isinstance(value, dict):
+        return dict.values(value)
+    if isinstance(value, types.SimpleNamespace):
+        return vars(value).values()
+    if type(value) is slice:
+        return value.start, value.stop, value.step
+    if isinstance(value, _CONTAINERS):
+        return value
+    return value.args if is_plain_error(value) else ()
+
+
+def is_plain_error(value: Any) -> bool:
+    """Whether it is an exception of which its arguments are all that is in its text."""
+    if not isinstance(value, BaseException) or is_written_by_python(value):
+        return False
+    return type(value).__str__ in (BaseException.__str__, KeyError.__str__)
 
 
 def holds(value: Any, is_meant: Callable[[Any], bool]) -> bool:
@@ -210,6 +230,12 @@ def _part(value: Any) -> Any:
         return _Asked(value)
     if is_of_call(value) or isinstance(value, _FIXED):
         return value
+    if type(value) is types.SimpleNamespace:
+        return Applied(types.SimpleNamespace, (), {k: _part(x) for k, x in vars(value).items()})
+    if is_plain_error(value):
+        return Applied(
+            functools.partial(BaseException.__new__, type(value)), [*map(_part, value.args)]
+        )
     asked_now = {id(x) for x in _within(value) if is_written_by_python(x) or is_record(x)}
     leaves, rebuild = flatten(value, asked_now)
     if len(leaves) == 1 and leaves[0] is value:
@@ -233,8 +259,13 @@ class _Asked(Late):
     def _answer(self, function: Callable[..., Any], *args: Any) -> Any:
         key = function, *args
         if key not in self._found:
+            recorder: Any = context.recorder
+            if recorder is not None and function not in TEXTS:
+                recorder.collector.call(function, (self._value, *args), {})  # as code in C reads it
             is_number = function is float and isinstance(self._value, Tensor)
             found = self._value.item() if is_number else asked(function, self._value, *args)
+            if recorder is not None and function not in TEXTS:
+                recorder.collector.read_text(found)
             self._found[key] = _part(found)
         return now_of(self._found[key])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
 import inspect
@@ -39,10 +40,11 @@ from lucid.compiler.recording.stand_in_functions import StandInFunctions
 from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.compiler.results.side_effects import SideEffects
-from lucid.ir.errors import EagerOnlyError, TraceError
+from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
 from lucid.ir.strides import Strides, is_contiguous
+from lucid.ir.whose_code import is_followed
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
@@ -122,9 +124,27 @@ def trace(
         raise RestartTrace("leaves lucid in a custom Function", "hosts", error.codes) from None
     except UnsupportedError as error:
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
+    except TypeError as error:
+        if recorder.has_numbers and not isinstance(error, LucidError):
+            raise_in_eager_mode(error)  # it may be about the type of what stands for a number
+        raise
     found.sources = dict(sources)
     found.seconds = time.perf_counter() - start
     return found
+
+
+def raise_in_eager_mode(error: Exception) -> None:
+    """Let eager mode say whether there is an error, unless a statement of the user's raised it."""
+    last = error.__traceback__
+    assert last is not None
+    while last.tb_next is not None:
+        last = last.tb_next
+    code = last.tb_frame.f_code
+    if code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"] or not is_followed(code):
+        raise EagerOnlyError(
+            "with numbers that it would read at each call its trace fails: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _name_of(function: Callable[..., Any]) -> str:

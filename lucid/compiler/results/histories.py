@@ -50,6 +50,11 @@ class LostBackward(Node):
     def __init__(self, result: TensorCore, message: str) -> None:
         super().__init__((), (result._type,))
         self._message = message
+        edge = None if result._lost_history() is not None else edge_of(result)
+        self._called = "Invalid" if edge is None else edge[0]._name_at(edge[1])
+
+    def _name_at(self, number: int) -> str:
+        return self._called
 
     def apply(self, gradients: Gradients) -> Gradients:
         raise LucidError(self._message)
@@ -75,7 +80,8 @@ class ExternalGradFn(AccumulateGrad):
         super().__init__(handle)
         node = argument._grad_fn
         assert node is not None
-        self._called = node._name(), node._output_name(argument._output_nr)
+        number = argument._output_nr
+        self._called = node._name_at(number), node._output_name(number)
 
     def _name(self) -> str:
         return self._called[0]
@@ -107,11 +113,13 @@ class Output:
     Attributes:
         positions: its own among the flattened results, and those of others with the same history.
         name: what it is, in eager mode: `output 0 of Mul`.
+        history: what its text says of its history: `MulBackward`.
         root: where walks from it begin.
     """
 
     positions: tuple[int, ...]
     name: str
+    history: str
     root: Edge
 
 
@@ -234,7 +242,7 @@ class Histories:
                 f"it registers a hook on a result, {node._output_name(number)}, or on its node"
                 f"{node._place()}"
             )
-        return Output(positions, node._output_name(number), root)
+        return Output(positions, node._output_name(number), node._name_at(number), root)
 
     def _leaves(
         self, roots: Sequence[Edge], ends: Collection[Edge]

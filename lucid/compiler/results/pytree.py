@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from lucid.compiler.inputs.late import key_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.output_specs import OutputSpec, Run
 from lucid.ir.errors import EagerOnlyError
@@ -69,12 +70,13 @@ def flatten(value: Any) -> tuple[Iterable[Any], Rebuild]:
     if _is_plain(value, (set, frozenset)):
         return value, set if isinstance(value, set) else frozenset
     if _is_plain(value, _DICTS) and all(map(_is_fixed, value)):
-        return value.values(), partial(_dict, _dict_like(value), [*value])
+        return value.values(), partial(_dict, _dict_like(value), [*map(key_of, value)])
     if not isinstance(value, _CONTAINERS):
         slots = {x for base in kind.__mro__ for x in _listed(vars(base).get("__slots__", ()))}
         attributes = fields_of(value) if is_record(value) else getattr(value, "__dict__", {})
         if is_record(value) or not slots - {"__weakref__"}:
-            made = partial(_object, kind, [*attributes], slots & attributes.keys())
+            names = [*map(key_of, attributes)]
+            made = partial(_object, kind, names, slots & attributes.keys())
             return attributes.values(), made
     raise EagerOnlyError(
         f"it makes and returns or keeps a {kind.__name__}, which is no plain list, tuple, dict, "

@@ -881,6 +881,7 @@ class Module(Hooked, StateHooked):
         return ""
 
     def __repr__(self) -> str:
+        tracing.meet_whole(self)
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
         children = [
