@@ -47,6 +47,8 @@ Leaf = Given | EndOf
 class LostBackward(Node):
     """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
 
+    _leads_anywhere = True
+
     def __init__(self, result: TensorCore, message: str) -> None:
         super().__init__((), (result._type,))
         self._message = message
