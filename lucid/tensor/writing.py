@@ -61,6 +61,13 @@ def _unview(op: Op, attributes: Attributes, whole: Any, new: Any) -> Any:
         return ops.update_slice(whole, new, **attributes)
     if op.name == "diagonal":
         return ops.with_diagonal(whole, new)
+    if op.name == "windows":  # that share no element
+        shape, size = tuple(whole._type.shape), whole._type.size
+        places = ops.windows(ops.reshape(ops.indices(whole, (size,), 0), shape=shape), **attributes)
+        flat, places, new = (ops.reshape(x, shape=(x._type.size,)) for x in (whole, places, new))
+        return ops.reshape(ops.index_set(flat, places, new, axis=0), shape=shape)
+    if op.name == "broadcast" and new._type.size == whole._type.size:
+        return ops.reshape(new, shape=tuple(whole._type.shape))
     raise LucidError(READ_ONLY)  # as NumPy's arrays are that a broadcast or windows give
 
 
@@ -146,7 +153,7 @@ def refusal_of_writes(view: TensorCore) -> str | None:
     if view._guard is not None:
         return view._guard.written
     base = view._base
-    if base is not None and base.is_leaf and base._requires_grad:
+    if base is not None and base.is_leaf and (base._requires_grad or not view.is_leaf):
         return (
             "a view of a leaf Variable that requires grad is being used in an in-place operation."
         )
