@@ -131,7 +131,9 @@ def _store(target: TensorCore, array: np.ndarray) -> None:
     """Write numbers into the memory of a tensor outside of traces."""
     memory = target._concrete("an in-place operation")
     if not memory.flags.writeable:
-        raise LucidError(READ_ONLY)
+        if memory.size:
+            raise LucidError(READ_ONLY)
+        return  # an expanded tensor without elements, for one
     if context.lent is not None:
         context.lent.before_write(target._storage, target._counter)
     if write_locks.held:

@@ -98,6 +98,27 @@ def test_a_write_to_a_view_has_a_gradient(name: str, compiles: Callable[..., Any
     assert x.grad.tolist() == lucid.where(seen > 0, 2 * x, 3.0).tolist()
 
 
+@pytest.mark.parametrize("compiles", [lucid.compile, lambda function: function])
+def test_what_has_no_elements_is_written_and_counted_as_all_else(compiles: Any) -> None:
+    def step(x: Tensor) -> None:
+        x[None].add_(1)
+        x[:, None][:, 0].fill_(2)
+        x.expand(3, -1, -1).mul_(2)
+        x.view(-1).expand(2, -1).neg_()
+
+    x = lucid.ones(4, 5)[1:, 2:2]
+    compiles(step)(x)
+    assert x._version == 4
+
+
+def test_a_gradient_without_elements_is_written() -> None:
+    x = lucid.ones(0, requires_grad=True)
+    for _ in range(2):
+        x.mean().backward()
+    assert x.grad is not None
+    assert x.grad.mul_(2).zero_().tolist() == []
+
+
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_is_independent(name: str) -> None:
     x = lucid.arange(12.0).reshape(3, 4).clone()
