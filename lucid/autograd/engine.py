@@ -135,8 +135,7 @@ class BackwardRun:
         targets = self.targets
         needed: set[Node] = set()
         for node in sorted(iterate_graph(roots), key=lambda node: node._sequence):
-            leads_on = (e is not None and (e[0] in needed or e[0] in targets) for e in node._edges)
-            if node._leads_anywhere or any(leads_on):
+            if any(e is not None and (e[0] in needed or e[0] in targets) for e in node._edges):
                 needed.add(node)
         return needed
 

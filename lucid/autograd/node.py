@@ -70,7 +70,6 @@ class Node(Placed):
         _output_types: `output_types`.
         _takes_undefined: whether it runs when no gradient arrived at all.
         _has_separate_outputs: whether a walk to one output has not come to the others.
-        _leads_anywhere: its edges are lost, so walks come to it whatever is asked for.
         _is_end: gradients with respect to what it is the history of may still be asked for.
 
     Example:
@@ -81,7 +80,6 @@ class Node(Placed):
 
     _takes_undefined = False
     _has_separate_outputs = False
-    _leads_anywhere = False
     _is_end = False
 
     __slots__ = (
