@@ -365,7 +365,7 @@ def _is_own(array: np.ndarray) -> bool:
     another array's that begins at a cache line (`lucid/ir/memory.py`).
     """
     flags = array.flags
-    if not flags.c_contiguous:
+    if not (flags.c_contiguous and flags.writeable):  # as a broadcast to no elements isn't
         return False
     if flags.owndata:
         return True

@@ -13,6 +13,7 @@ from lucid.choices import check_choice, check_flag
 from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
+from lucid.functions.curves import with_gradient
 from lucid.functions.elementwise import ceil, choose, clone, floor, round
 from lucid.functions.gathering import gather
 from lucid.functions.naming import numpy_names
@@ -109,11 +110,26 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     return _median(return_types.nanmedian, input, dim, keepdim)
 
 
+def _median_of_all(x: Tensor, kind: type[ValuesAndIndices]) -> Tensor:
+    found: Tensor = _median(kind, reshaped(x, (x._type.size,)), 0, False).values
+    return found
+
+
+def _share_of_equals(g: Tensor, x: Tensor, y: Tensor, kind: type[ValuesAndIndices]) -> Tensor:
+    """All elements that are the median share its gradient."""
+    same = (x == y) | ((x != x) & (y != y))
+    shared: Tensor = choose(same, g / same.sum(), 0.0)
+    return shared
+
+
+MedianOfAll = with_gradient(_share_of_equals)(_median_of_all)
+
+
 def _median(kind: type[ValuesAndIndices], input: Tensor, dim: int | None, keepdim: bool) -> Any:
     op = kind.__name__
     x = tensor_of(input, op)
     if dim is None:
-        return _median(kind, reshaped(x, (x._type.size,)), 0, False).values
+        return MedianOfAll.apply(x, kind) if x.is_floating_point() else _median_of_all(x, kind)
     axis = axis_of(dim, x.ndim, op)
     if not x.ndim:
         return kind(clone(x), constant(0, i64))

@@ -533,7 +533,15 @@ def norm(
         return _reduced(ops.sum, size, axes, keepdim)
     if order == 0:
         return _reduced(ops.sum, truth(x, "norm").to(x.dtype), axes, keepdim)
-    return _reduced(ops.sum, size**order, axes, keepdim) ** (1.0 / order)
+    powers = size**order if order > 1 else _power(size, order)
+    return _power(_reduced(ops.sum, powers, axes, keepdim), 1.0 / order)
+
+
+def _power(x: Tensor, exponent: float) -> Tensor:
+    """A power of what isn't negative; where that is 0, no gradient comes through."""
+    is_zero = x == 0
+    at_zero = 0.0 if exponent > 0 else math.inf
+    return choose(is_zero, at_zero, choose(is_zero, 1.0, x) ** exponent)
 
 
 @numpy_names

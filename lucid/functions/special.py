@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid.autograd.function import Function
+from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
 from lucid.functions.arguments import tensor_of
 from lucid.functions.elementwise import (
@@ -19,7 +21,6 @@ from lucid.functions.elementwise import (
     log,
     log1p,
     maximum,
-    minimum,
     sigmoid,
 )
 from lucid.functions.promotion import Number, floating, promoted
@@ -39,6 +40,28 @@ _LONGEST_EUCLID = {1: 13, 2: 24, 4: 46, 8: 92}  # divisions of the largest pair 
 _LOG_2 = math.log(2.0)
 
 
+@runs_natively
+class Logaddexp(Function):
+    """log(exp(x) + exp(y)): where the two are equal, gradients share what comes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return maximum(x, y) + log1p(exp(-absolute(_distance(x, y))))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        distance = _distance(x, y)
+        return g * sigmoid(distance), g * sigmoid(-distance)
+
+
+def _distance(x: Tensor, y: Tensor) -> Tensor:
+    """By how much `x` is larger: two infinities of one sign are equal."""
+    same = (x == y) & (absolute(x) == math.inf)
+    return choose(same, 0.0, x - y)
+
+
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """Return `log(exp(input) + exp(other))`, a float, without overflow.
 
@@ -53,10 +76,8 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
         tensor([6.9315e-01, 1.0007e+03])
     """
     x, y = promoted(input, other, "logaddexp")
-    x, y = floating(x, "logaddexp"), floating(y, "logaddexp")
-    equal = x == y  # also two infinities of one sign
-    distance = choose(equal, 0.0, x - y)
-    return choose(equal, x + _LOG_2, maximum(x, y) + log1p(exp(-absolute(distance))))
+    result: Tensor = Logaddexp.apply(floating(x, "logaddexp"), floating(y, "logaddexp"))
+    return result
 
 
 @like(logaddexp)
@@ -190,6 +211,8 @@ def softsign(input: Tensor) -> Tensor:
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; where one is a NaN, the other.
 
+    Of equal ones it is the first, which gets the gradient.
+
     Args:
         other: a tensor or a number.
 
@@ -198,7 +221,7 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
         tensor([3., 2.])
     """
     x, y = promoted(input, other, "fmax")
-    return choose(x != x, y, choose(y != y, x, maximum(x, y)))
+    return choose((x >= y) | (y != y), x, y)
 
 
 @like(fmax)
@@ -210,7 +233,7 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
         tensor([1., 2.])
     """
     x, y = promoted(input, other, "fmin")
-    return choose(x != x, y, choose(y != y, x, minimum(x, y)))
+    return choose((x <= y) | (y != y), x, y)
 
 
 def gcd(input: Tensor, other: Tensor) -> Tensor:

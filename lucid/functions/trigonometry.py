@@ -178,7 +178,8 @@ class Atan2(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
         y, x = ctx.saved_tensors
-        scaled = g / (x * x + y * y)
+        squared = x * x + y * y
+        scaled = choose(squared == 0, 0.0, g / choose(squared == 0, 1.0, squared))
         return scaled * x, -scaled * y
 
 

@@ -67,6 +67,14 @@ class Ranges:
         found = self.of(value)
         return found is not None and found.is_within(wanted.low, wanted.high)
 
+    def check_of(self, value: Value, given: Value) -> Node | None:
+        """A check that says of what is given for an integer what is known of that, if anything."""
+        found, limits = self.of(value), _limits(value.dtype)
+        if value.dtype.kind != "int" or found is None or found == limits:
+            return None
+        said = {"low": found.low, "high": found.high + 1, "message": "{}", "error": "index"}
+        return Node(ops.check, (given,), said, (given.type,), given.graph)
+
     def note(self, node: Node) -> None:
         """Find the range of a node's result; narrow that of what it checks."""
         if node.op is ops.check:

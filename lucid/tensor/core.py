@@ -834,7 +834,7 @@ def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes, type: Te
         strides_of_view(op, attributes, operand, type)
     array = op.evaluate(operand._array, **attributes)
     shares = array.base is operand._array or np.may_share_memory(array, operand._array)
-    if op.name == "reshape" and not shares:
+    if op.name == "reshape" and not shares and type.size:  # of no elements all are views
         result = _new(Storage.of_array(array), type, array, ())
     else:
         result = _new(operand._storage, type, array, (*operand._chain, (op, attributes)))

@@ -61,6 +61,13 @@ def _unview(op: Op, attributes: Attributes, whole: Any, new: Any) -> Any:
         return ops.update_slice(whole, new, **attributes)
     if op.name == "diagonal":
         return ops.with_diagonal(whole, new)
+    if op.name == "windows":  # that share no element
+        shape, size = tuple(whole._type.shape), whole._type.size
+        places = ops.windows(ops.reshape(ops.indices(whole, (size,), 0), shape=shape), **attributes)
+        flat, places, new = (ops.reshape(x, shape=(x._type.size,)) for x in (whole, places, new))
+        return ops.reshape(ops.index_set(flat, places, new, axis=0), shape=shape)
+    if op.name == "broadcast" and new._type.size == whole._type.size:
+        return ops.reshape(new, shape=tuple(whole._type.shape))
     raise LucidError(READ_ONLY)  # as NumPy's arrays are that a broadcast or windows give
 
 
@@ -124,7 +131,9 @@ def _store(target: TensorCore, array: np.ndarray) -> None:
     """Write numbers into the memory of a tensor outside of traces."""
     memory = target._concrete("an in-place operation")
     if not memory.flags.writeable:
-        raise LucidError(READ_ONLY)
+        if memory.size:
+            raise LucidError(READ_ONLY)
+        return  # an expanded tensor without elements, for one
     if context.lent is not None:
         context.lent.before_write(target._storage, target._counter)
     if write_locks.held:
@@ -146,7 +155,7 @@ def refusal_of_writes(view: TensorCore) -> str | None:
     if view._guard is not None:
         return view._guard.written
     base = view._base
-    if base is not None and base.is_leaf and base._requires_grad:
+    if base is not None and base.is_leaf and (base._requires_grad or not view.is_leaf):
         return (
             "a view of a leaf Variable that requires grad is being used in an in-place operation."
         )

@@ -303,6 +303,42 @@ def test_what_the_traced_code_changes_after_a_host_call_runs_op_by_op():
     assert solver.history == []
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("kind", ["bound", "added to"])
+def test_what_the_traced_code_and_a_host_call_change_holds_what_the_later_one_left(
+    prepared, kind, is_first
+):
+    class World:
+        last, log = None, []
+
+    def change(number):
+        if kind == "bound":
+            World.last = number
+        else:
+            World.log.append(number)
+
+    def forward(ctx, x):
+        change(x.sum().item())
+        return x * 2
+
+    fn = define(forward)
+
+    @prepared
+    def step(x):
+        if is_first:
+            change(-1)
+        y = fn.apply(x)
+        if not is_first:
+            change(-1)
+        return y
+
+    for i in range(3):
+        step(lucid.tensor([1.0, i]))
+        pair = [-1, 1.0 + i] if is_first else [1.0 + i, -1]
+        assert World.last == (pair[1] if kind == "bound" else None)
+        assert World.log[2 * i :] == ([] if kind == "bound" else pair)
+
+
 def test_a_container_on_a_class_that_is_read_through_an_object_is_watched(prepared):
     class Config:
         scales = [2.0]  # noqa: RUF012

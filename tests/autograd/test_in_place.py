@@ -327,6 +327,14 @@ def test_a_view_of_a_leaf_that_requires_grad_cannot_be_written(run):
     )
 
 
+def test_a_view_of_a_leaf_that_is_a_view_itself_cannot_be_written(run):
+    x = lucid.ones(4)[1:].requires_grad_()
+    for write in (lambda x: x[1:].mul_(2), lambda x: x.t().zero_(), lambda x: x[:, None].add_(x)):
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+            run(write, x)
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
 MADE_WITHOUT_GRAD = (
     "A view was created in no_grad mode and is being modified inplace with grad mode enabled. "
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "

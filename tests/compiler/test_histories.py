@@ -197,6 +197,29 @@ def test_a_gradient_is_freed_by_its_first_backward(agree):
     agree(scenario)
 
 
+def test_what_is_asked_of_a_result_whose_graph_is_freed_says_so(agree):
+    def scenario(compile):
+        w, other = numbers(1, 2, 4, requires_grad=True), numbers(1, requires_grad=True)
+
+        @compile
+        def step(x):
+            y = (w * x).var()
+            y.backward()
+            return y
+
+        for _ in range(3):
+            x = numbers(1, 3, 2, requires_grad=True)
+            y = step(x)
+            for leaf in (w, x):
+                for options in ({}, {"allow_unused": True}):
+                    with pytest.raises(RuntimeError, match="through the graph a second time"):
+                        grad(y, leaf, **options)
+            assert grad(y, other, allow_unused=True) == (None,)
+        return [w.grad]
+
+    agree(scenario)
+
+
 def test_a_gradient_with_a_graph_goes_on_into_the_history_of_an_argument(agree):
     def scenario(compile):
         w = numbers(1, 2, requires_grad=True)

@@ -226,6 +226,28 @@ def test_memory_of_an_argument_is_given_as_it_is():
     assert "on memory from outside" in part.stats.eager_reasons[0]
 
 
+def test_memory_of_an_argument_that_constants_were_written_to_is_given_as_it_is():
+    def step(x):
+        x.zero_()
+        return x.numpy(), x.sum()
+
+    compiled, x = lucid.compile(step), lucid.ones(3)
+    for _ in range(2):
+        array, _ = compiled(x.fill_(1))
+        assert np.shares_memory(array, x.numpy()) and not array.any()
+    assert not compiled.stats.eager_reasons
+
+
+def test_arrays_beside_a_result_that_is_differentiated_outside():
+    w = lucid.tensor([1.0, 2.0], requires_grad=True)
+    step = lucid.compile(lambda x: (w * x, np.ones(2), lucid.zeros(3).numpy()))
+    for _ in range(3):
+        result, ones, zeros = step(lucid.ones(2))
+        result.sum().backward()
+        assert ones.tolist() == [1, 1] and zeros.tolist() == [0, 0, 0]
+    assert w.grad.tolist() == [3, 3] and not step.stats.eager_reasons
+
+
 def test_what_may_be_a_part_of_memory_that_is_written_runs_op_by_op():
     def step(x):
         y = x * 2

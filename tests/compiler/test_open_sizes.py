@@ -354,6 +354,16 @@ def test_sizes_of_none_and_one_have_code_of_their_own(sizes: tuple[int, ...]) ->
         np.testing.assert_allclose(compiled(x).numpy(), step(x).numpy(), rtol=1e-5)
 
 
+def test_a_step_may_have_open_places_and_no_kernel_with_open_sizes() -> None:
+    """Rows that lie further and further apart: where each begins is open, what is copied isn't."""
+    compiled = lucid.compile(lambda x: lucid.stack([row * i for i, row in enumerate(x)]))
+    for apart in (1, 2, 3, 5):
+        x = lucid.arange(4.0 * apart * 3).reshape(-1, 3)[::apart]
+        expected = x * lucid.arange(4.0)[:, None]
+        assert compiled(x).tolist() == expected.tolist()
+    assert not compiled.stats.eager_reasons
+
+
 def test_a_size_that_equals_another_one_by_chance_is_that_of_its_call_alone() -> None:
     def step(x: Tensor, y: Tensor) -> Tensor:
         return x.sum(0) @ y if x.shape[0] == y.shape[0] else (x @ y.T).sum(0)

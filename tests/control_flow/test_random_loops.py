@@ -228,3 +228,41 @@ def test_random_loops_in_transformations(name, seed):
     assert " = scan " in step.dump_ir() and "length = 5" in step.dump_ir()
     if not seed:
         assert "agree" in str(step.check(x))
+
+
+_PLACES = lucid.tensor([2, 0])
+_INDEXED: dict[str, Callable[[Any], Any]] = {
+    "from outside": lambda x: x[_PLACES].sin(),
+    "from outside, after a value": lambda x: x.sin()[_PLACES],
+    "a constant of the round": lambda x: x.index_put((lucid.tensor([1]),), x.new_zeros(())),
+    "constants of the round": lambda x: x.index_add(0, lucid.tensor([2, 1]), x[:2].exp()),
+    "chosen in the round": lambda x: x[x.argsort()[:2]],
+    "written in the round": lambda x: x[lucid.tensor([0, 1]).clone().mul_(2)] * x[0],
+    "sorted": lambda x: x.sort(descending=True)[0].sin(),
+    "the largest so far": lambda x: x.cummax(0)[0] * x,
+    "searched for": lambda x: x[lucid.searchsorted(x.sort()[0], x)] * x,
+    "of a loop within": lambda x: lucid.scan(
+        lambda c, q: (c + x[x.argsort()[:1]] * q, c), x[:1], x
+    )[0],
+    "of a branch": lambda x: lucid.cond(
+        x.sum() > 5, lambda: x.topk(2)[0].exp(), lambda: x.sort()[0][:2]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _INDEXED)
+def test_indices_in_rounds_differentiated_outside(name):
+    def run(forward: Callable[..., Any]) -> Any:
+        x = lucid.tensor(np.arange(12.0).reshape(4, 3) % 5, requires_grad=True)
+        (forward(x) * 2).sum().backward()
+        (first,) = lucid.autograd.grad(forward(x).square().sum(), x, create_graph=True)
+        (second,) = lucid.autograd.grad(first.square().sum(), x)
+        return [y.detach().numpy() for y in (x.grad, first, second)]
+
+    def forward(x: Any) -> Any:
+        return lucid.map(_INDEXED[name], x)
+
+    step = lucid.compile(forward)
+    for wanted, found in zip(run(forward), run(step), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-7)
+    assert not step.stats.eager_reasons

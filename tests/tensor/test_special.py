@@ -241,3 +241,33 @@ def test_the_entropy_of_nothing_is_no_negative_zero() -> None:
     found = lucid.special.entr(lucid.tensor([0.0, -1.0, float("nan")])).numpy()
     assert found[0] == 0 and not np.signbit(found[0])
     assert found[1] == -np.inf and np.isnan(found[2])
+
+
+AT_EQUAL_ELEMENTS: dict[str, tuple[Callable[..., Any], Any, Any]] = {  # as PyTorch's
+    "logaddexp": (lambda x: lucid.logaddexp(x, x.flip(0)), [2.0, 2.0], [1.0, 1.0]),
+    "logaddexp of one": (lambda x: lucid.logaddexp(x, x.detach()), [2.0, -1.0], [0.5, 0.5]),
+    "logcumsumexp": (lambda x: x.logcumsumexp(0), [0.0, 0.0, 0.0], [11 / 6, 5 / 6, 1 / 3]),
+    "fmax": (lambda x: lucid.fmax(x, x.detach()), [1.0, -2.0], [1.0, 1.0]),
+    "fmin": (lambda x: lucid.fmin(x.detach(), x), [1.0, -2.0], [0.0, 0.0]),
+    "atan2": (lambda x: lucid.atan2(x, x * 0), [0.0, 4.0], [0.0, 0.0]),
+    "median": (lambda x: x.median(), [3.0, 1.0, 1.0, 1.0], [0.0, 1 / 3, 1 / 3, 1 / 3]),
+    "nanmedian": (lambda x: x.nanmedian(), [2.0, math.nan, 2.0], [0.5, 0.0, 0.5]),
+    "norm of order 3": (lambda x: x.norm(3, -1), [[0.0, 0.0], [0.0, -2.0]], [[0.0] * 2, [0.0, -1]]),
+    "norm of order 1/2": (lambda x: x.norm(0.5, -1), [[0.0, 4.0]], [[0.0, 1.0]]),
+    "norm of order -1": (lambda x: x.norm(-1, -1), [[0.0, 4.0], [2.0, 2]], [[0.0] * 2, [0.25] * 2]),
+}
+
+
+@pytest.mark.parametrize("name", AT_EQUAL_ELEMENTS)
+def test_gradients_where_elements_are_equal_or_zero(name: str, run: Callable[..., Any]) -> None:
+    function, values, expected = AT_EQUAL_ELEMENTS[name]
+    x = lucid.tensor(values, dtype=lucid.float64, requires_grad=True)
+    run(lambda x: function(x).sum().backward(), x)
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-12, atol=0)
+
+
+def test_a_sum_of_logarithms_has_its_second_derivative_where_both_are_equal() -> None:
+    x, y = (lucid.tensor(values, dtype=lucid.float64) for values in ([1.0, 2.0], [1.0, 5.0]))
+    second = lucid.func.grad(lambda x: lucid.func.grad(lambda x: lucid.logaddexp(x, y).sum())(x)[0])
+    np.testing.assert_allclose(second(x).numpy(), [0.25, 0.0], rtol=1e-12)

@@ -43,6 +43,8 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "diagonal of outer axes": lambda x: x.view(3, 2, 2).diagonal(1, 2, 0),
     "movedim": lambda x: x.movedim(0, 1),
     "unflatten": lambda x: x.unflatten(1, (2, 2)),
+    "windows that share nothing": lambda x: x.unfold(1, 2, 2),
+    "a window": lambda x: x.unfold(0, 3, 1).mT,
     "detach": lambda x: x.detach(),
     "chain": lambda x: x.t()[1:3].reshape(2, 3)[:, 0],
 }
@@ -72,6 +74,49 @@ def test_a_write_to_a_view_shows_in_the_base_and_back(name: str) -> None:
     x.sub_(100)
     assert view.tolist() == before
     assert x._version == view._version == 2
+
+
+@pytest.mark.parametrize("compiles", [lucid.compile, lambda function: function])
+@pytest.mark.parametrize("name", ["windows that share nothing", "a window", "diagonal", "chain"])
+def test_a_write_to_a_view_has_a_gradient(name: str, compiles: Callable[..., Any]) -> None:
+    """Each element is squared where the view shows it, and tripled elsewhere."""
+    x = lucid.arange(12.0).reshape(3, 4).clone().requires_grad_()
+
+    def step(x: Tensor) -> Tensor:
+        y, factor = x * 1, lucid.full_like(x, 3.0)
+        VIEWS[name](factor).fill_(1.0)
+        view = VIEWS[name](y)
+        view.mul_(VIEWS[name](x))
+        (y * factor).sum().backward()
+        return y.detach()
+
+    y = compiles(step)(x)
+    seen = lucid.zeros(3, 4)
+    VIEWS[name](seen).add_(1.0)
+    assert x.grad is not None
+    assert y.tolist() == lucid.where(seen > 0, x * x, x).tolist()
+    assert x.grad.tolist() == lucid.where(seen > 0, 2 * x, 3.0).tolist()
+
+
+@pytest.mark.parametrize("compiles", [lucid.compile, lambda function: function])
+def test_what_has_no_elements_is_written_and_counted_as_all_else(compiles: Any) -> None:
+    def step(x: Tensor) -> None:
+        x[None].add_(1)
+        x[:, None][:, 0].fill_(2)
+        x.expand(3, -1, -1).mul_(2)
+        x.view(-1).expand(2, -1).neg_()
+
+    x = lucid.ones(4, 5)[1:, 2:2]
+    compiles(step)(x)
+    assert x._version == 4
+
+
+def test_a_gradient_without_elements_is_written() -> None:
+    x = lucid.ones(0, requires_grad=True)
+    for _ in range(2):
+        x.mean().backward()
+    assert x.grad is not None
+    assert x.grad.mul_(2).zero_().tolist() == []
 
 
 @pytest.mark.parametrize("name", COPIES)

@@ -122,19 +122,20 @@ def emit_program(
     *,
     timed: bool = False,
     find: Callable[[Iterable[str]], Mapping[str, Loaded]] = lambda keys: {},
-    opened: Collection[int] = (),
+    opened: Collection[int] | None = None,
 ) -> Emitted:
     """All kernels and the step that calls them; equal kernels are one function.
 
     Args:
-        opened: the numbers of calls of open kernels, which are no part of it.
+        opened: of a program whose sizes are open the numbers of calls of open kernels, which are no
+            part of it.
         find: which of the kernels with these keys have functions that are there already.
     """
     pairs = enumerate(zip(kernel_names(program.calls), program.calls, strict=True))
     kernels = {
         name: call
         for number, (name, call) in pairs
-        if call.kernel.has_function and number not in opened
+        if call.kernel.has_function and number not in (opened or ())
     }
     keys = {name: call.key(target) for name, call in kernels.items()}
     loaded = find(keys.values())
@@ -256,12 +257,12 @@ class _StepEmitter:
         seconds: list[float],
         shared: list[bool],
         imports: Collection[str],
-        opened: Collection[int],
+        opened: Collection[int] | None,
         words: StepWords,
     ) -> None:
         self.module = module
-        self._opened = opened
-        self.words = words if opened else None
+        self._opened = opened or ()
+        self.words = None if opened is None else words
         self._imports = imports
         self.program = program
         self._names = kernel_names(program.calls)

@@ -826,6 +826,8 @@ class Collector:
             identity = identity_of(guard.owner, key)
             if identity in self._apart:  # which holds what the trace reads of each call
                 self._op_by_op(f"it reads {guard.path}, which a host call changes")
+            if self.has_written(guard.owner, key):  # each call does that when all hosts have run
+                self._op_by_op(f"it changes {guard.path}, which a host call changes later")
             if in_rounds:
                 self._of_rounds.update((identity, id(guard.owner)))
             if identity not in self.guards:

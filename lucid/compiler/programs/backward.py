@@ -47,13 +47,14 @@ from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.tensor.batched import Batched, BatchLevel, outside
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array
-from lucid.tensor.storage import Storage
+from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.programs.native import NativeCalls
     from lucid.compiler.programs.program import Program
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
+_OF_AN_ARRAY = VersionCounter()  # which has none: NumPy writes unnoticed
 
 
 class BackwardKind(NamedTuple):
@@ -312,7 +313,8 @@ class CallRecord:
         inputs: those of the program, by number.
         """
         rule = self.rule
-        self._counters += [*map(_counter, results), *rule.counters]
+        own = [getattr(x, "_counter", _OF_AN_ARRAY) for x in results]
+        self._counters += [*own, *rule.counters]
         self._versions = [*map(_now, self._counters)]
         tape = rule.tape
         self._kept: list[Any] = [

@@ -385,7 +385,8 @@ class Program:
             self._with_numbers = [read for read in reads if any(read.kinds)]
             self.is_simple = not (self.gradients.others or self._finals or self.early)
             if self.is_simple and type(self.result) is GraphOutput:
-                self.made_natively = self.result
+                is_shared = self.result.has_equal_history
+                self.made_natively = self.result if is_shared else None
 
     def _is_plain(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but leave and record gradients."""

@@ -154,6 +154,7 @@ def branch(
     for each, body in zip(found, bodies, strict=True):
         body.branches, body.nodes = (bodies[0], bodies[1]), [node]
         _check_before(loops, each, decides, body is bodies[0])
+        body.note_ranges()
     loops.take_replayed(node)
     results = [of_value(x) for x in node.results]
     recorder.made += map(weakref.ref, results)

@@ -26,7 +26,8 @@ from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import is_of_call
-from lucid.compiler.results.histories import Histories, History, calls_users, lost_backward
+from lucid.compiler.results.histories import Histories, History, calls_users, lost_graph
+from lucid.compiler.results.memory import TracedMemory
 from lucid.compiler.results.output_specs import (
     ArrayCopy,
     ArrayOf,
@@ -337,7 +338,7 @@ class EpilogueBuilder:
         self._recorder.value_of(leaf)
         storage = leaf._storage
         assert storage.value is not None
-        past = _past(leaf)
+        past = _past(leaf, self._recorder)
         version = leaf._counter.value
         if storage not in self._owners:
             slot = self._slot(storage, storage.value)
@@ -425,8 +426,8 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
     )
 
 
-def _past(result: TensorCore) -> GradMetadata | None:
-    lost = lost_backward(result)
+def _past(result: TensorCore, recorder: TracedMemory) -> GradMetadata | None:
+    lost = lost_graph(result, recorder)
     guard = result._guard if result.requires_grad else None
     is_leaf = _is_leaf(result) or (result._grad_fn is None and type(result) is not Tensor)
     leaf = (type(result), result._requires_grad) if is_leaf else None

@@ -139,6 +139,17 @@ class Body:
         """What of the graph an input of the body is, or is a row of."""
         return self.nodes[0].operands[value.index + (1 if self.branches else 0)]
 
+    def note_ranges(self) -> None:
+        """Let a backward, which is given numbers alone, know of indices what is known here."""
+        assert self.graph is not None
+        ranges = Ranges()
+        for node in self.graph.nodes:
+            ranges.note(node)
+            for value in () if self.repeats(node) else node.results:
+                check = ranges.check_of(value, value)
+                if check is not None and value not in self.same and value not in self.checks:
+                    self.checks[value] = [check]
+
     def read_around(self, value: Value) -> Sequence[Value]:
         """What a round of the backward computes a value from: of the graph around, or of this."""
         node = value.producer
@@ -461,6 +472,7 @@ class Loops:
         for inner_node in body.graph.nodes:
             if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
                 body.same.update(inner_node.results)
+        body.note_ranges()
         results = [of_value(x) for x in node.results]
         recorder.made += map(weakref.ref, results)
         for (storage, *_), value in zip(states, node.results[carries:], strict=False):

@@ -309,7 +309,7 @@ class Recorder(TracedMemory):
     def array_of(self, tensor: TensorCore) -> np.ndarray:
         """What `numpy()` gives: memory, which nobody may write where no trace would see it."""
         self.hosts.leave()
-        known = self.known(tensor)
+        known = self.known(tensor) if self.is_own_memory(tensor) else None
         if known is not None:
             return known
         late = LateArray(self.exits, self.value_of(tensor, "numpy()"), tensor=tensor)

@@ -47,8 +47,8 @@ Leaf = Given | EndOf
 class LostBackward(Node):
     """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
 
-    def __init__(self, result: TensorCore, message: str) -> None:
-        super().__init__((), (result._type,))
+    def __init__(self, edges: tuple[Edge, ...], type: TensorType, message: str) -> None:
+        super().__init__(edges, (type,))
         self._message = message
         edge = None if result._lost_history() is not None else edge_of(result)
         self._called = "Invalid" if edge is None else edge[0]._name_at(edge[1])
@@ -60,15 +60,41 @@ class LostBackward(Node):
         raise LucidError(self._message)
 
 
-def lost_backward(result: TensorCore) -> LostBackward | None:
-    """The node behind a result that can't be differentiated any more; None for all others."""
+class LostGraph(NamedTuple):
+    """What was behind a result that can't be differentiated any more.
+
+    Attributes:
+        type: the result's; message: what a walk through it raises; leaves: to which it came.
+    """
+
+    type: TensorType
+    message: str
+    leaves: tuple[Given, ...]
+
+    def node(self, arguments: Sequence[TensorCore]) -> LostBackward:
+        """The node that stands for it in a call."""
+        leaves = [arguments[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
+        return LostBackward(tuple(map(leaf_edge, leaves)), self.type, self.message)
+
+
+def lost_graph(result: TensorCore, recorder: TracedMemory) -> LostGraph | None:
+    """What was behind a result that can't be differentiated any more; None for all others."""
     if not result.requires_grad:
         return None
     message = result._lost_history()
     edge = None if message is not None else edge_of(result)
-    if edge is not None:
-        message = freed_behind(nodes_behind([edge], ()))
-    return None if message is None else LostBackward(result, message)
+    nodes = [] if edge is None else nodes_behind([edge], ())
+    message = message or freed_behind(nodes)
+    if message is None:
+        return None
+    met = [node.variable for node in nodes if isinstance(node, AccumulateGrad)]
+    places = [recorder.positions.get(id(tensor), -1) for tensor in met]
+    leaves = [
+        tensor if place < 0 else place
+        for place, tensor in zip(places, met, strict=True)
+        if place >= 0 or recorder.is_outside(tensor)
+    ]
+    return LostGraph(result._type, message, tuple(leaves))
 
 
 class ExternalGradFn(AccumulateGrad):

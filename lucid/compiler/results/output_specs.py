@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from lucid.autograd.node import Node
 from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import Call
+from lucid.compiler.results.histories import LostGraph
 from lucid.compiler.results.replayed_effects import Entries
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -95,19 +95,20 @@ class GradMetadata(NamedTuple):
     """What is special about a result: its graph is lost, it is a guarded view, or a new leaf.
 
     Attributes:
-        lost: if its graph was freed or lost in the step: the node that says so.
+        lost: what was behind it, if that was freed or lost in the step.
         guard: against writes, for a view that a custom Function returned.
         leaf: of one without a history that requires grad, or is a `Parameter`: its class and flag.
     """
 
-    lost: Node | None
+    lost: LostGraph | None
     guard: ViewGuard | None
     leaf: tuple[type[TensorCore], bool] | None
 
-    def leave_on(self, result: TensorCore) -> None:
+    def leave_on(self, result: TensorCore, arguments: Sequence[TensorCore]) -> None:
         """Give a result of this call what it had in the trace."""
         if self.lost is not None:
-            result._grad_fn, result._output_nr, result._requires_grad = self.lost, 0, True
+            result._grad_fn, result._output_nr = self.lost.node(arguments), 0
+            result._requires_grad = True
         if self.leaf is not None:
             result.__class__, result._requires_grad = self.leaf
         if self.guard is not None:
@@ -128,17 +129,23 @@ class GraphOutput(OutputSpec):
         """Whether it requires grad and yet can't be differentiated."""
         return self.past is not None and self.past.lost is not None
 
+    @property
+    def has_equal_history(self) -> bool:
+        """Whether what was lost behind it is the same in all calls."""
+        lost = None if self.past is None else self.past.lost
+        return lost is None or not any(isinstance(leaf, int) for leaf in lost.leaves)
+
     def of(self, run: Run) -> Tensor:
         result = run.roots[self.slot]
         if result is None:
-            result = self.with_history(self.on(run.outputs[self.slot]))
+            result = self.with_history(self.on(run.outputs[self.slot]), run.call.tensors)
             run.roots[self.slot] = result
         return result
 
-    def with_history(self, result: Tensor) -> Tensor:
+    def with_history(self, result: Tensor, arguments: Sequence[TensorCore] = ()) -> Tensor:
         """The result with what is special about its history."""
         if self.past is not None:
-            self.past.leave_on(result)
+            self.past.leave_on(result, arguments)
         return result
 
     def on(self, array: np.ndarray) -> Tensor:
@@ -180,7 +187,7 @@ class GraphOutputView(GraphOutput):
         result = replayed(root, self.chain) if self.chain else root._alias()
         if self.own is not None:
             result._counter = run.counter(*self.own)
-        return self.with_history(result)
+        return self.with_history(result, run.call.tensors)
 
 
 @dataclass(eq=False, slots=True)

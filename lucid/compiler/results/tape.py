@@ -129,10 +129,11 @@ class Tape:
         for node in self._hidden:
             holdings.replace(node)
         self._hidden_contents = holdings.contents
-        self._read_around(recorder, self._hidden_contents)
         plan = _Plan(recorder, histories, holdings)
         live = plan.live(self._contents)
-        self._read_around(recorder, self._contents)
+        checked = [value for body in self._bodies.values() for value in body.checked_captures]
+        self._read_around(recorder, self._contents, checked)
+        self._read_around(recorder, self._hidden_contents)
         for body in self._bodies.values():
             body.settle({*self._nodes, *self._hidden})
         self.cut = plan.cut(self._contents)
@@ -144,12 +145,15 @@ class Tape:
         self._live, self.types = [*live], [value.type for value in (*live.values(), *self._given)]
         self.all_sources = [*self.sources, *self.sources_again]
 
-    def _read_around(self, recorder: TracedMemory, contents: Contents) -> None:
-        """Keep for what is saved in the round of a loop what a round computes it from."""
+    def _read_around(
+        self, recorder: TracedMemory, contents: Contents, others: Iterable[Value] = ()
+    ) -> None:
+        """Keep for what is saved in the round of a loop what a round computes it from.
+
+        others: of bodies, which a round of their backward reads as well.
+        """
         within = {s: value for s, value in contents.items() if value.graph in self._bodies}
-        pending = [*within.values()]
-        for value in within.values():
-            pending += self._bodies[value.graph].checked_captures
+        pending = [*within.values(), *others]
         seen: set[Value] = set()
         for value in pending:  # which grows meanwhile
             body = self._bodies.get(value.graph)
@@ -240,6 +244,12 @@ class _Plan:
         self._saved = holdings.saved
         self._inputs = {entry.value: i for i, entry in enumerate(recorder.graph.inputs)}
         self._cells = {cell.value: cell for cell in recorder.cells.values() if not cell.is_inside}
+        self._constants = {
+            cell.value: cell
+            for cell in recorder.cells.values()
+            if cell.kind == "constant" and cell.value in self._inputs
+            if cell.storage.value is cell.value
+        }
         self.given: list[Value] = []
         self.sources: list[Source] = []
         self.sources_again: list[Source] = []
@@ -266,6 +276,7 @@ class _Plan:
             for value, cell in self._cells.items()
             if cell.kind == "state" and not cell.is_written and cell.storage in self._saved
         }
+        saved |= {value: _on(cell) for value, cell in self._constants.items()}
         decided = minimum_cut(graph, contents.values(), {*found, *numbers, *saved})
         read = dict.fromkeys(x for node in decided.repeated for x in node.operands)
         for value in dict.fromkeys([*contents.values(), *read]):  # in an order of their own
@@ -504,6 +515,8 @@ class Holdings:
         cell = self._recorder.cells.get(storage)
         if storage.array is None or cell is None:
             return storage.array is None
+        if cell.kind == "constant" and cell.value.graph is not self._recorder.graph:
+            return True  # a round of the backward makes it again, with what is known of it
         return cell.kind in ("arg", "grad") or storage in self._recorder.copied
 
     def _take(self, storage: Storage, stand_in: Storage) -> None:

@@ -65,9 +65,11 @@ def _windowed(shape: Shape, axes: Ints, sizes: Ints, steps: Ints, dilations: Int
 
 
 def _windows(x: np.ndarray, **place: Ints) -> np.ndarray:
-    """A view like `sliding_window_view`'s; read-only, since windows share elements."""
-    strides = view_strides(windows, place, x.shape, x.strides)
-    return as_strided(x, _windowed(x.shape, **place), strides, writeable=False)
+    """A view like `sliding_window_view`'s; read-only where windows share elements."""
+    shape, strides = _windowed(x.shape, **place), view_strides(windows, place, x.shape, x.strides)
+    axes = zip(*(place[k] for k in ("axes", "sizes", "steps", "dilations")), strict=True)
+    are_apart = [shape[axis] < 2 or step > (n - 1) * apart for axis, n, step, apart in axes]
+    return as_strided(x, shape, strides, writeable=all(are_apart))
 
 
 def _windows_vjp(g: Operand, y: Operand, x: Operand, **place: Ints) -> tuple[Any, ...]:

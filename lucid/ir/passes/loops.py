@@ -12,6 +12,7 @@ from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
 from lucid.ir.graph import Graph, Input, Node, Value
 from lucid.ir.op import Trait
+from lucid.ir.ranges import Ranges
 from lucid.ir.region_ops import BODIES, CONTROL, body_names, is_loop, stacked
 from lucid.ir.types import TensorType
 
@@ -311,8 +312,9 @@ class Hoisting:
     def run(self) -> bool:
         """Move what can be moved."""
         loop, replacement = self.loop, dict[Value, Value]()
-        free, constants = self.free(), set[Value]()
+        free, constants, ranges, known = self.free(), set[Value](), Ranges(), list[Node]()
         for node in [*loop.body.nodes]:
+            ranges.note(node)
             by_row = free.get(node)
             if by_row is None or (by_row and loop.is_while):
                 continue
@@ -322,8 +324,12 @@ class Hoisting:
                 continue
             elif not by_row or node.op.kind == "contract":
                 value, is_row = self.place(node.result, behind=False)
-                replacement[node.result] = loop.add_input(value, is_row=is_row)
+                given = replacement[node.result] = loop.add_input(value, is_row=is_row)
+                check = ranges.check_of(node.result, given)
+                known += () if check is None else (check,)
         loop.body.substitute(replacement)
+        if any(Trait.INDEXED in node.op.traits for node in loop.body.nodes):
+            loop.body.nodes[:0] = known  # what is known of its indices, which is seen no more
         loop.body.drop_dead_nodes()
         return bool(replacement)
 
