@@ -152,7 +152,7 @@ class Walk:
         def walked() -> list[TensorCore | None]:
             return find_gradients(self._roots, self._wanted, gradients, True, is_open, is_part=True)
 
-        found = tape.walk(recorder, kept, numbers, walked, with_hidden=is_open)
+        found = tape.walk(recorder, kept, numbers, walked)
         self.ctx_change = recorder.ctx_change
         return tuple(x if x is None or is_open else _whole(x) for x in found)
 
@@ -212,7 +212,7 @@ class Differentiable:
     def is_plain(self, arguments: Collection[int]) -> bool:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
         tape = self.tape
-        inputs = {number for is_output, number in tape.all_sources if not is_output}
+        inputs = {number for is_output, number in tape.sources if not is_output}
         rare = tape.formulas, tape.goes_on, inputs - {*arguments}
         return not any(rare)
 
@@ -316,7 +316,7 @@ class CallRecord:
         self._versions = [*map(_now, self._counters)]
         tape = rule.tape
         self._kept: list[Any] = [
-            outputs[i] if is_output else inputs[i] for is_output, i in tape.all_sources
+            outputs[i] if is_output else inputs[i] for is_output, i in tape.sources
         ]
         self._shown = [*tape.tensors, *map(arguments.__getitem__, tape.arguments)]
         self._storages = [*map(_storage, self._shown)]
@@ -373,17 +373,6 @@ class CallRecord:
                     "hint: call backward() before assigning .data or calling set_()"
                 )
 
-    def refuse_other(self, node: Node) -> None:
-        """Raise when something was written that a backward computes from once more."""
-        for number in self.rule.tape.reads_again:
-            if self._counters[number].now != self._versions[number]:
-                raise LucidError(
-                    "a gradient of a gradient of a compiled function's result is computed from a "
-                    "tensor that was written in place since the call\n"
-                    f"  in {node._name()}{node._place()}\n"
-                    "hint: call backward() before it is written, or inside of the compiled function"
-                )
-
     def free(self, nodes: Sequence[Node]) -> None:
         """Note what a backward has released, and drop everything if nothing can run any more."""
         self.freed.update(nodes)
@@ -406,9 +395,8 @@ class CallRecord:
             return False
         if self._is_written() or [*map(_storage, self._shown)] != self._storages:
             return False
-        kept = self._kept[: len(tape.sources)]
         try:
-            return form.function(*gradients, *kept) is not SLOW_PATH
+            return form.function(*gradients, *self._kept) is not SLOW_PATH
         except NotFinite:  # the long way says where it is made
             return False
 
@@ -419,8 +407,6 @@ class CallRecord:
         kind = backward.walk.kind
         self.check(node, backward.walk.nodes)
         self.refuse_moved(node)
-        if kind.is_open:
-            self.refuse_other(node)
         walk = backward.walk
         if walk.ctx_change is not None and kind in self._passed:
             raise LucidError(
@@ -428,11 +414,9 @@ class CallRecord:
                 "function would not find the change\n"
                 "hint: call backward() inside of the compiled function"
             )
-        count = len(self.rule.tape.sources)
-        kept = self._kept if kind.is_open else self._kept[:count]
         arguments = (
             *map(_row_major, gradients),
-            *map(_tensor_on, kept, self.rule.tape.types),
+            *map(_tensor_on, self._kept, self.rule.tape.types),
         )
         before = running.record, running.node, running.is_open
         running.record, running.node, running.is_open = self, node, kind.is_open
