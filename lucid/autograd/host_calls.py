@@ -8,13 +8,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
 from lucid.autograd.host_reading import Evaluated, Plan, Reader
-from lucid.autograd.host_replay import HostCallMismatch, MadeHostCall, note, replayed
+from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import (
     NOWHERE,
     Captured,
@@ -23,11 +23,9 @@ from lucid.autograd.host_world import (
     State,
     in_eager_mode,
     lend,
-    place_text,
     refuse_write,
 )
 from lucid.autograd.returned import checked_gradients
-from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -50,54 +48,30 @@ def again(found: Evaluated, lent: Sequence[np.ndarray]) -> Evaluated:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class HostMethod:
+class HostMethod(HostCall):
     """A method of a custom Function that is called by the native step.
 
     Attributes:
         function: the user's class.
         slots: what the operands are.
-        line: the user's line that called `apply`.
         input_types, has_edge: of the arguments, for the backward.
         states: tensors from outside that it can reach.
-        is_followed: whether a forward that follows in the step may find something else.
     """
 
     function: type[Function]
     slots: tuple[Slot, ...]
-    line: tuple[str, int] | None
     needs_input_grad: tuple[bool, ...]
     input_types: tuple[TensorType | None, ...]
     has_edge: tuple[bool, ...]
     states: list[State] = field(default_factory=list)
-    is_followed: bool = False
-    kind: ClassVar[str]
-
-    @property
-    def method(self) -> Callable[..., Any]:
-        """The user's, which messages call `kind`."""
-        raise NotImplementedError
-
-    @property
-    def code(self) -> object:
-        """What tells it from other host calls."""
-        return code_of(self.method)
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"{self.function.__name__}.{self.kind}"
 
     def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Any:
         """Run the user's method on copies."""
         raise NotImplementedError
 
-    def _found(self, frame: Frame, operands: Sequence[np.ndarray]) -> Any:
-        """What the method does; it was called already if another run has come up to here."""
-        made = replayed(self.code)
-        if made is not None:
-            return made.found
-        refuse = partial(refuse_write, self.name, self.line)
-        return self.evaluate(frame, operands, Outside(self.states, operands, refuse))
+    def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:
+        outside = Outside(self.states, operands, partial(refuse_write, self.name, self.line))
+        return MadeHostCall(self, self.evaluate(frame, operands, outside))
 
     def _new_ctx(self) -> BackwardCFunction:
         ctx = self.function._backward_cls()
@@ -127,30 +101,15 @@ class HostForward(HostMethod):
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     plan: Plan | None = None
     is_numbered: bool = False
-    kind = "forward"
 
-    @property
-    def method(self) -> Callable[..., Any]:
-        return self.function.forward
+    def read(self, found: Evaluated, operands: Sequence[np.ndarray]) -> Evaluated:
+        if found.lent is not operands:
+            found = again(found, operands)
+        self.look(found)
+        return found
 
-    def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        found = self._found(frame, operands)
-        found = found if found.lent is operands else again(found, operands)
-        self.read(found)
-        difference = self._difference(found)
-        if difference is not None or self.is_followed:
-            calls = note(frame, MadeHostCall(self, again(found, ())))
-            if difference is not None:
-                raise self._differs(difference, calls)
-        return self.keep(frame, found)
-
-    def fits(self, made: MadeHostCall) -> bool:
-        """Whether this call is traced for what a call of another program did."""
-        if made.host.code != self.code:
-            return False
-        found = again(made.found, ())
-        self.read(found)
-        return self._difference(found) is None
+    def kept(self, made: MadeHostCall, found: Evaluated) -> MadeHostCall:
+        return MadeHostCall(self, again(found, ()))
 
     def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Evaluated:
         """Run the user's forward on copies."""
@@ -180,7 +139,7 @@ class HostForward(HostMethod):
         context.saved_hooks = list(self.saved_hooks)
         found.ctx._seal(numbers)
 
-    def keep(self, frame: Frame, found: Evaluated) -> Sequence[np.ndarray]:
+    def results(self, frame: Frame, found: Evaluated) -> Sequence[np.ndarray]:
         """Leave the ctx for the backward of this run, and of its results; what the call gives."""
         if self.is_numbered:
             kept = frame.setdefault(self, [])
@@ -192,7 +151,7 @@ class HostForward(HostMethod):
                 context.contexts[self] = found.ctx
         return found.arrays
 
-    def read(self, found: Evaluated) -> None:
+    def look(self, found: Evaluated) -> None:
         """Find out what forward did, and collect the results."""
         reader = Reader(found.tensors, found.inputs)
         outputs = reader.entries(found.returned, "output")
@@ -208,8 +167,7 @@ class HostForward(HostMethod):
             written, saved, tuple(reader.labels), reader.types(),
         )  # fmt: skip
 
-    def _difference(self, found: Evaluated) -> str | None:
-        """How forward did something else than while tracing; None: it didn't."""
+    def difference(self, found: Evaluated) -> str | None:
         plan, expected = found.plan, self.plan
         assert plan is not None and expected is not None
         if plan == expected:
@@ -222,12 +180,6 @@ class HostForward(HostMethod):
             if getattr(plan, name) != getattr(expected, name):
                 return f"other tensors are its {name.replace('_', ' ')}"
         return "another kind of result"
-
-    def _differs(self, difference: str, made: Sequence[MadeHostCall]) -> HostCallMismatch:
-        what = f"{self.name} did something else than when the step was traced: {difference}"
-        return HostCallMismatch(
-            f"{what}{place_text(self.line)}", f"{self.name}: {difference}", made
-        )
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -249,38 +201,17 @@ class HostBackward(HostMethod):
     number: int | None
     grad_enabled: bool
     present: tuple[bool, ...] = ()
-    kind = "backward"
 
-    @property
-    def method(self) -> Callable[..., Any]:
-        return backward_of(self.function)
-
-    def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        parts = self._found(frame, operands)
-        self._require_same(parts)
-        if self.is_followed:
-            note(frame, MadeHostCall(self, parts))
-        return self.arrays(parts)
-
-    def fits(self, made: MadeHostCall) -> bool:
-        """Whether this call is traced for what a call of another program did."""
-        is_same = made.host.code == self.code
-        return is_same and tuple(part is not None for part in made.found) == self.present
-
-    def _require_same(self, parts: Sequence[Any]) -> None:
-        """Raise where there are gradients that there were not while tracing, or the reverse."""
-        for index, (part, was_there) in enumerate(zip(parts, self.present, strict=True)):
+    def difference(self, found: Sequence[Any]) -> str | None:
+        said = ("None", "a tensor")
+        for index, (part, was_there) in enumerate(zip(found, self.present, strict=True)):
             if (part is not None) != was_there:
-                now, before = ("None", "a tensor") if was_there else ("a tensor", "None")
-                raise LucidError(
-                    f"{self.name} returned {now} for tensor argument {index}, and {before} when "
-                    f"the step was traced{place_text(self.line)}\n"
-                    "hint: return zeros where there is no gradient"
-                )
+                before, now = said[was_there], said[not was_there]
+                return f"gradient of tensor argument {index}: {before} -> {now}"
+        return None
 
-    def arrays(self, parts: Sequence[Any]) -> list[np.ndarray]:
-        """The results of the node."""
-        return [part._array for part in parts if part is not None]
+    def results(self, frame: Frame, found: Sequence[Any]) -> Sequence[np.ndarray]:
+        return [part._array for part in found if part is not None]
 
     def evaluate(
         self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside

@@ -22,7 +22,7 @@ from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_calls import HostBackward, HostForward, again, code_of
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_reading import Entry, Evaluated
-from lucid.autograd.host_replay import MadeHostCall, replayed
+from lucid.autograd.host_replay import HostCall, MadeHostCall, replayed
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.state import Surroundings, Undo
@@ -175,6 +175,8 @@ class HostRecording:
         operands = Operands(self._recorder, inputs)
         edges = zip(ctx._input_types, ctx.needs_input_grad, strict=True)
         host = HostForward(
+            name=f"{function.__name__}.forward",
+            code=code_of(function.forward),
             function=function,
             inputs=operands.captured,
             keywords={name: operands.capture(value) for name, value in keywords.items()},
@@ -193,9 +195,9 @@ class HostRecording:
             ctx._host_forward = host
         found, lent = self._evaluated(host, operands, around)
         found = again(found, lent)
-        host.read(found)
+        host.look(found)
         host.plan = found.plan
-        results = [np.array(array, order="C") for array in host.keep(self._frame, found)]
+        results = [np.array(array, order="C") for array in host.results(self._frame, found)]
         values = [*operands.values, *around.values]
         node = self._record(function.__name__, host, values, results)
         if host.is_numbered:
@@ -275,7 +277,7 @@ class HostRecording:
         ctx.to_save = None if plan.saved is None else tuple(map(traced, plan.saved))
         return outputs if plan.is_tuple else outputs[0]
 
-    def _replayed(self, host: HostForward | HostBackward | Finding) -> MadeHostCall | None:
+    def _replayed(self, host: HostCall) -> MadeHostCall | None:
         """What the run that goes on here has made; rounds take theirs when all are recorded."""
         return None if self.rounds else replayed(host.code)
 
@@ -314,6 +316,8 @@ class HostRecording:
         keeper = ctx._host_forward
         on_ctx: tuple[dict[str, Any], Any] = attributes_of(ctx), saved
         host = HostBackward(
+            name=name,
+            code=code_of(backward_of(function)),
             function=function,
             forward=keeper,
             on_ctx=operands.capture(on_ctx if keeper is None else None),
@@ -331,7 +335,7 @@ class HostRecording:
         around = self._surroundings(host, methods, reached, operands)
         parts, _ = self._evaluated(host, operands, around)
         host.present = tuple(part is not None for part in parts)
-        results = [np.array(array, order="C") for array in host.arrays(parts)]
+        results = [np.array(array, order="C") for array in host.results(self._frame, parts)]
         node = self._record(name, host, [*operands.values, *around.values], results)
         tensors = iter(tensors_of(self._recorder, node.results))
         found = tuple(next(tensors) if present else None for present in host.present)
@@ -375,7 +379,9 @@ class HostRecording:
         """
         place = here()
         line = None if place is None else (place.file, place.line)
-        host = Finding(name, function, options, line, generator)
+        host = Finding(
+            name=name, code=name, line=line, find=function, options=options, generator=generator
+        )
         lent = self.present.of(values)
         made = self._replayed(host)
         if made is None:
@@ -384,7 +390,7 @@ class HostRecording:
                 arrays = host.evaluate(lent)
             self._note_draw(generator, before)
         else:
-            function, arrays = made.host.find, made.found  # type: ignore[union-attr]
+            function, arrays = made.host.find, made.found  # type: ignore[attr-defined]
         host.types = tuple(map(type_of_array, arrays))
         return self._record(name, host, values, arrays), function
 

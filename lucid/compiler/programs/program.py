@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.host_calls import HostForward
-from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import (
     HostCallMismatch,
     MadeHostCall,
@@ -153,8 +151,7 @@ class Program:
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
         self.around: Around | None = None
-        self._exact: Executable | None = None  # the same with a check of all that it makes
-        self._unchecked: Executable | None = None  # and with none
+        self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
         self.undo = trace.undo
@@ -256,8 +253,7 @@ class Program:
         for node in _with_bodies(graph, nodes):
             if node.op is ops.host:
                 host = graph.hosts[node.attributes["function"]]
-                if isinstance(host, (HostForward, Finding)):
-                    followed = len(self.hosts)
+                followed = len(self.hosts)
                 self.hosts.append(host)
                 self._passed.append(passed)
             elif node.op.kind == "region":  # behind its bodies, whose calls follow themselves
@@ -316,11 +312,8 @@ class Program:
                 self._found.append((number, cell))
             else:
                 self.inputs[number] = cell.storage.array
-        written, read = {cell for cell, _ in trace.graph.writes}, {*trace.graph.results()}
-        read.update(value for node in trace.graph.nodes for value in node.operands)
-        if trace.epilogue.history is not None:  # a backward reads what its calls were given
-            read.update(entry.value for entry in trace.graph.inputs)
-        self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)
+        written = {cell for cell, _ in trace.graph.writes}
+        self.sharing = Sharing(trace.graph.inputs, self.inputs, written)
 
     def _take_claims(self, trace: Trace) -> None:
         """Note what other threads' steps may not work with meanwhile."""
@@ -594,23 +587,24 @@ class Program:
         made: its host calls, which are not made again.
         """
         _forget_outputs(run)
-        if self._exact is None:
-            self._exact = self._compiled_after(drop_finite_check, check_finite_exactly)
+        exact = self._compiled_after(drop_finite_check, check_finite_exactly)
         try:
             with replaying(made):
-                self._run_on(self._exact, run, memory)
+                self._run_on(exact, run, memory)
         except NotFinite:
             _forget_outputs(run)
             self._refuse_non_finite(run, made)
-            if self._unchecked is None:
-                self._unchecked = self._compiled_after(drop_finite_check)
+            unchecked = self._compiled_after(drop_finite_check)
             with replaying(made):
-                self._run_on(self._unchecked, run, memory)
+                self._run_on(unchecked, run, memory)
 
     def _compiled_after(self, *passes: Pass) -> Executable:
         """The step with some more passes at the end."""
-        optimize = replace(self.optimize, passes=(*self.optimize.passes, *passes))
-        return compile_graph(rewritten(self.recorded, optimize), strides=self._strides)
+        if passes not in self._variants:
+            optimize = replace(self.optimize, passes=(*self.optimize.passes, *passes))
+            graph = rewritten(self.recorded, optimize)
+            self._variants[passes] = compile_graph(graph, strides=self._strides)
+        return self._variants[passes]
 
     def _refuse_non_finite(self, run: Run, made: Sequence[MadeHostCall]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
