@@ -90,7 +90,6 @@ class HostForward(HostMethod):
         inputs, keywords: the arguments of `apply`.
         keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
         saved_hooks: the hooks for what is kept so.
-        plan: what it did while tracing.
         is_numbered: whether it runs in the rounds of a loop: its last result is the number of its
             ctx among those that its calls in one run have left.
     """
@@ -99,7 +98,6 @@ class HostForward(HostMethod):
     keywords: dict[str, Captured]
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
-    plan: Plan | None = None
     is_numbered: bool = False
 
     def read(self, found: Evaluated, operands: Sequence[np.ndarray]) -> Evaluated:
@@ -167,17 +165,18 @@ class HostForward(HostMethod):
             written, saved, tuple(reader.labels), reader.types(),
         )  # fmt: skip
 
-    def difference(self, found: Evaluated) -> str | None:
-        plan, expected = found.plan, self.plan
-        assert plan is not None and expected is not None
-        if plan == expected:
-            return None
-        if plan.labels == expected.labels:
-            for label, now, before in zip(plan.labels, plan.types, expected.types, strict=True):
-                if now != before:
-                    return f"{label}: {before} -> {now}"
+    def seen(self, found: Evaluated) -> Plan:
+        assert found.plan is not None
+        return found.plan
+
+    def said(self, now: Plan) -> str:
+        before = self.expected
+        if now.labels == before.labels:
+            for label, was, type in zip(now.labels, before.types, now.types, strict=True):
+                if type != was:
+                    return f"{label}: {was} -> {type}"
         for name in ("written", "outputs", "saved", "dirty", "non_differentiable"):
-            if getattr(plan, name) != getattr(expected, name):
+            if getattr(now, name) != getattr(before, name):
                 return f"other tensors are its {name.replace('_', ' ')}"
         return "another kind of result"
 
@@ -192,7 +191,6 @@ class HostBackward(HostMethod):
         gradients: per output the operand that is its gradient; None where there is none.
         number: the operand that says which of the contexts it is that calls in rounds have left.
         grad_enabled: the grad mode of the backward walk.
-        present: per tensor argument whether backward returned a gradient, while tracing.
     """
 
     forward: HostForward | None
@@ -200,15 +198,14 @@ class HostBackward(HostMethod):
     gradients: tuple[int | None, ...]
     number: int | None
     grad_enabled: bool
-    present: tuple[bool, ...] = ()
 
-    def difference(self, found: Sequence[Any]) -> str | None:
-        said = ("None", "a tensor")
-        for index, (part, was_there) in enumerate(zip(found, self.present, strict=True)):
-            if (part is not None) != was_there:
-                before, now = said[was_there], said[not was_there]
-                return f"gradient of tensor argument {index}: {before} -> {now}"
-        return None
+    def seen(self, found: Sequence[Any]) -> list[str]:
+        return ["None" if gradient is None else "a tensor" for gradient in found]
+
+    def said(self, now: list[str]) -> str:
+        pairs = enumerate(zip(self.expected, now, strict=True))
+        found = (f"{i}: {before} -> {after}" for i, (before, after) in pairs if before != after)
+        return f"gradient of tensor argument {next(found)}"
 
     def results(self, frame: Frame, found: Sequence[Any]) -> Sequence[np.ndarray]:
         return [part._array for part in found if part is not None]

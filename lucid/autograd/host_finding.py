@@ -23,13 +23,11 @@ class Finding(HostCall):
     Attributes:
         find: `find(*arrays, *options)` gives new arrays, none of which requires grad.
         generator: the one of Python's or NumPy's that it draws from; None: it doesn't.
-        types: of what it found while tracing.
     """
 
     find: Callable[..., Sequence[np.ndarray]]
     options: tuple[Any, ...]
     generator: Any = None
-    types: tuple[TensorType, ...] = ()
 
     def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:
         undo = state_of(self.generator) if self.is_followed else None
@@ -43,9 +41,12 @@ class Finding(HostCall):
             place = None if self.line is None else Location(*self.line)
             raise at_line(completed(error), place) from None
 
-    def difference(self, found: Sequence[np.ndarray]) -> str | None:
-        pairs = zip(self.types, map(type_of_array, found), strict=True)
-        return next((f"{before} -> {now}" for before, now in pairs if before != now), None)
+    def seen(self, found: Sequence[np.ndarray]) -> tuple[TensorType, ...]:
+        return tuple(map(type_of_array, found))
+
+    def said(self, now: tuple[TensorType, ...]) -> str:
+        pairs = zip(self.expected, now, strict=True)
+        return next(f"{before} -> {after}" for before, after in pairs if before != after)
 
     def results(self, frame: Frame, found: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         return found

@@ -59,12 +59,14 @@ class HostCall:
         name: what messages call it; code: what tells it from other host calls.
         line: the user's line.
         is_followed: whether one that follows in the step may find something else.
+        expected: what it did while tracing, as `seen` says.
     """
 
     name: str
     code: object
     line: tuple[str, int] | None
     is_followed: bool = False
+    expected: Any = None
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Call it, unless another run has come up to here and has."""
@@ -99,6 +101,15 @@ class HostCall:
 
     def difference(self, found: Any) -> str | None:
         """How it did something else than while tracing; None: it didn't."""
+        now = self.seen(found)
+        return None if now == self.expected else self.said(now)
+
+    def seen(self, found: Any) -> Any:
+        """What of it is compared."""
+        raise NotImplementedError
+
+    def said(self, now: Any) -> str:
+        """The difference in words."""
         raise NotImplementedError
 
     def results(self, frame: Frame, found: Any) -> Sequence[np.ndarray]:

@@ -24,7 +24,7 @@ class Sharing:
 
     Args:
         entries, arrays: the inputs, and those arrays that are bound once.
-        written: those that the step writes.
+        written, read: what the step does with them; what it does nothing with may lie anywhere.
 
     Attributes:
         writes_arguments: whether an input is written that is not bound once.
@@ -36,10 +36,14 @@ class Sharing:
         entries: Sequence[Input],
         arrays: Sequence[Any],
         written: set[Value],
+        read: set[Value],
     ) -> None:
         self._names = [entry.source or entry.value.name for entry in entries]
         self._written = frozenset(i for i, e in enumerate(entries) if e.value in written)
+        used = written | read
+        self._idle = frozenset(i for i, e in enumerate(entries) if e.value not in used)
         bound = [(i, array) for i, array in enumerate(arrays) if array is not None]
+        bound = [(i, array) for i, array in bound if i not in self._idle]
         self._identities = {id(array): i for i, array in bound}
         self._are_owners = all(array.base is None for _, array in bound)
         spans = sorted((*_span(array), i) for i, array in bound if array.size)
@@ -57,6 +61,8 @@ class Sharing:
         """
         if not self._written:
             return
+        if self._idle:
+            given = [(number, array) for number, array in given if number not in self._idle]
         for number, array in given:
             is_written = number in self._written
             if is_written and not array.flags.writeable:

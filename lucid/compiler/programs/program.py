@@ -312,8 +312,11 @@ class Program:
                 self._found.append((number, cell))
             else:
                 self.inputs[number] = cell.storage.array
-        written = {cell for cell, _ in trace.graph.writes}
-        self.sharing = Sharing(trace.graph.inputs, self.inputs, written)
+        written, read = {cell for cell, _ in trace.graph.writes}, {*trace.graph.results()}
+        read.update(value for node in trace.graph.nodes for value in node.operands)
+        if trace.epilogue.history is not None:  # a backward reads what its calls were given
+            read.update(entry.value for entry in trace.graph.inputs)
+        self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)
 
     def _take_claims(self, trace: Trace) -> None:
         """Note what other threads' steps may not work with meanwhile."""
