@@ -27,7 +27,6 @@ from lucid.autograd.host_world import (
 )
 from lucid.autograd.returned import checked_gradients
 from lucid.ir.hosts import Frame
-from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
@@ -47,6 +46,18 @@ def again(found: Evaluated, lent: Sequence[np.ndarray]) -> Evaluated:
     return dataclasses.replace(found, lent=lent, ctx=copy.copy(found.ctx), plan=None)
 
 
+def template_of(ctx: BackwardCFunction, has_edge: Sequence[bool]) -> BackwardCFunction:
+    """A ctx for calls of which a trace has this one.
+
+    has_edge: of its arguments, for the backward.
+    """
+    made = ctx._forward_cls._backward_cls()
+    made._line, made.needs_input_grad = ctx._line, ctx.needs_input_grad
+    made._input_types = ctx._input_types
+    made._edges = tuple([(NOWHERE, 0) if edge else None for edge in has_edge])
+    return made
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class HostMethod(HostCall):
     """A method of a custom Function that is called by the native step.
@@ -54,15 +65,13 @@ class HostMethod(HostCall):
     Attributes:
         function: the user's class.
         slots: what the operands are.
-        input_types, has_edge: of the arguments, for the backward.
+        template: a ctx as each call gets it.
         states: tensors from outside that it can reach.
     """
 
     function: type[Function]
     slots: tuple[Slot, ...]
-    needs_input_grad: tuple[bool, ...]
-    input_types: tuple[TensorType | None, ...]
-    has_edge: tuple[bool, ...]
+    template: BackwardCFunction
     states: list[State] = field(default_factory=list)
 
     def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Any:
@@ -72,14 +81,6 @@ class HostMethod(HostCall):
     def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:
         outside = Outside(self.states, operands, partial(refuse_write, self.name, self.line))
         return MadeHostCall(self, self.evaluate(frame, operands, outside))
-
-    def _new_ctx(self) -> BackwardCFunction:
-        ctx = self.function._backward_cls()
-        ctx._line = self.line
-        ctx.needs_input_grad = self.needs_input_grad
-        ctx._input_types = self.input_types
-        ctx._edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
-        return ctx
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -115,7 +116,7 @@ class HostForward(HostMethod):
 
     def _run(self, arrays: Sequence[np.ndarray]) -> Evaluated:
         tensors = lend(arrays, self.slots)
-        ctx = self._new_ctx()
+        ctx = copy.copy(self.template)
         inputs = tuple([value.fill(tensors) for value in self.inputs])
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
         output = run_forward(ctx, inputs, keywords)
@@ -220,7 +221,7 @@ class HostBackward(HostMethod):
     def _run(self, kept: BackwardCFunction | None, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
         tensors = lend(arrays, self.slots)
         ctx = self._recorded_ctx(tensors) if kept is None else kept
-        ctx.needs_input_grad = self.needs_input_grad
+        ctx.needs_input_grad = self.template.needs_input_grad
         given = [None if number is None else tensors[number] for number in self.gradients]
         before, ctx._is_running = ctx._is_running, True
         try:
@@ -239,7 +240,7 @@ class HostBackward(HostMethod):
         return ctx
 
     def _recorded_ctx(self, tensors: Sequence[Any]) -> BackwardCFunction:
-        ctx = self._new_ctx()
+        ctx = copy.copy(self.template)
         attributes, ctx._shown_saved = self.on_ctx.fill(tensors)
         vars(ctx).update(attributes)
         return ctx

@@ -19,7 +19,7 @@ import numpy as np
 
 from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
 from lucid.autograd.generators import put_state, state_of
-from lucid.autograd.host_calls import HostBackward, HostForward, code_of
+from lucid.autograd.host_calls import HostBackward, HostForward, code_of, template_of
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.host_replay import HostCall, MadeHostCall, replayed
@@ -182,9 +182,7 @@ class HostRecording:
             keywords={name: operands.capture(value) for name, value in keywords.items()},
             slots=tuple(operands.slots),
             line=ctx._line,
-            needs_input_grad=ctx.needs_input_grad,
-            input_types=ctx._input_types,
-            has_edge=tuple(is_needed for type, is_needed in edges if type is not None),
+            template=template_of(ctx, [needed for type, needed in edges if type is not None]),
         )
         methods = (function.forward, function.setup_context)
         reached = (*inputs, *keywords.values())
@@ -334,9 +332,7 @@ class HostRecording:
             number=number,
             slots=tuple(operands.slots),
             line=ctx._line,
-            needs_input_grad=ctx.needs_input_grad,
-            input_types=ctx._input_types,
-            has_edge=tuple(edge is not None for edge in ctx._edges),
+            template=template_of(ctx, [edge is not None for edge in ctx._edges]),
             grad_enabled=context.grad_enabled,
         )
         reached = [*attributes_of(ctx if keeper is None else self._kept(ctx)).values()]

@@ -29,7 +29,6 @@ from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
 from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
-from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
@@ -168,8 +167,8 @@ class Program:
         self._begun: Run | None = None
         self.in_grad_mode = context.grad_enabled
         self.default_dtype = get_default_dtype()
-        self.guards = Guards(trace)
-        self._side_effects = trace.side_effects
+        self.guards = trace.guards
+        self._side_effects = trace.guards.side_effects
         self._take_inputs(trace)
         self._take_epilogue(trace, compiled)
         self._take_claims(trace)
@@ -326,8 +325,8 @@ class Program:
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
         self.claims: Keys = frozenset(map(id, (*owners, *leaves)))
-        if trace.side_effects is not None:
-            self.claims |= trace.side_effects.claims
+        if self._side_effects is not None:
+            self.claims |= self._side_effects.claims
         self._written = cells
         self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
         self._claimed_leaves = [use.position for use in uses if use.leaf is None]
@@ -589,13 +588,13 @@ class Program:
 
         made: its host calls, which are not made again.
         """
-        _forget_outputs(run)
+        run.outputs.forget()
         exact = self._compiled_after(drop_finite_check, check_finite_exactly)
         try:
             with replaying(made):
                 self._run_on(exact, run, memory)
         except NotFinite:
-            _forget_outputs(run)
+            run.outputs.forget()
             self._refuse_non_finite(run, made)
             unchecked = self._compiled_after(drop_finite_check)
             with replaying(made):
@@ -749,11 +748,6 @@ def as_recorded(graph: Graph) -> Graph:
     outline(graph)
     name_values(graph)
     return graph
-
-
-def _forget_outputs(run: Run) -> None:
-    run.outputs.clear()
-    run.outputs.codes.clear()
 
 
 def _owner(storage: Storage) -> Any:

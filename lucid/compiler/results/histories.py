@@ -252,7 +252,7 @@ class Histories:
                 tensor = edge[0].variable
             leaf = None if tensor is None else self._leaf(tensor)
             if leaf is not None:
-                found.setdefault(key_of(leaf), (leaf, edge))
+                found.setdefault(id(leaf) if leaf is tensor else leaf, (leaf, edge))
         return found
 
     def _leaf(self, tensor: TensorCore) -> Leaf | None:
@@ -296,11 +296,6 @@ def _edge(tensor: TensorCore) -> Edge:
     edge = edge_of(tensor)
     assert edge is not None
     return edge
-
-
-def key_of(leaf: Leaf) -> object:
-    """What tells leaves apart."""
-    return id(leaf) if isinstance(leaf, TensorCore) else leaf
 
 
 class OwnLeaves:

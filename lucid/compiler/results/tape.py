@@ -48,14 +48,12 @@ class Kept(NamedTuple):
         writes: how often the step itself has written it since.
         counter: the number of its version counter among those that a call finds again.
         name: what it is, for messages: `output 0 of Mul`.
-        argument: its position, if it is one: each call names the history that it has.
     """
 
     counter: int
     writes: int
     type: TensorType
     name: str | None
-    argument: int
 
 
 class Source(NamedTuple):
@@ -132,7 +130,7 @@ class Tape:
         for body in self._bodies.values():
             body.settle({*self._nodes})
         self.cut = holdings.cut(checked)
-        self._contexts = [node for node in self._nodes if is_ctx(node)]
+        self._contexts = [node for node in self._nodes if hasattr(node, "_own_names")]
         self.sources, self._given, self._state = holdings.sources, holdings.given, holdings.state
         self._live, self.types = [*live], [value.type for value in (*live.values(), *self._given)]
 
@@ -258,7 +256,7 @@ def _kept(node: Node, saved: SavedTensor, histories: Histories) -> Kept | None:
     index = saved.output_nr if saved.output_nr >= 0 else tensor._output_nr
     name = None if source is None else source._output_name(index)
     writes = tensor._counter.value - saved.version
-    return Kept(number, writes, tensor._type, name, histories.argument_of(tensor))
+    return Kept(number, writes, tensor._type, name)
 
 
 class Holdings:
@@ -478,11 +476,6 @@ class _Number:
 
     def __init__(self, number: int) -> None:
         self.number = number
-
-
-def is_ctx(node: Node) -> bool:
-    """Whether it is the ctx of a custom Function, which users give attributes."""
-    return hasattr(node, "_own_names")
 
 
 def _names_of_users(node: Node) -> list[str]:
