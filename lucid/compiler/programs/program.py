@@ -344,11 +344,9 @@ class Program:
         self.counters = epilogue.counters
         self.grads = epilogue.grads
         self._effects = trace.effects
-        self._training = trace.training
         history = epilogue.history
         self.differentiable = None if history is None else Differentiable(history, compiled)
         self._deferred = epilogue.deferred
-        self._has_effects = bool(trace.effects or trace.training)
         self.result, self._finals, self.tensors = epilogue.result, epilogue.finals, epilogue.tensors
         self.output_count = len(trace.graph.outputs)
         self.early = [leaf for leaf in epilogue.leaves if is_early(leaf)]
@@ -396,7 +394,7 @@ class Program:
             not all(in_places and type(early) is InputNumber for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
-            self._has_effects,
+            self._effects,
             self._deferred,
             self.sharing.writes_arguments,
             rule is not None and not rule.is_plain(arguments),
@@ -669,8 +667,8 @@ class Program:
             leaf._grad = None if spec is None else spec.of(run)
         result = self.result.of(run)
         finals = [final.of(run) for final in self._finals]
-        if self._has_effects:
-            self._repeat_effects(run)
+        for entries in run.changed:
+            entries.put()
         if record is not None:
             results = [spec.of(run) for spec in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
@@ -707,14 +705,6 @@ class Program:
             arrays[number] = read()
         self.sharing.check(given)
         return arrays
-
-    def _repeat_effects(self, run: Run) -> None:
-        for entries in run.changed:
-            entries.put()
-        for attributes, value in self._training:
-            attributes["training"] = value
-        if self._training:
-            epoch.count += 1
 
 
 def texts_of(recorded: Graph, optimize: Pipeline) -> dict[str, str]:

@@ -55,7 +55,6 @@ class Trace:
     Attributes:
         guards: what must hold for a call.
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
-        training: modules' attributes whose "training" the step sets, and to what.
         undo: takes back the Python state that was created for the step.
         sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
@@ -67,7 +66,6 @@ class Trace:
     cells: list[tuple[Cell, Strides | None]]
     epilogue: Epilogue
     effects: list[ReplayedEffect]
-    training: list[tuple[Any, bool]]
     undo: Callable[[], None] | None
     sources: dict[Identity, MutableSource] = field(default_factory=dict)
     path: tuple[int, ...] = ()
@@ -223,7 +221,6 @@ def _run(
         recorder.foreseen.put_back()
         collector.finish()
         recorder.hosts.put_back()
-        training = collector.settle_training()
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = side_effects.leave(collector, recorder, of_arguments)
@@ -259,7 +256,6 @@ def _run(
             cells=cells,
             epilogue=made,
             effects=recorder.effects,
-            training=training,
             undo=functools.partial(undo_all, recorder.undo) if recorder.undo else None,
             path=tuple(recorder.exits.path),
             questions=tuple(recorder.exits.texts),

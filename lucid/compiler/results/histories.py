@@ -196,31 +196,25 @@ class Histories:
 
     def _layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
-        twins: dict[Edge, list[int]] = {}
-        for i, (_, tensor) in enumerate(outputs):
-            twins.setdefault(_edge(tensor), []).append(i)
-        first = {edge: same[0] for edge, same in twins.items()}
-        behind = {i: nodes_behind([edge], self._outer) for edge, i in first.items()}
-        self._calls_users = any(calls_users(node) for nodes in behind.values() for node in nodes)
-        depths: dict[int, int] = {}
-        uses: dict[int, list[int]] = {}
-        for edge in sorted(first, key=lambda edge: edge[0]._sequence):
-            i = first[edge]
-            found = {e for node in behind[i] for e in node._edges if e is not None}
-            uses[i] = [j for e, j in first.items() if e in found and j in depths]
-            depths[i] = 1 + max((depths[j] for j in uses[i]), default=-1)
-        places: dict[int, tuple[int, int]] = {}
-        layers = [Layer([], [], []) for _ in set(depths.values())]
-        for i, depth in depths.items():
+        same: dict[Edge, list[tuple[int, TensorCore]]] = {}
+        for position, tensor in outputs:
+            same.setdefault(_edge(tensor), []).append((position, tensor))
+        places: dict[Edge, tuple[int, int]] = {}
+        layers: list[Layer] = []
+        for edge in sorted(same, key=lambda edge: edge[0]._sequence):
+            nodes = nodes_behind([edge], self._outer)
+            self._calls_users = self._calls_users or any(map(calls_users, nodes))
+            found = {inner for node in nodes for inner in node._edges}
+            upstream = [place for earlier, place in places.items() if earlier in found]
+            depth = 1 + max((number for number, _ in upstream), default=-1)
+            if depth == len(layers):
+                layers.append(Layer([], [], []))
             layer = layers[depth]
-            places[i] = depth, len(layer.outputs)
-            edge = _edge(outputs[i][1])
-            positions = tuple(outputs[j][0] for j in twins[edge])
-            layer.outputs.append(self._output(edge, positions))
-            layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
-        types = {_edge(tensor): tensor._type for _, tensor in outputs}
+            places[edge] = depth, len(layer.outputs)
+            layer.outputs.append(self._output(edge, tuple(i for i, _ in same[edge])))
+            layer.types += (same[edge][0][1]._type,)
+            layer.upstream += [place for place in upstream if place not in layer.upstream]
         for layer in layers:
-            layer.types = tuple(types[output.root] for output in layer.outputs)
             layer.ends = [layers[k].outputs[number].root for k, number in layer.upstream]
             leaves = self._leaves([output.root for output in layer.outputs], {*layer.ends})
             layer.leaves = [leaf for leaf, _ in leaves.values()]
