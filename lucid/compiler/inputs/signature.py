@@ -146,7 +146,6 @@ class Call:
         call._owners = _NOTHING
         call.floats = call.objects = _NOTHING
         call.values = ()
-        call._given = 0, len(tensors), 0, 0
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[PlainType] | None:
@@ -172,11 +171,6 @@ class Call:
             found = owners_of([("", value) for value in values])
             self._owners = [owner for _, owner in found]
         return self._owners
-
-    @property
-    def given_count(self) -> int:
-        """How many of the tensors are arguments, and not in places."""
-        return self._given[1]
 
     @property
     def key(self) -> tuple[Any, ...]:

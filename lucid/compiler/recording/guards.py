@@ -92,9 +92,8 @@ class Guards:
 
         Raises `EagerOnlyError` where another has an attribute that the step has looked for.
         """
-        pinned, given = self.pinned, call.given_count
         for position, tensor in enumerate(call.tensors):
-            expected = pinned.get(position)
+            expected = self.pinned.get(position)
             if expected is None:
                 if tensor._storage in self.state:
                     return f"argument {position}: it is state of the step now"
@@ -102,14 +101,7 @@ class Guards:
                     raise EagerOnlyError(
                         f"it reads .{name}, which is bound to a tensor that it is given"
                     )
-            elif tensor is not expected and (
-                tensor._storage is not expected._storage
-                or (position < given and tensor._counter is not expected._counter)
-                or tensor._chain != expected._chain
-                or tensor.requires_grad
-                or attributes_of(tensor)
-                or attributes_of(expected)
-            ):
+            elif tensor is not expected:
                 return f"argument {position}: another tensor than the step's state"
         return None
 
