@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -72,41 +72,28 @@ class BackwardKind(NamedTuple):
     is_open: bool
 
 
-class CompiledWalk(Protocol):
-    """A walk as a compiled function.
-
-    Attributes:
-        _programs: all that there are, by the calls that they serve; _latest: the one that ran last.
-    """
-
-    _programs: dict[Any, list[Program]]
-    _latest: Program | None
-
-    def call_natively(self, args: tuple[Any, ...]) -> Sequence[TensorCore | None]:
-        """Call it; raises `EagerOnlyError` where it can't run natively."""
-
-
-CompileWalk = Callable[["Walk"], CompiledWalk]
+CompileWalk = Callable[["Walk"], Any]
+"""Makes a walk a `Compiled`, whose file imports this one."""
 
 
 class Backward(NamedTuple):
     """One kind of backward of a program's results, and the compiled function of it."""
 
     walk: Walk
-    compiled: CompiledWalk
+    compiled: Any
 
     @property
     def program(self) -> Program | None:
         """The one that ran last."""
-        return self.compiled._latest
+        latest: Program | None = self.compiled._latest
+        return latest
 
     def leaving(self, leaves: Sequence[TensorCore]) -> NativeCalls | None:
         """The native form that leaves the gradients on leaves; None: there is none by now.
 
         Its arguments are the gradients of results, then the arrays that a call has kept.
         """
-        program = self.compiled._latest
-        native = None if program is None else program.native
+        native = None if self.program is None else self.program.native
         return None if native is None else native.leaving(leaves, len(self.walk.kind.sent))
 
 
@@ -414,7 +401,7 @@ class CallRecord:
         running.record, running.node, running.is_open = self, node, kind.is_open
         contexts, context.contexts = context.contexts, self.contexts
         try:
-            found = backward.compiled.call_natively(arguments)
+            found: Sequence[TensorCore | None] = backward.compiled.call_natively(arguments)
         except EagerOnlyError as error:
             raise LucidError(
                 f"the gradients of a compiled function's result can't be computed natively: {error}"

@@ -18,7 +18,7 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.results.memory import RecordedBody, TracedMemory
+from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Value
 from lucid.ir.passes.residuals import (
@@ -112,7 +112,7 @@ class Tape:
         self.is_written = any(entry.writes for kept in self.kept.values() for entry in kept)
         holdings = Holdings(recorder, histories, self.formulas)
         self._functions = {**recorder.graph.functions}
-        self._bodies: dict[Graph, RecordedBody] = {}
+        self._bodies: dict[Graph, Any] = {}  # of region ops: `recording/loops.py`
         for node in (*self._nodes, *hidden):
             self._bodies.update(node._inner_bodies())
         self._within: Contents = {}
