@@ -438,11 +438,10 @@ class Compiled:
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
-            marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
             with WriteLock(frozenset((id(self), TRACING))):
                 try:
                     with replaying((), program.path):
-                        recorded = trace(self.__wrapped__, call, *marked, known, program.sources)
+                        recorded = trace(self.__wrapped__, call, known, program.sources)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
                     restart.enter(known)
@@ -724,12 +723,10 @@ class Compiled:
 
         reason: why those that there are don't fit, if it is known; claim: of this trace.
         """
-        args, kwargs = call.given
-        marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
-        description = describe(self.__wrapped__, *marked)
+        description = describe(self.__wrapped__, *call.marked)
         kind, reason, place = self._occasion(call, description, differs, reason)
         with replaying(*(((), ()) if differs is None else (differs.made, differs.path))):
-            recorded = self._record(call, *marked, known)
+            recorded = self._record(call, known)
         claim.give_up(TRACING)
         program = self._made(recorded, description, call, known)
         executable = program.executable
@@ -751,6 +748,7 @@ class Compiled:
         if is_on("compile"):
             nodes, seconds = len(program.recorded.nodes), program.compile_seconds
             say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
+        args, kwargs = call.given
         if not kwargs and self._options.mode != "interpret":
             program.take_plain(call, args, self.stats.counted)
         self._programs.setdefault(call.key, []).append(program)
@@ -842,9 +840,7 @@ class Compiled:
             place = None if code is None else Location(code.co_filename, code.co_firstlineno)
         return "" if place is None else f"\n  at {place}   {place.text}"
 
-    def _record(
-        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
-    ) -> Trace:
+    def _record(self, call: Call, known: Known) -> Trace:
         """Trace the function; numbers that will change again are read at each call.
 
         Where it raises an error with stand-ins for those, eager mode says whether it is one.
@@ -857,7 +853,7 @@ class Compiled:
         sources = found | self._sources
         try:
             context.interprets = self._options.mode == "interpret"
-            recorded = trace(self.__wrapped__, call, args, kwargs, known, sources)
+            recorded = trace(self.__wrapped__, call, known, sources)
         except EagerOnlyError:
             raise
         except Exception as error:

@@ -76,8 +76,6 @@ class Trace:
 def trace(
     function: Callable[..., Any],
     call: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
     known: Known,
     sources: dict[Identity, MutableSource],
 ) -> Trace:
@@ -102,7 +100,7 @@ def trace(
         known.functions.clear()
         recorder.functions = known.functions
     try:
-        found = _record(recorder, side_effects, call, args, kwargs, known.state, hosts)
+        found = _record(recorder, side_effects, call, *call.marked, known.state, hosts)
     except LeavesTrace as error:
         traceback.clear_frames(error.__traceback__)
         raise RestartTrace("leaves lucid in a custom Function", "hosts", error.codes) from None
