@@ -139,7 +139,7 @@ class Walk:
         def walked() -> list[TensorCore | None]:
             return find_gradients(self._roots, self._wanted, gradients, True, is_open, is_part=True)
 
-        found = tape.walk(recorder, kept, numbers, walked)
+        found = tape.walk(recorder, kept, numbers, walked, with_hidden=is_open)
         self.ctx_change = recorder.ctx_change
         return tuple(x if x is None or is_open else _whole(x) for x in found)
 

@@ -20,11 +20,12 @@ from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.clone import copy_graph
-from lucid.ir.graph import Graph, Value
+from lucid.ir.graph import Graph, Node as GraphNode, Value
 from lucid.ir.passes.residuals import (
     Cut,
     equal_values,
     minimum_cut,
+    nodes_between,
     repeat,
 )
 from lucid.ir.types import DType, TensorType
@@ -66,7 +67,8 @@ class Source(NamedTuple):
 class Tape:
     """The nodes behind the results of a trace, and what a call must keep for them.
 
-    A backward that is itself differentiated sees histories within custom forwards as well.
+    A backward that is itself differentiated sees histories within custom forwards as well. What
+    these need it computes again, from what is kept.
 
     Args:
         roots: the results' edges. ends: edges where history from outside begins.
@@ -120,23 +122,24 @@ class Tape:
         for node in self._nodes:
             holdings.replace(node)
         live = holdings.take_live()
-        self._contents = holdings.contents
-        self._read_around(recorder)
+        self._contents, holdings.contents = holdings.contents, {}
+        self._read_around(recorder, self._contents)
         checked = {*holdings.saved, *self._contents}
         for node in hidden:
             holdings.replace(node)
-        self._read_around(recorder)
+        self._hidden = holdings.contents
+        self._read_around(recorder, self._hidden)
         self._nodes += hidden
         for body in self._bodies.values():
             body.settle({*self._nodes})
-        self.cut = holdings.cut(checked)
+        self.cut = holdings.cut(self._contents, checked)
+        self._again = holdings.again(self._hidden.values(), self.cut)
         self._contexts = [node for node in self._nodes if hasattr(node, "_own_names")]
         self.sources, self._given, self._state = holdings.sources, holdings.given, holdings.state
         self._live, self.types = [*live], [value.type for value in (*live.values(), *self._given)]
 
-    def _read_around(self, recorder: TracedMemory) -> None:
+    def _read_around(self, recorder: TracedMemory, contents: Contents) -> None:
         """Keep for what is saved in the round of a loop what a round computes it from."""
-        contents = self._contents
         within = {s: value for s, value in contents.items() if value.graph in self._bodies}
         pending = [*within.values()]
         for value in within.values():
@@ -162,13 +165,16 @@ class Tape:
         given: Sequence[TensorCore],
         numbers: Sequence[Any],
         walk: Callable[[], Any],
+        *,
+        with_hidden: bool,
     ) -> Any:
         """What `walk` returns; in it stand-ins hold what a call has kept.
 
-        given: in the order of the sources. numbers: in that of `formulas`.
+        given: in the order of the sources. numbers: in that of `formulas`. with_hidden: whether
+        histories within custom forwards are seen.
         """
         if len(given) >= len(self.sources):  # else all is freed that was saved
-            self._lay_out(recorder, [*map(recorder.value_of, given)])
+            self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
         recorder.past.update(self._nodes)
         for name, function in self._functions.items():
             recorder.graph.functions[name] = copy_graph(function)
@@ -178,15 +184,18 @@ class Tape:
         with as_recorded(self._contexts, numbers):
             return walk()
 
-    def _lay_out(self, recorder: TracedMemory, given: Sequence[Value]) -> None:
+    def _lay_out(self, recorder: TracedMemory, given: Sequence[Value], with_hidden: bool) -> None:
         """Let stand-ins hold what was kept, or what follows from that."""
         count = len(self._live)
         for storage, value in zip(self._live, given, strict=False):
             recorder.hold(storage, value)
         known = dict(zip(self._given, given[count:], strict=True))
-        known |= {value: recorder.value_of(tensor) for value, tensor in self._state.items()}
-        known = repeat(self.cut.repeated, recorder.graph, known)
-        for storage, value in self._contents.items():
+        nodes = [*self.cut.repeated, *(self._again if with_hidden else ())]
+        wanted = (self._hidden if with_hidden else {}) | self._contents
+        read = {operand for node in nodes for operand in node.operands} | {*wanted.values()}
+        known |= {x: recorder.value_of(tensor) for x, tensor in self._state.items() if x in read}
+        known = repeat(nodes, recorder.graph, known)
+        for storage, value in wanted.items():
             recorder.hold(storage, known[value])
         for storage, value in self._within.items():
             recorder.hold(storage, value)
@@ -290,6 +299,7 @@ class Holdings:
         self.given: list[Value] = []
         self.sources: list[Source] = []
         self.state: dict[Value, TensorCore] = {}
+        self._unwritten: dict[Value, TensorCore] = {}  # state of which a walk looks at the version
 
     def replace(self, node: Node) -> None:
         """Replace those of one node; one of an earlier trace has stand-ins already."""
@@ -395,18 +405,18 @@ class Holdings:
         self.sources += sources.values()
         return {storage: self.contents.pop(storage) for storage in sources}
 
-    def cut(self, checked: Collection[Storage]) -> Cut:
+    def cut(self, contents: Contents, checked: Collection[Storage]) -> Cut:
         """The residuals, which become outputs of the graph.
 
         checked: memory of which a walk finds out if it was written; other is kept as it was.
         """
-        graph, contents = self._recorder.graph, self.contents
+        graph = self._recorder.graph
         equal = equal_values(graph)
         contents.update((s, equal.get(value, value)) for s, value in contents.items())
         free = {s: self._source(s, value) for s, value in contents.items() if s in checked}
         found = {contents[s]: source for s, source in free.items() if source is not None}
         numbers = {entry.value for entry in graph.inputs if entry.kind == "live"}
-        saved = {
+        self._unwritten = saved = {
             value: _on(cell)
             for value, cell in self._cells.items()
             if cell.kind == "state" and not cell.is_written and cell.storage in checked
@@ -419,9 +429,26 @@ class Holdings:
             elif value in saved:
                 self.state[value] = saved[value]
         for value in decided.kept:
-            self._give(value, Source(True, len(graph.outputs)))
-            graph.outputs.append(value)
+            self._keep(value)
         return decided
+
+    def again(self, wanted: Collection[Value], cut: Cut) -> list[GraphNode]:
+        """What computes further values from what is kept, and from inputs that are kept for it."""
+        graph = self._recorder.graph
+        known = {*self.given, *self.state, *(x for node in cut.repeated for x in node.results)}
+        while True:
+            nodes = nodes_between(graph, known, wanted)
+            read = dict.fromkeys([*(x for node in nodes for x in node.operands), *wanted])
+            calls = {x for node in nodes if graph.has_effect(node) for x in node.results}
+            lost = [x for x in read if x in calls or (x.producer is None and x not in known)]
+            if not lost:
+                return nodes
+            known.update(lost)  # else Python would be called again
+            for value in lost:
+                if value in self._unwritten:
+                    self.state[value] = self._unwritten[value]
+                else:
+                    self._keep(value)
 
     def _source(self, storage: Storage, value: Value) -> Source | None:
         """Where each call has what memory holds at the end of the trace; None: nowhere."""
@@ -435,6 +462,11 @@ class Holdings:
         if cell is not None and cell.kind in ("arg", "grad") and not cell.is_written:
             return Source(False, self._inputs[value])
         return None
+
+    def _keep(self, value: Value) -> None:
+        outputs = self._recorder.graph.outputs
+        self._give(value, Source(True, len(outputs)))
+        outputs.append(value)
 
     def _give(self, value: Value, source: Source) -> None:
         self.given.append(value)
