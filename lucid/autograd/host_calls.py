@@ -8,13 +8,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
 from lucid.autograd.host_reading import Evaluated, Plan, Reader
-from lucid.autograd.host_replay import HostCallMismatch, MadeHostCall, note, replayed
+from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import (
     NOWHERE,
     Captured,
@@ -23,13 +23,10 @@ from lucid.autograd.host_world import (
     State,
     in_eager_mode,
     lend,
-    place_text,
     refuse_write,
 )
 from lucid.autograd.returned import checked_gradients
-from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame
-from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
@@ -49,63 +46,41 @@ def again(found: Evaluated, lent: Sequence[np.ndarray]) -> Evaluated:
     return dataclasses.replace(found, lent=lent, ctx=copy.copy(found.ctx), plan=None)
 
 
+def template_of(ctx: BackwardCFunction, has_edge: Sequence[bool]) -> BackwardCFunction:
+    """A ctx for calls of which a trace has this one.
+
+    has_edge: of its arguments, for the backward.
+    """
+    made = ctx._forward_cls._backward_cls()
+    made._line, made.needs_input_grad = ctx._line, ctx.needs_input_grad
+    made._input_types = ctx._input_types
+    made._edges = tuple([(NOWHERE, 0) if edge else None for edge in has_edge])
+    return made
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
-class HostMethod:
+class HostMethod(HostCall):
     """A method of a custom Function that is called by the native step.
 
     Attributes:
         function: the user's class.
         slots: what the operands are.
-        line: the user's line that called `apply`.
-        input_types, has_edge: of the arguments, for the backward.
+        template: a ctx as each call gets it.
         states: tensors from outside that it can reach.
-        is_followed: whether a forward that follows in the step may find something else.
     """
 
     function: type[Function]
     slots: tuple[Slot, ...]
-    line: tuple[str, int] | None
-    needs_input_grad: tuple[bool, ...]
-    input_types: tuple[TensorType | None, ...]
-    has_edge: tuple[bool, ...]
+    template: BackwardCFunction
     states: list[State] = field(default_factory=list)
-    is_followed: bool = False
-    kind: ClassVar[str]
-
-    @property
-    def method(self) -> Callable[..., Any]:
-        """The user's, which messages call `kind`."""
-        raise NotImplementedError
-
-    @property
-    def code(self) -> object:
-        """What tells it from other host calls."""
-        return code_of(self.method)
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"{self.function.__name__}.{self.kind}"
 
     def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Any:
         """Run the user's method on copies."""
         raise NotImplementedError
 
-    def _found(self, frame: Frame, operands: Sequence[np.ndarray]) -> Any:
-        """What the method does; it was called already if another run has come up to here."""
-        made = replayed(self.code)
-        if made is not None:
-            return made.found
-        refuse = partial(refuse_write, self.name, self.line)
-        return self.evaluate(frame, operands, Outside(self.states, operands, refuse))
-
-    def _new_ctx(self) -> BackwardCFunction:
-        ctx = self.function._backward_cls()
-        ctx._line = self.line
-        ctx.needs_input_grad = self.needs_input_grad
-        ctx._input_types = self.input_types
-        ctx._edges = tuple([(NOWHERE, 0) if edge else None for edge in self.has_edge])
-        return ctx
+    def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:
+        outside = Outside(self.states, operands, partial(refuse_write, self.name, self.line))
+        return MadeHostCall(self, self.evaluate(frame, operands, outside))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -116,7 +91,6 @@ class HostForward(HostMethod):
         inputs, keywords: the arguments of `apply`.
         keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
         saved_hooks: the hooks for what is kept so.
-        plan: what it did while tracing.
         is_numbered: whether it runs in the rounds of a loop: its last result is the number of its
             ctx among those that its calls in one run have left.
     """
@@ -125,32 +99,16 @@ class HostForward(HostMethod):
     keywords: dict[str, Captured]
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
-    plan: Plan | None = None
     is_numbered: bool = False
-    kind = "forward"
 
-    @property
-    def method(self) -> Callable[..., Any]:
-        return self.function.forward
+    def read(self, found: Evaluated, operands: Sequence[np.ndarray]) -> Evaluated:
+        if found.lent is not operands:
+            found = again(found, operands)
+        self.look(found)
+        return found
 
-    def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        found = self._found(frame, operands)
-        found = found if found.lent is operands else again(found, operands)
-        self.read(found)
-        difference = self._difference(found)
-        if difference is not None or self.is_followed:
-            calls = note(frame, MadeHostCall(self, again(found, ())))
-            if difference is not None:
-                raise self._differs(difference, calls)
-        return self.keep(frame, found)
-
-    def fits(self, made: MadeHostCall) -> bool:
-        """Whether this call is traced for what a call of another program did."""
-        if made.host.code != self.code:
-            return False
-        found = again(made.found, ())
-        self.read(found)
-        return self._difference(found) is None
+    def kept(self, made: MadeHostCall, found: Evaluated) -> MadeHostCall:
+        return MadeHostCall(self, again(found, ()))
 
     def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Evaluated:
         """Run the user's forward on copies."""
@@ -158,7 +116,7 @@ class HostForward(HostMethod):
 
     def _run(self, arrays: Sequence[np.ndarray]) -> Evaluated:
         tensors = lend(arrays, self.slots)
-        ctx = self._new_ctx()
+        ctx = copy.copy(self.template)
         inputs = tuple([value.fill(tensors) for value in self.inputs])
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
         output = run_forward(ctx, inputs, keywords)
@@ -180,7 +138,7 @@ class HostForward(HostMethod):
         context.saved_hooks = list(self.saved_hooks)
         found.ctx._seal(numbers)
 
-    def keep(self, frame: Frame, found: Evaluated) -> Sequence[np.ndarray]:
+    def results(self, frame: Frame, found: Evaluated) -> Sequence[np.ndarray]:
         """Leave the ctx for the backward of this run, and of its results; what the call gives."""
         if self.is_numbered:
             kept = frame.setdefault(self, [])
@@ -192,7 +150,7 @@ class HostForward(HostMethod):
                 context.contexts[self] = found.ctx
         return found.arrays
 
-    def read(self, found: Evaluated) -> None:
+    def look(self, found: Evaluated) -> None:
         """Find out what forward did, and collect the results."""
         reader = Reader(found.tensors, found.inputs)
         outputs = reader.entries(found.returned, "output")
@@ -208,26 +166,20 @@ class HostForward(HostMethod):
             written, saved, tuple(reader.labels), reader.types(),
         )  # fmt: skip
 
-    def _difference(self, found: Evaluated) -> str | None:
-        """How forward did something else than while tracing; None: it didn't."""
-        plan, expected = found.plan, self.plan
-        assert plan is not None and expected is not None
-        if plan == expected:
-            return None
-        if plan.labels == expected.labels:
-            for label, now, before in zip(plan.labels, plan.types, expected.types, strict=True):
-                if now != before:
-                    return f"{label}: {before} -> {now}"
+    def seen(self, found: Evaluated) -> Plan:
+        assert found.plan is not None
+        return found.plan
+
+    def said(self, now: Plan) -> str:
+        before = self.expected
+        if now.labels == before.labels:
+            for label, was, type in zip(now.labels, before.types, now.types, strict=True):
+                if type != was:
+                    return f"{label}: {was} -> {type}"
         for name in ("written", "outputs", "saved", "dirty", "non_differentiable"):
-            if getattr(plan, name) != getattr(expected, name):
+            if getattr(now, name) != getattr(before, name):
                 return f"other tensors are its {name.replace('_', ' ')}"
         return "another kind of result"
-
-    def _differs(self, difference: str, made: Sequence[MadeHostCall]) -> HostCallMismatch:
-        what = f"{self.name} did something else than when the step was traced: {difference}"
-        return HostCallMismatch(
-            f"{what}{place_text(self.line)}", f"{self.name}: {difference}", made
-        )
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -240,7 +192,6 @@ class HostBackward(HostMethod):
         gradients: per output the operand that is its gradient; None where there is none.
         number: the operand that says which of the contexts it is that calls in rounds have left.
         grad_enabled: the grad mode of the backward walk.
-        present: per tensor argument whether backward returned a gradient, while tracing.
     """
 
     forward: HostForward | None
@@ -248,39 +199,17 @@ class HostBackward(HostMethod):
     gradients: tuple[int | None, ...]
     number: int | None
     grad_enabled: bool
-    present: tuple[bool, ...] = ()
-    kind = "backward"
 
-    @property
-    def method(self) -> Callable[..., Any]:
-        return backward_of(self.function)
+    def seen(self, found: Sequence[Any]) -> list[str]:
+        return ["None" if gradient is None else "a tensor" for gradient in found]
 
-    def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        parts = self._found(frame, operands)
-        self._require_same(parts)
-        if self.is_followed:
-            note(frame, MadeHostCall(self, parts))
-        return self.arrays(parts)
+    def said(self, now: list[str]) -> str:
+        pairs = enumerate(zip(self.expected, now, strict=True))
+        found = (f"{i}: {before} -> {after}" for i, (before, after) in pairs if before != after)
+        return f"gradient of tensor argument {next(found)}"
 
-    def fits(self, made: MadeHostCall) -> bool:
-        """Whether this call is traced for what a call of another program did."""
-        is_same = made.host.code == self.code
-        return is_same and tuple(part is not None for part in made.found) == self.present
-
-    def _require_same(self, parts: Sequence[Any]) -> None:
-        """Raise where there are gradients that there were not while tracing, or the reverse."""
-        for index, (part, was_there) in enumerate(zip(parts, self.present, strict=True)):
-            if (part is not None) != was_there:
-                now, before = ("None", "a tensor") if was_there else ("a tensor", "None")
-                raise LucidError(
-                    f"{self.name} returned {now} for tensor argument {index}, and {before} when "
-                    f"the step was traced{place_text(self.line)}\n"
-                    "hint: return zeros where there is no gradient"
-                )
-
-    def arrays(self, parts: Sequence[Any]) -> list[np.ndarray]:
-        """The results of the node."""
-        return [part._array for part in parts if part is not None]
+    def results(self, frame: Frame, found: Sequence[Any]) -> Sequence[np.ndarray]:
+        return [part._array for part in found if part is not None]
 
     def evaluate(
         self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside
@@ -292,7 +221,7 @@ class HostBackward(HostMethod):
     def _run(self, kept: BackwardCFunction | None, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
         tensors = lend(arrays, self.slots)
         ctx = self._recorded_ctx(tensors) if kept is None else kept
-        ctx.needs_input_grad = self.needs_input_grad
+        ctx.needs_input_grad = self.template.needs_input_grad
         given = [None if number is None else tensors[number] for number in self.gradients]
         before, ctx._is_running = ctx._is_running, True
         try:
@@ -311,7 +240,7 @@ class HostBackward(HostMethod):
         return ctx
 
     def _recorded_ctx(self, tensors: Sequence[Any]) -> BackwardCFunction:
-        ctx = self._new_ctx()
+        ctx = copy.copy(self.template)
         attributes, ctx._shown_saved = self.on_ctx.fill(tensors)
         vars(ctx).update(attributes)
         return ctx

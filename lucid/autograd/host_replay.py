@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from lucid.autograd.generators import put_state
+from lucid.autograd.host_world import place_text
 from lucid.ir.errors import LucidError
 from lucid.ir.hosts import Frame
 from lucid.tensor.context import context
-
-if TYPE_CHECKING:
-    from lucid.autograd.host_calls import HostBackward, HostForward
-    from lucid.autograd.host_finding import Finding
 
 _MADE = "what the host calls of this run did"
 
@@ -33,7 +32,7 @@ class MadeHostCall:
         state: what the random generator of a `Finding` was in before it.
     """
 
-    host: HostForward | HostBackward | Finding
+    host: HostCall
     found: Any
     state: Any = None
 
@@ -52,16 +51,75 @@ class HostCallMismatch(LucidError):  # noqa: N818 - a finding, not an error
         self.made = made
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class HostCall:
+    """A call of Python that the native step makes.
+
+    Attributes:
+        name: what messages call it; code: what tells it from other host calls.
+        line: the user's line.
+        is_followed: whether one that follows in the step may find something else.
+        expected: what it did while tracing, as `seen` says.
+    """
+
+    name: str
+    code: object
+    line: tuple[str, int] | None
+    is_followed: bool = False
+    expected: Any = None
+
+    def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Call it, unless another run has come up to here and has."""
+        made = replayed(self.code) or self.make(frame, operands)
+        found = self.read(made.found, operands)
+        difference = self.difference(found)
+        if difference is not None or self.is_followed:
+            calls: list[MadeHostCall] = frame.setdefault(_MADE, [])
+            calls.append(self.kept(made, found))
+            if difference is not None:
+                reason = f"{self.name}: {difference}"
+                text = f"{reason}, which was otherwise when the step was traced"
+                raise HostCallMismatch(f"{text}{place_text(self.line)}", reason, calls)
+        return self.results(frame, found)
+
+    def fits(self, made: MadeHostCall) -> bool:
+        """Whether this call is traced for what a call of another program did."""
+        is_same = made.host.code == self.code
+        return is_same and self.difference(self.read(made.found, ())) is None
+
+    def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:
+        """Call it."""
+        raise NotImplementedError
+
+    def read(self, found: Any, operands: Sequence[np.ndarray]) -> Any:
+        """What it did, by this call or by one of another run, as one of these operands."""
+        return found
+
+    def kept(self, made: MadeHostCall, found: Any) -> MadeHostCall:
+        """What another run may take over."""
+        return made
+
+    def difference(self, found: Any) -> str | None:
+        """How it did something else than while tracing; None: it didn't."""
+        now = self.seen(found)
+        return None if now == self.expected else self.said(now)
+
+    def seen(self, found: Any) -> Any:
+        """What of it is compared."""
+        raise NotImplementedError
+
+    def said(self, now: Any) -> str:
+        """The difference in words."""
+        raise NotImplementedError
+
+    def results(self, frame: Frame, found: Any) -> Sequence[np.ndarray]:
+        """What the node gives."""
+        raise NotImplementedError
+
+
 def made_in(frame: Frame) -> Sequence[MadeHostCall]:
     """The calls of a run, as far as they were noted."""
     calls: list[MadeHostCall] = frame.get(_MADE, [])
-    return calls
-
-
-def note(frame: Frame, made: MadeHostCall) -> Sequence[MadeHostCall]:
-    """Enter a call into those of its run; return all."""
-    calls: list[MadeHostCall] = frame.setdefault(_MADE, [])
-    calls.append(made)
     return calls
 
 
@@ -83,7 +141,7 @@ def undo_draws(calls: Sequence[MadeHostCall]) -> None:
     """Let random generators draw again what they drew in a run that nothing goes on from."""
     for made in reversed(calls):
         if made.state is not None:
-            put_state(made.host.generator, made.state)  # type: ignore[union-attr]
+            put_state(made.host.generator, made.state)  # type: ignore[attr-defined]
 
 
 def replayed(code: object) -> MadeHostCall | None:

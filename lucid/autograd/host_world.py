@@ -17,7 +17,7 @@ from lucid.ir.errors import LucidError
 from lucid.ir.location import Location
 from lucid.ir.types import type_of_array
 from lucid.tensor.context import Lending, _Context, context
-from lucid.tensor.core import _new
+from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import map_tree
@@ -130,6 +130,9 @@ class Outside:
     Writes would have to be results of the call. So lucid's raise before they are done, and NumPy
     gets memory that can't be written.
 
+    Args:
+        gradients: tensors with the gradients that they have, which a call must leave there.
+
     Attributes:
         kept: what is put back.
     """
@@ -139,11 +142,13 @@ class Outside:
         states: Sequence[State],
         arrays: Sequence[np.ndarray],
         refuse: Callable[[State], NoReturn],
+        gradients: Sequence[tuple[TensorCore, Any, State]] = (),
     ) -> None:
         self.states = {state.storage: state for state in states}
         self.kept: dict[Storage, np.ndarray] = {}
         self._arrays = arrays
         self._refuse = refuse
+        self._gradients = gradients
         self._around: Lending | None = None
 
     def begin(self) -> None:
@@ -156,11 +161,16 @@ class Outside:
 
     def look(self) -> None:
         """See what the call has done."""
+        for tensor, gradient, state in self._gradients:
+            if tensor._gradient is not gradient:
+                self._refuse(state)
 
     def put_back(self) -> None:
         """Let the tensors hold what they did; not for the first time is fine."""
         for storage, before in self.kept.items():
             np.copyto(self.states[storage].memory, before)
+        for tensor, gradient, _ in self._gradients:
+            tensor._gradient = gradient
 
     def before_write(self, storage: Storage, counter: VersionCounter | None = None) -> None:
         """Refuse what is to be written, if it is one of them."""

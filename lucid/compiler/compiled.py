@@ -305,7 +305,7 @@ class Compiled:
                     break
                 continue
             if result is not SLOW_PATH:
-                self._prefer(program, args)
+                self._begin_with(program, args, took_over=True)
             return result, differs
         return SLOW_PATH, differs
 
@@ -320,7 +320,6 @@ class Compiled:
             except DEPARTS as found:
                 return self._follow(self._left(program, found), args)
             if result is not SLOW_PATH:
-                self._credit(program)
                 self._begin_with(program, args)
                 return result, None
         return SLOW_PATH, None
@@ -330,14 +329,6 @@ class Compiled:
         self.stats.exits += isinstance(error, LeavesPath)
         program.used = self.stats.calls
         return program.departure(error)
-
-    def _prefer(self, program: Program, args: tuple[Any, ...]) -> None:
-        """Let the next call begin with the program that took over, if it did so twice in turn."""
-        self._credit(program)
-        program.used = calls = self.stats.calls
-        if self._took_over == (program, calls - 1):
-            self._begin_with(program, args)
-        self._took_over = program, calls
 
     def _credit(self, program: Program | None = None) -> None:
         """Count the latest call as a program's; those that nobody has noted are the latest one's.
@@ -358,13 +349,23 @@ class Compiled:
         found.sort(key=attrgetter("number"))
         return [Served(signature_text(x.description), x.path, x.served) for x in found]
 
-    def _begin_with(self, program: Program, args: tuple[Any, ...]) -> None:
-        """Let the next calls try this program first; native code doesn't say that it is used."""
-        program.used = self.stats.calls
-        if self._latest is program:
+    def _begin_with(
+        self, program: Program, args: tuple[Any, ...], *, took_over: bool = False
+    ) -> None:
+        """Note that a program has served the call, and let the next ones try it first.
+
+        Native code doesn't say that it is used. took_over: from the one that was tried first; only
+        one that does so twice in turn is preferred to that.
+        """
+        self._credit(program)
+        program.used = calls = self.stats.calls
+        latest, last = self._latest, self._took_over
+        if took_over:
+            self._took_over = program, calls
+        if latest is program or (took_over and last != (program, calls - 1)):
             return
-        if self._latest is not None:
-            self._latest.used = program.used
+        if latest is not None:
+            latest.used = calls
         self._latest = program
         looks = looks_of(args)
         others = [x for x in self._recent.get(looks, ()) if x() not in (None, program)]
@@ -445,11 +446,10 @@ class Compiled:
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
-            marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
             with WriteLock(frozenset((id(self), TRACING))):
                 try:
                     with replaying((), program.path):
-                        recorded = trace(self.__wrapped__, call, *marked, known, program.sources)
+                        recorded = trace(self.__wrapped__, call, known, program.sources)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
                     restart.enter(known)
@@ -519,11 +519,9 @@ class Compiled:
                 self.stats.add_call()
                 if self.stats.traces == traces:  # it serves calls again
                     program.prepare_native()
-                if differs is None or self._latest is None or not differs.path:
-                    self._credit(program)
-                    self._begin_with(program, args)
-                else:
-                    self._prefer(program, args)
+                is_path = differs is not None and bool(differs.path)
+                took_over = is_path and self._latest is not None
+                self._begin_with(program, args, took_over=took_over)
                 return result
             self._refuse_what_it_makes(program, call)
             left -= 1
@@ -733,12 +731,10 @@ class Compiled:
 
         reason: why those that there are don't fit, if it is known; claim: of this trace.
         """
-        args, kwargs = call.given
-        marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
-        description = describe(self.__wrapped__, *marked)
+        description = describe(self.__wrapped__, *call.marked)
         kind, reason, place = self._occasion(call, description, differs, reason)
         with replaying(*(((), ()) if differs is None else (differs.made, differs.path))):
-            recorded = self._record(call, *marked, known)
+            recorded = self._record(call, known)
         claim.give_up(TRACING)
         program = self._made(recorded, description, call, known)
         executable = program.executable
@@ -760,6 +756,7 @@ class Compiled:
         if is_on("compile"):
             nodes, seconds = len(program.recorded.nodes), program.compile_seconds
             say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
+        args, kwargs = call.given
         if not kwargs and self._options.mode != "interpret":
             program.take_plain(call, args, self.stats.counted)
         self._programs.setdefault(call.key, []).append(program)
@@ -851,9 +848,7 @@ class Compiled:
             place = None if code is None else Location(code.co_filename, code.co_firstlineno)
         return "" if place is None else f"\n  at {place}   {place.text}"
 
-    def _record(
-        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known
-    ) -> Trace:
+    def _record(self, call: Call, known: Known) -> Trace:
         """Trace the function; numbers that will change again are read at each call.
 
         Where it raises an error with stand-ins for those, eager mode says whether it is one.
@@ -866,13 +861,13 @@ class Compiled:
         sources = {key: x for key, x in found.items() if key not in self._fixed} | self._sources
         try:
             context.interprets = self._options.mode == "interpret"
-            recorded = trace(self.__wrapped__, call, args, kwargs, known, sources)
+            recorded = trace(self.__wrapped__, call, known, sources)
         except EagerOnlyError:
             arrays = {k for k in sources if k[1] == ELEMENTS and k not in self._sources}
             if not arrays:
                 raise
             self._fixed |= arrays  # what it does with them needs to be traced for each content
-            return self._record(call, args, kwargs, known)
+            return self._record(call, known)
         except Exception as error:
             if self._ints or found.keys() - self._sources.keys():
                 raise_in_eager_mode(error)
@@ -1256,26 +1251,21 @@ def compile(
             f'compile: verify="{verify}" compares what native code makes, and mode="interpret" has '
             "none\nhint: leave one of them out"
         )
-    passes = _passes(passes)
-    if function is None:
-        return functools.partial(
-            compile,
-            mode=mode,
-            audit=audit,
-            max_paths=max_paths,
-            fullgraph=fullgraph,
-            passes=passes,
-            nan=nan,
-            verify=verify,
-        )
+    chosen = Options(mode, audit, max_paths, fullgraph, _passes(passes), nan, verify)
+    made = functools.partial(_compiled_with, chosen)
+    return made if function is None else made(function)
+
+
+@edge
+def _compiled_with(options: Options, function: Callable[..., Any]) -> Compiled:
+    """The decorator that options make."""
     if not callable(function):
         raise ArgumentError(
             f"compile: {type(function).__name__} is not callable\n"
             "hint: compile the function, then call it: lucid.compile(f)(x)"
         )
     _refuse_late(function)
-    chosen = Options(mode, audit, max_paths, fullgraph, passes, nan, verify)
-    return _compiled_again(function, chosen)
+    return _compiled_again(function, options)
 
 
 def _passes(given: Any) -> tuple[Pass, ...]:

@@ -69,6 +69,11 @@ class Results(list[np.ndarray]):
         """Whether the step has stored all that it stores; else it has stored nothing."""
         return self.codes == [0]
 
+    def forget(self) -> None:
+        """Be as before a run that is to be made again."""
+        self.clear()
+        self.codes.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:

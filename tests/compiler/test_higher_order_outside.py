@@ -249,3 +249,31 @@ def test_a_result_that_was_written_before_its_second_derivative_is_noticed(agree
         return found
 
     agree(scenario, traces=1)
+
+
+def test_what_only_a_forward_has_seen_is_kept_as_it_was():
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            scaled = (x * w).exp()
+            ctx.save_for_backward(scaled, total := scaled.sum())
+            return scaled * total
+
+        @staticmethod
+        def backward(ctx, g):
+            scaled, total = ctx.saved_tensors
+            return g * scaled * total, (g * scaled).sum() * scaled
+
+    def second(step, is_written):
+        x, w = numbers(0.1, 0.2, 0.3), numbers(1.0, 2.0, 1.5)
+        y = step(x, w)
+        if is_written:
+            x.detach().mul_(5.0)
+        first = grad(y.sum(), [x, w], create_graph=True)
+        return grad(sum((g * g).sum() for g in first), [x, w])
+
+    step = lucid.compile(lambda x, w: Scaled.apply(x, w))
+    expected = second(lambda x, w: Scaled.apply(x, w), False)
+    for is_written in (False, True):
+        for found, wanted in zip(second(step, is_written), expected, strict=True):
+            assert lucid.allclose(found, wanted)

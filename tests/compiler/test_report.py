@@ -21,7 +21,7 @@ from lucid.autograd import Function
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-SECTIONS = ("overview", "source", "graph", "kernels", "roofline", "memory", "traces", "compiler")
+SECTIONS = ("overview", "source", "graph", "kernels", "roofline", "memory")
 VOID = ("meta", "link", "input", "br")
 
 

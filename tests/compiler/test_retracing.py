@@ -14,7 +14,7 @@ import lucid
 from lucid import nn
 from lucid.compiler import compiled
 from lucid.compiler.pacing import TracePace
-from lucid.compiler.programs.guards import Guards
+from lucid.compiler.recording.guards import Guards
 
 SCALE = 2.0
 CONFIG = {"scale": 2.0, "flags": [True, "a"]}

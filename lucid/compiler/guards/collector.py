@@ -844,19 +844,6 @@ class Collector:
                 return True
         return False
 
-    def settle_training(self) -> list[tuple[Any, bool]]:
-        """Modules whose `training` the trace changed, with what it is now; it's put back.
-
-        The guard goes on to expect what the trace found at its start.
-        """
-        changed = []
-        for guard in self.guards.values():
-            is_flag = isinstance(guard, EntryGuard) and guard.gated and guard.key == "training"
-            if is_flag and isinstance(guard, EntryGuard) and not guard.holds():
-                changed.append((guard.owner, guard.found()))
-                guard.put_back()
-        return changed
-
     def put_back(self) -> None:
         """Restore the Python values that the step changed."""
         for kind in (ContentsGuard, Guard):  # entries are where their containers have them

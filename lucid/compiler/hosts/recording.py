@@ -19,10 +19,10 @@ import numpy as np
 
 from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
 from lucid.autograd.generators import put_state, state_of
-from lucid.autograd.host_calls import HostBackward, HostForward, again, code_of
+from lucid.autograd.host_calls import HostBackward, HostForward, code_of, template_of
 from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_reading import Entry, Evaluated
-from lucid.autograd.host_replay import MadeHostCall, replayed
+from lucid.autograd.host_replay import HostCall, MadeHostCall, replayed
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.hosts.state import Surroundings, Undo
@@ -175,14 +175,14 @@ class HostRecording:
         operands = Operands(self._recorder, inputs)
         edges = zip(ctx._input_types, ctx.needs_input_grad, strict=True)
         host = HostForward(
+            name=f"{function.__name__}.forward",
+            code=code_of(function.forward),
             function=function,
             inputs=operands.captured,
             keywords={name: operands.capture(value) for name, value in keywords.items()},
             slots=tuple(operands.slots),
             line=ctx._line,
-            needs_input_grad=ctx.needs_input_grad,
-            input_types=ctx._input_types,
-            has_edge=tuple(is_needed for type, is_needed in edges if type is not None),
+            template=template_of(ctx, [needed for type, needed in edges if type is not None]),
         )
         methods = (function.forward, function.setup_context)
         reached = (*inputs, *keywords.values())
@@ -191,13 +191,9 @@ class HostRecording:
             host.is_numbered = self.rounds > 0
             host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
             ctx._host_forward = host
-        found, lent = self._evaluated(host, operands, around)
-        found = again(found, lent)
-        host.read(found)
-        host.plan = found.plan
-        results = [np.array(array, order="C") for array in host.keep(self._frame, found)]
         values = [*operands.values, *around.values]
-        node = self._record(function.__name__, host, values, results)
+        evaluate = partial(self._evaluated, host, around)
+        node, found, _ = self._called(function.__name__, host, values, evaluate)
         if host.is_numbered:
             (ctx._number,) = tensors_of(self._recorder, node.results[-1:])
         return self._finish(ctx, node, found, operands, host.name)
@@ -224,15 +220,32 @@ class HostRecording:
         return around
 
     def _evaluated(
-        self, host: HostForward | HostBackward, operands: Operands, around: Surroundings
+        self,
+        host: HostForward | HostBackward,
+        around: Surroundings,
+        lent: Sequence[np.ndarray],
     ) -> Any:
-        """Run the call once, on the values of now; unless the run that goes on here did."""
-        lent = self.present.of([*operands.values, *around.values])
-        made = self._replayed(host)
-        if made is not None:
-            return made.found, lent
         with around.untouched(self.undo):
-            return host.evaluate(self._frame, lent, around.outside(lent)), lent
+            return host.evaluate(self._frame, lent, around.outside(lent))
+
+    def _called(
+        self,
+        name: str,
+        host: HostCall,
+        values: Sequence[Value],
+        evaluate: Callable[[Sequence[np.ndarray]], Any],
+    ) -> tuple[Node, Any, MadeHostCall | None]:
+        """Make a call once, on the values of now, and append it; gives also what it did.
+
+        Where the run that goes on here has made it, that is what it did, and given as well.
+        """
+        lent = self.present.of(values)
+        # Rounds take theirs when all are recorded.
+        made = None if self.rounds else replayed(host.code)
+        found = host.read(evaluate(lent) if made is None else made.found, lent)
+        host.expected = host.seen(found)
+        results = [np.array(array, order="C") for array in host.results(self._frame, found)]
+        return self._record(name, host, values, results), found, made
 
     def _finish(
         self, ctx: BackwardCFunction, node: Node, found: Evaluated, operands: Operands, name: str
@@ -275,10 +288,6 @@ class HostRecording:
         ctx.to_save = None if plan.saved is None else tuple(map(traced, plan.saved))
         return outputs if plan.is_tuple else outputs[0]
 
-    def _replayed(self, host: HostForward | HostBackward | Finding) -> MadeHostCall | None:
-        """What the run that goes on here has made; rounds take theirs when all are recorded."""
-        return None if self.rounds else replayed(host.code)
-
     def now(self, node: Node, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """What a loop gives whose rounds call Python: all of them run, which each call repeats."""
         graph = self._recorder.graph
@@ -314,6 +323,8 @@ class HostRecording:
         keeper = ctx._host_forward
         on_ctx: tuple[dict[str, Any], Any] = attributes_of(ctx), saved
         host = HostBackward(
+            name=name,
+            code=code_of(backward_of(function)),
             function=function,
             forward=keeper,
             on_ctx=operands.capture(on_ctx if keeper is None else None),
@@ -321,20 +332,17 @@ class HostRecording:
             number=number,
             slots=tuple(operands.slots),
             line=ctx._line,
-            needs_input_grad=ctx.needs_input_grad,
-            input_types=ctx._input_types,
-            has_edge=tuple(edge is not None for edge in ctx._edges),
+            template=template_of(ctx, [edge is not None for edge in ctx._edges]),
             grad_enabled=context.grad_enabled,
         )
         reached = [*attributes_of(ctx if keeper is None else self._kept(ctx)).values()]
         methods = (backward_of(function),)
         around = self._surroundings(host, methods, reached, operands)
-        parts, _ = self._evaluated(host, operands, around)
-        host.present = tuple(part is not None for part in parts)
-        results = [np.array(array, order="C") for array in host.arrays(parts)]
-        node = self._record(name, host, [*operands.values, *around.values], results)
+        values = [*operands.values, *around.values]
+        evaluate = partial(self._evaluated, host, around)
+        node, parts, _ = self._called(name, host, values, evaluate)
         tensors = iter(tensors_of(self._recorder, node.results))
-        found = tuple(next(tensors) if present else None for present in host.present)
+        found = tuple(None if part is None else next(tensors) for part in parts)
         if not context.grad_enabled:
             return found
         sent = [gradient for gradient in gradients if gradient is not None]
@@ -375,18 +383,19 @@ class HostRecording:
         """
         place = here()
         line = None if place is None else (place.file, place.line)
-        host = Finding(name, function, options, line, generator)
-        lent = self.present.of(values)
-        made = self._replayed(host)
-        if made is None:
+        host = Finding(
+            name=name, code=name, line=line, find=function, options=options, generator=generator
+        )
+
+        def evaluate(lent: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
             before = state_of(generator)
             with EagerThread(context.grad_enabled):  # for what a function of the user's does
                 arrays = host.evaluate(lent)
             self._note_draw(generator, before)
-        else:
-            function, arrays = made.host.find, made.found  # type: ignore[union-attr]
-        host.types = tuple(map(type_of_array, arrays))
-        return self._record(name, host, values, arrays), function
+            return arrays
+
+        node, _, made = self._called(name, host, values, evaluate)
+        return node, function if made is None else made.host.find  # type: ignore[attr-defined]
 
     def _note_draw(self, generator: Any, before: Any) -> None:
         if generator is not None:

@@ -70,9 +70,10 @@ class Surroundings:
         self._gradients: list[tuple[TensorCore, Any, State]] = []
         if in_rounds:
             recorder.value_of(default_generator.state)
-        for path, tensor in self._reached():
-            is_lent = in_rounds and tensor is default_generator.state
-            self._take_up(path, tensor, first, is_lent)
+        path = "the state of lucid's random generator"
+        self._take_up(path, default_generator.state, first, in_rounds)
+        for path, tensor in reachable(self._roots, TensorCore):
+            self._take_up(path, tensor, first)
 
     def _take_up(self, path: str, tensor: TensorCore, first: int, is_lent: bool = False) -> None:
         """Enter a tensor from outside, and its gradient."""
@@ -95,10 +96,6 @@ class Surroundings:
             self._gradients.append((tensor, gradient, State(storage, f"{path}.grad")))
             if gradient is not None and gradient._array is not None:
                 self._take_up(f"{path}.grad", gradient, first)
-
-    def _reached(self) -> Iterator[tuple[str, TensorCore]]:
-        yield "the state of lucid's random generator", default_generator.state
-        yield from reachable(self._roots, TensorCore)
 
     @contextmanager
     def untouched(self, undo: list[Undo]) -> Iterator[None]:
@@ -146,7 +143,7 @@ class Surroundings:
 
     def outside(self, arrays: Sequence[np.ndarray]) -> Outside:
         """The tensors within reach while the call, whose operands these are, is evaluated."""
-        return _Watched(self.states, arrays, self._gradients)
+        return Outside(self.states, arrays, _refuse, self._gradients)
 
 
 class _WritesOutsideError(BaseException):
@@ -155,29 +152,6 @@ class _WritesOutsideError(BaseException):
 
 def _refuse(state: State) -> NoReturn:
     raise _WritesOutsideError(state.path)
-
-
-class _Watched(Outside):
-    """Finds out whether the call leaves a gradient on one of them."""
-
-    def __init__(
-        self,
-        states: Sequence[State],
-        arrays: Sequence[np.ndarray],
-        gradients: Sequence[tuple[TensorCore, Any, State]],
-    ) -> None:
-        super().__init__(states, arrays, _refuse)
-        self._gradients = gradients
-
-    def look(self) -> None:
-        for tensor, gradient, state in self._gradients:
-            if tensor._gradient is not gradient:
-                self._refuse(state)
-
-    def put_back(self) -> None:
-        super().put_back()
-        for tensor, gradient, _ in self._gradients:
-            tensor._gradient = gradient
 
 
 class _Writes(GuardCollector):

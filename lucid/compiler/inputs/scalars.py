@@ -130,7 +130,7 @@ class SymScalar:
             if type(self.now) is float:
                 self._value = self._input(f64, of, read)
             else:
-                as_float = None if read is None else _float_of(read)
+                as_float = None if read is None else lambda: float(read())
                 self._value = self._input(f64, lambda call: float(of(call)), as_float)
         return self._value
 
@@ -445,10 +445,6 @@ def _divided(number: Any, divisor: Any) -> Any:
         return number // divisor, number % divisor
     except ZeroDivisionError:
         return divmod(_now(number), _now(divisor))
-
-
-def _float_of(read: Callable[[], Any]) -> Callable[[], float]:
-    return lambda: float(read())
 
 
 def _is_total(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:

@@ -80,7 +80,7 @@ class Call:
         floats: float arguments, and live ints.
         objects: arguments of other classes; the key holds their identity.
         values: what the places hold; keys: for each of them, as `key`.
-        given: the arguments as they are.
+        given: the arguments as they are; marked: with a `LiveInt` for each that is read live.
     """
 
     __slots__ = (
@@ -95,6 +95,7 @@ class Call:
         "floats",
         "given",
         "keys",
+        "marked",
         "objects",
         "tensors",
         "values",
@@ -109,7 +110,7 @@ class Call:
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
         self._given: tuple[int, ...] = ()
-        self.given = args, kwargs
+        self.given = self.marked = args, kwargs
         self._owners: list[Any] | None = None
         self._containers: dict[int, int] = {}
         self._in_places = False
@@ -146,7 +147,6 @@ class Call:
         call._owners = _NOTHING
         call.floats = call.objects = _NOTHING
         call.values = ()
-        call._given = 0, len(tensors), 0, 0
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[PlainType] | None:
@@ -172,11 +172,6 @@ class Call:
             found = owners_of([("", value) for value in values])
             self._owners = [owner for _, owner in found]
         return self._owners
-
-    @property
-    def given_count(self) -> int:
-        """How many of the tensors are arguments, and not in places."""
-        return self._given[1]
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -87,8 +87,7 @@ def outline_of(trace: Trace) -> list[str]:
     effects = [f"effect {effect.what}" for effect in trace.effects]
     effects += [f"call of {_name_of(deferred.function)}" for deferred in trace.epilogue.deferred]
     kinds = [type(leaf).__name__ for leaf in trace.epilogue.leaves]
-    modes = [str(flag) for _, flag in trace.training]
-    return [*constants, *effects, *kinds, *modes]
+    return [*constants, *effects, *kinds]
 
 
 def _name_of(function: Callable[..., object]) -> str:

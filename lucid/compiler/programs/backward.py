@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -73,41 +73,28 @@ class BackwardKind(NamedTuple):
     is_open: bool
 
 
-class CompiledWalk(Protocol):
-    """A walk as a compiled function.
-
-    Attributes:
-        _programs: all that there are, by the calls that they serve; _latest: the one that ran last.
-    """
-
-    _programs: dict[Any, list[Program]]
-    _latest: Program | None
-
-    def call_natively(self, args: tuple[Any, ...]) -> Sequence[TensorCore | None]:
-        """Call it; raises `EagerOnlyError` where it can't run natively."""
-
-
-CompileWalk = Callable[["Walk"], CompiledWalk]
+CompileWalk = Callable[["Walk"], Any]
+"""Makes a walk a `Compiled`, whose file imports this one."""
 
 
 class Backward(NamedTuple):
     """One kind of backward of a program's results, and the compiled function of it."""
 
     walk: Walk
-    compiled: CompiledWalk
+    compiled: Any
 
     @property
     def program(self) -> Program | None:
         """The one that ran last."""
-        return self.compiled._latest
+        latest: Program | None = self.compiled._latest
+        return latest
 
     def leaving(self, leaves: Sequence[TensorCore]) -> NativeCalls | None:
         """The native form that leaves the gradients on leaves; None: there is none by now.
 
         Its arguments are the gradients of results, then the arrays that a call has kept.
         """
-        program = self.compiled._latest
-        native = None if program is None else program.native
+        native = None if self.program is None else self.program.native
         return None if native is None else native.leaving(leaves, len(self.walk.kind.sent))
 
 
@@ -213,7 +200,7 @@ class Differentiable:
     def is_plain(self, arguments: Collection[int]) -> bool:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
         tape = self.tape
-        inputs = {number for is_output, number in tape.all_sources if not is_output}
+        inputs = {number for is_output, number in tape.sources if not is_output}
         rare = tape.formulas, tape.goes_on, inputs - {*arguments}
         return not any(rare)
 
@@ -318,7 +305,7 @@ class CallRecord:
         self._versions = [*map(_now, self._counters)]
         tape = rule.tape
         self._kept: list[Any] = [
-            outputs[i] if is_output else inputs[i] for is_output, i in tape.all_sources
+            outputs[i] if is_output else inputs[i] for is_output, i in tape.sources
         ]
         self._shown = [*tape.tensors, *map(arguments.__getitem__, tape.arguments)]
         self._storages = [*map(_storage, self._shown)]
@@ -351,18 +338,10 @@ class CallRecord:
         for kept in self.rule.tape.kept.get(met, ()):
             found, expected = counters[kept.counter].now, versions[kept.counter] - kept.writes
             if found != expected:
-                name = kept.name if kept.argument < 0 else self._name_of(kept.argument)
                 saver = f"{met._name()}{met._place()}"
-                raise LucidError(modified(kept.type, name, found, expected, saver))
+                raise LucidError(modified(kept.type, kept.name, found, expected, saver))
         if self.behind is not None:
             self.behind._refuse_written(node, met)
-
-    def _name_of(self, argument: int) -> str | None:
-        """What messages call an argument that has a history by now."""
-        tape = self.rule.tape
-        tensor = self._shown[len(tape.tensors) + tape.arguments.index(argument)]
-        node = tensor.grad_fn
-        return None if node is None else node._output_name(tensor._output_nr)
 
     def refuse_moved(self, node: Node) -> None:
         """Raise when a tensor that was saved shows other memory than at the call."""
@@ -373,17 +352,6 @@ class CallRecord:
                     f"was given other memory since the call\n  {tensor._describe()}\n"
                     f"  in {node._name()}{node._place()}\n"
                     "hint: call backward() before assigning .data or calling set_()"
-                )
-
-    def refuse_other(self, node: Node) -> None:
-        """Raise when something was written that a backward computes from once more."""
-        for number in self.rule.tape.reads_again:
-            if self._counters[number].now != self._versions[number]:
-                raise LucidError(
-                    "a gradient of a gradient of a compiled function's result is computed from a "
-                    "tensor that was written in place since the call\n"
-                    f"  in {node._name()}{node._place()}\n"
-                    "hint: call backward() before it is written, or inside of the compiled function"
                 )
 
     def free(self, nodes: Sequence[Node]) -> None:
@@ -408,9 +376,8 @@ class CallRecord:
             return False
         if self._is_written() or [*map(_storage, self._shown)] != self._storages:
             return False
-        kept = self._kept[: len(tape.sources)]
         try:
-            return form.function(*gradients, *kept) is not SLOW_PATH
+            return form.function(*gradients, *self._kept) is not SLOW_PATH
         except NotFinite:  # the long way says where it is made
             return False
 
@@ -421,8 +388,6 @@ class CallRecord:
         kind = backward.walk.kind
         self.check(node, backward.walk.nodes)
         self.refuse_moved(node)
-        if kind.is_open:
-            self.refuse_other(node)
         walk = backward.walk
         if walk.ctx_change is not None and kind in self._passed:
             raise LucidError(
@@ -430,17 +395,15 @@ class CallRecord:
                 "function would not find the change\n"
                 "hint: call backward() inside of the compiled function"
             )
-        count = len(self.rule.tape.sources)
-        kept = self._kept if kind.is_open else self._kept[:count]
         arguments = (
             *map(_row_major, gradients),
-            *map(_tensor_on, kept, self.rule.tape.types),
+            *map(_tensor_on, self._kept, self.rule.tape.types),
         )
         before = running.record, running.node, running.is_open
         running.record, running.node, running.is_open = self, node, kind.is_open
         contexts, context.contexts = context.contexts, self.contexts
         try:
-            found = backward.compiled.call_natively(arguments)
+            found: Sequence[TensorCore | None] = backward.compiled.call_natively(arguments)
         except EagerOnlyError as error:
             raise LucidError(
                 f"the gradients of a compiled function's result can't be computed natively: {error}"

@@ -27,7 +27,7 @@ from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.signature import PlainType
-from lucid.compiler.programs.guards import Guards
+from lucid.compiler.recording.guards import Guards
 from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.results.output_specs import Constant
 from lucid.compiler.results.side_effects import SideEffects

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.host_calls import HostForward
-from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import (
     HostCallMismatch,
     MadeHostCall,
@@ -31,7 +29,6 @@ from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
 from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
-from lucid.compiler.programs.guards import Guards
 from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
@@ -153,8 +150,7 @@ class Program:
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
         self.around: Around | None = None
-        self._exact: Executable | None = None  # the same with a check of all that it makes
-        self._unchecked: Executable | None = None  # and with none
+        self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
         self.undo = trace.undo
@@ -171,8 +167,8 @@ class Program:
         self._begun: Run | None = None
         self.in_grad_mode = context.grad_enabled
         self.default_dtype = get_default_dtype()
-        self.guards = Guards(trace)
-        self._side_effects = trace.side_effects
+        self.guards = trace.guards
+        self._side_effects = trace.guards.side_effects
         self._take_inputs(trace)
         self._take_epilogue(trace, compiled)
         self._take_claims(trace)
@@ -256,8 +252,7 @@ class Program:
         for node in _with_bodies(graph, nodes):
             if node.op is ops.host:
                 host = graph.hosts[node.attributes["function"]]
-                if isinstance(host, (HostForward, Finding)):
-                    followed = len(self.hosts)
+                followed = len(self.hosts)
                 self.hosts.append(host)
                 self._passed.append(passed)
             elif node.op.kind == "region":  # behind its bodies, whose calls follow themselves
@@ -330,8 +325,8 @@ class Program:
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
         self.claims: Keys = frozenset(map(id, (*owners, *leaves)))
-        if trace.side_effects is not None:
-            self.claims |= trace.side_effects.claims
+        if self._side_effects is not None:
+            self.claims |= self._side_effects.claims
         self._written = cells
         self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
         self._claimed_leaves = [use.position for use in uses if use.leaf is None]
@@ -349,11 +344,9 @@ class Program:
         self.counters = epilogue.counters
         self.grads = epilogue.grads
         self._effects = trace.effects
-        self._training = trace.training
         history = epilogue.history
         self.differentiable = None if history is None else Differentiable(history, compiled)
         self._deferred = epilogue.deferred
-        self._has_effects = bool(trace.effects or trace.training)
         self.result, self._finals, self.tensors = epilogue.result, epilogue.finals, epilogue.tensors
         self.output_count = len(trace.graph.outputs)
         self.early = [leaf for leaf in epilogue.leaves if is_early(leaf)]
@@ -402,7 +395,7 @@ class Program:
             not all(in_places and type(early) is InputNumber for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
-            self._has_effects,
+            self._effects,
             self._deferred,
             self.sharing.writes_arguments,
             rule is not None and not rule.is_plain(arguments),
@@ -594,24 +587,25 @@ class Program:
 
         made: its host calls, which are not made again.
         """
-        _forget_outputs(run)
-        if self._exact is None:
-            self._exact = self._compiled_after(drop_finite_check, check_finite_exactly)
+        run.outputs.forget()
+        exact = self._compiled_after(drop_finite_check, check_finite_exactly)
         try:
             with replaying(made):
-                self._run_on(self._exact, run, memory)
+                self._run_on(exact, run, memory)
         except NotFinite:
-            _forget_outputs(run)
+            run.outputs.forget()
             self._refuse_non_finite(run, made)
-            if self._unchecked is None:
-                self._unchecked = self._compiled_after(drop_finite_check)
+            unchecked = self._compiled_after(drop_finite_check)
             with replaying(made):
-                self._run_on(self._unchecked, run, memory)
+                self._run_on(unchecked, run, memory)
 
     def _compiled_after(self, *passes: Pass) -> Executable:
         """The step with some more passes at the end."""
-        optimize = replace(self.optimize, passes=(*self.optimize.passes, *passes))
-        return compile_graph(rewritten(self.recorded, optimize), strides=self._strides)
+        if passes not in self._variants:
+            optimize = replace(self.optimize, passes=(*self.optimize.passes, *passes))
+            graph = rewritten(self.recorded, optimize)
+            self._variants[passes] = compile_graph(graph, strides=self._strides)
+        return self._variants[passes]
 
     def _refuse_non_finite(self, run: Run, made: Sequence[MadeHostCall]) -> None:
         """Raise unless all that isn't finite comes from what the step was given.
@@ -674,8 +668,8 @@ class Program:
             leaf._grad = None if spec is None else spec.of(run)
         result = self.result.of(run)
         finals = [final.of(run) for final in self._finals]
-        if self._has_effects:
-            self._repeat_effects(run)
+        for entries in run.changed:
+            entries.put()
         if record is not None:
             results = [spec.of(run) for spec in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
@@ -713,14 +707,6 @@ class Program:
         self.sharing.check(given)
         return arrays
 
-    def _repeat_effects(self, run: Run) -> None:
-        for entries in run.changed:
-            entries.put()
-        for attributes, value in self._training:
-            attributes["training"] = value
-        if self._training:
-            epoch.count += 1
-
 
 def texts_of(recorded: Graph, optimize: Pipeline) -> dict[str, str]:
     """The graph after each pass that changes it, all of which run again."""
@@ -753,11 +739,6 @@ def as_recorded(graph: Graph) -> Graph:
     outline(graph)
     name_values(graph)
     return graph
-
-
-def _forget_outputs(run: Run) -> None:
-    run.outputs.clear()
-    run.outputs.codes.clear()
 
 
 def _owner(storage: Storage) -> Any:

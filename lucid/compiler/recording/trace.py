@@ -24,7 +24,7 @@ from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.hosts.recording import LeavesTrace
-from lucid.compiler.inputs.cells import Cell, FormulaGuard, GradUse
+from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
 from lucid.compiler.inputs.signature import Call, named_arguments
@@ -33,6 +33,7 @@ from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.epilogue import Epilogue, EpilogueBuilder
 from lucid.compiler.recording.growing_lists import GrowingView
+from lucid.compiler.recording.guards import Guards
 from lucid.compiler.recording.late_arrays import stand_in_of
 from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
@@ -55,33 +56,19 @@ class Trace:
     """A recorded step: the graph, and how its inputs and outputs connect to Python.
 
     Attributes:
+        guards: what must hold for a call.
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
-        pinned: tensor arguments that are state of the step as well, by position.
-        rebinding: the places that the step reads and binds itself; None if there are none.
-        grads_shared: for each of the gradients that are read whose memory it is on.
-        keys: of each place that is read, what kind of value it holds.
-        training: modules' attributes whose "training" the step sets, and to what.
-        asked: attributes that it has looked for in tensors that it is given.
         undo: takes back the Python state that was created for the step.
         sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
     """
 
     graph: Graph
-    guard: GuardTable
-    gated: GuardTable
+    guards: Guards
     live: list[tuple[Value, SymSource]]
-    formulas: list[FormulaGuard]
     cells: list[tuple[Cell, Strides | None]]
-    pinned: dict[int, TensorCore]
-    grads_read: list[GradUse]
-    grads_shared: list[int]
     epilogue: Epilogue
     effects: list[ReplayedEffect]
-    training: list[tuple[Any, bool]]
-    side_effects: SideEffects | None
-    keys: list[tuple[Any, ...]]
-    asked: set[str]
     undo: Callable[[], None] | None
     sources: dict[Identity, MutableSource] = field(default_factory=dict)
     path: tuple[int, ...] = ()
@@ -92,8 +79,6 @@ class Trace:
 def trace(
     function: Callable[..., Any],
     call: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
     known: Known,
     sources: dict[Identity, MutableSource],
 ) -> Trace:
@@ -118,7 +103,7 @@ def trace(
         known.functions.clear()
         recorder.functions = known.functions
     try:
-        found = _record(recorder, side_effects, call, args, kwargs, known.state, hosts)
+        found = _record(recorder, side_effects, call, *call.marked, known.state, hosts)
     except LeavesTrace as error:
         traceback.clear_frames(error.__traceback__)
         raise RestartTrace("leaves lucid in a custom Function", "hosts", error.codes) from None
@@ -258,7 +243,6 @@ def _run(
         recorder.foreseen.put_back()
         collector.finish()
         recorder.hosts.put_back()
-        training = collector.settle_training()
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = side_effects.leave(collector, recorder, of_arguments)
@@ -274,22 +258,26 @@ def _run(
         handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
         grads_read = [use for use in recorder.grads.values() if use.was_read]
         cells = [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)]
-        found = Trace(
-            graph=recorder.graph,
-            guard=GuardTable([guard for guard in guards if not guard.gated]),
+        kept = Guards(
+            watched=GuardTable([guard for guard in guards if not guard.gated]),
             gated=GuardTable([guard for guard in guards if guard.gated]),
-            live=[*recorder.live_inputs.values()],
             formulas=[*recorder.formulas.values()],
-            cells=cells,
-            pinned=pinned,
             grads_read=grads_read,
             grads_shared=shared_gradients(grads_read, call),
-            epilogue=made,
-            effects=recorder.effects,
-            training=training,
+            asked=collector.asked,
+            pinned=pinned,
+            state={cell.storage for cell, _ in cells if cell.kind == "state"},
             side_effects=None if side_effects.is_empty else side_effects,
             keys=call.keys,
-            asked=collector.asked,
+            is_own=not side_effects.is_empty and side_effects.keeps_guards,
+        )
+        found = Trace(
+            graph=recorder.graph,
+            guards=kept,
+            live=[*recorder.live_inputs.values()],
+            cells=cells,
+            epilogue=made,
+            effects=recorder.effects,
             undo=functools.partial(undo_all, recorder.undo) if recorder.undo else None,
             path=tuple(recorder.exits.path),
             questions=tuple(recorder.exits.texts),

@@ -13,7 +13,7 @@ from lucid.codegen.lower.legalize import LEGALIZE
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.interpret import interpret_program
 from lucid.compiler.programs.program import Program
-from lucid.compiler.reports.checking import Meaning, watched_call, wrong_kernel, wrong_pass
+from lucid.compiler.reports.checking import Meaning, Results, watched_call, wrong_kernel, wrong_pass
 from lucid.ir.clone import rewritten
 from lucid.ir.graph import Graph
 from lucid.ir.interpret import every_value, interpret
@@ -27,7 +27,7 @@ from lucid.runtime.watched import WatchedStep
 from lucid.tensor.context import repeating
 
 Inputs = Sequence[np.ndarray | float]
-Fault = Callable[[Graph, Inputs], bool]  # whether it shows with this graph, on these inputs
+Way = Callable[[Graph, Inputs], Results]  # to what a graph computes, which may be wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,17 @@ def _bisected(found: Program, watched: WatchedStep, path: Path | None) -> Bisect
     rewrite = wrong_pass(found, inputs)
     if rewrite is not None:
         culprit, before = rewrite
-        fault = _wrong_rewrite(_pass_of(found, culprit))
+        way = _by_pass(_pass_of(found, culprit))
     else:
         culprit = wrong_kernel(found, watched, meaning.agrees)
         is_planned = culprit.startswith("kernels")
-        fault = _wrong_plan(target) if is_planned else _wrong_code(target)
+        way = _by_plan(target) if is_planned else _by_code(target)
     values = _by_name(before, inputs)
 
     def fails(graph: Graph) -> bool:
         try:
-            return fault(graph, [values[entry.value.name] for entry in graph.inputs])
+            given = [values[entry.value.name] for entry in graph.inputs]
+            return not Meaning(graph, given).agrees(way(graph, given))
         except Exception:  # of a part that can't be compiled, or run
             return False
 
@@ -124,30 +125,24 @@ def _passes(passes: Sequence[Pass]) -> Iterator[Pass]:
             yield run
 
 
-def _wrong_rewrite(run: Pass) -> Fault:
+def _by_pass(run: Pass) -> Way:
     alone = Pipeline(name_of(run), (run,))
-
-    def fails(graph: Graph, inputs: Inputs) -> bool:
-        return not Meaning(graph, inputs).agrees(interpret(rewritten(graph, alone), inputs))
-
-    return fails
+    return lambda graph, inputs: interpret(rewritten(graph, alone), inputs)
 
 
-def _wrong_plan(target: Target) -> Fault:
-    def fails(graph: Graph, inputs: Inputs) -> bool:
+def _by_plan(target: Target) -> Way:
+    def run(graph: Graph, inputs: Inputs) -> Results:
         strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
-        lowered = make_program(graph, strides, target)
-        return not Meaning(graph, inputs).agrees(interpret_program(lowered, inputs))
+        return interpret_program(make_program(graph, strides, target), inputs)
 
-    return fails
+    return run
 
 
-def _wrong_code(target: Target) -> Fault:
-    def fails(graph: Graph, inputs: Inputs) -> bool:
+def _by_code(target: Target) -> Way:
+    def run(graph: Graph, inputs: Inputs) -> Results:
         given = [np.array(x, order="C") if isinstance(x, np.ndarray) else x for x in inputs]
         outputs = compile_graph(graph, target=target).call(given)
         cells = {entry.value: number for number, entry in enumerate(graph.inputs)}
-        written = [np.asarray(given[cells[cell]]) for cell, _ in graph.writes]
-        return not Meaning(graph, inputs).agrees(([*outputs], written))
+        return [*outputs], [np.asarray(given[cells[cell]]) for cell, _ in graph.writes]
 
-    return fails
+    return run

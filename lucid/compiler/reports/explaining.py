@@ -128,30 +128,31 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        lines = [f"{self.name}({self.signature})"]
+        for title, section in self.sections():
+            lines += [f"{title}:", *(f"  {line}" for line in section)]
+        return "\n".join(lines)
 
-    def _lines(self) -> Iterator[str]:
-        stats = self.stats
-        yield f"{self.name}({self.signature})"
-        yield from _indented("calls and traces", self._traces())
-        if self.is_full:
-            yield from _indented("guards", self.guards)
-        if self.branches:
-            yield from _indented(
-                "branches on values", [f"{text} is {answer}" for text, answer in self.branches]
-            )
-        reasons = (f"{count} calls: {why}" for why, count in Counter(stats.eager_reasons).items())
-        yield from _indented("op by op", self._most([*reasons]))
+    def sections(self) -> Iterator[tuple[str, list[str]]]:
+        """The parts of the text that there are: a title each, and lines."""
         by_time = "by the time that they should take"
-        yield from _indented(f"kernels, {by_time}", self._kernels(self.kernels))
-        yield from _indented("kept apart, by the time of the two", self._apart())
-        yield from _indented("memory", self._memory())
-        yield from _indented("gradients", self._gradients())
-        yield from _indented("kept for a backward outside", self._most([*self.residuals]))
-        if self.backward:
-            title = f"kernels of the backward outside, {by_time}"
-            yield from _indented(title, self._kernels(self.backward))
-        yield from _indented("compile time", self._compiling())
+        parts = (
+            ("calls and traces", self._traces()),
+            ("guards", self.guards if self.is_full else ()),
+            ("branches on values", [f"{text} is {answer}" for text, answer in self.branches]),
+            ("op by op", self._most([f"{n} calls: {why}" for why, n in self.eager.items()])),
+            (f"kernels, {by_time}", self._kernels(self.kernels)),
+            ("kept apart, by the time of the two", self._apart()),
+            ("memory", self._memory()),
+            ("gradients", self._gradients()),
+            ("kept for a backward outside", self._most([*self.residuals])),
+            (f"kernels of the backward outside, {by_time}", self._kernels(self.backward)),
+            ("compile time", self._compiling()),
+        )
+        for title, texts in parts:
+            lines = [line for text in texts for line in text.splitlines()]
+            if lines:
+                yield title, lines
 
     def _most(self, lines: list[str]) -> list[str]:
         """The first lines, and how many there are besides."""
@@ -172,6 +173,8 @@ class Explanation:
 
     def _kernels(self, kernels: Sequence[Kernel]) -> list[str]:
         """A row for each kernel with all its calls; of a full text for each call."""
+        if not kernels:
+            return []
         by, whole = "call" if self.is_full else "kernel", sum(kernel.seconds for kernel in kernels)
         titles, *lines = table_of(totals(kernels, by, whole), _COLUMNS, is_full=self.is_full)
         return [f"{len(kernels)} calls", titles, *self._most(lines)]
@@ -226,13 +229,6 @@ class Explanation:
             f"machine code: {stats.cache_hits} of {stats.traces} from the cache or other programs"
             f", {stats.reused} for other sizes of an earlier one"
         )
-
-
-def _indented(title: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
-    found = [line for text in lines for line in text.splitlines()]
-    if found:
-        yield f"{title}:"
-        yield from (f"  {line}" for line in found)
 
 
 def explain(name: str, signature: str, stats: Stats, program: Program, full: bool) -> Explanation:

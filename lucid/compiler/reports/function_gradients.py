@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from lucid.autograd.entry_points import grad
 from lucid.autograd.function import Function, backward_of
 from lucid.autograd.modes import enable_grad, no_grad
 from lucid.compiler.guards.restarts import FunctionCall
+from lucid.compiler.inputs.signature import argument_names
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
@@ -205,11 +205,5 @@ def _slope(
 def _names_of(call: FunctionCall) -> list[str]:
     """How forward calls its positional arguments."""
     function = call.function
-    try:
-        names = [*inspect.signature(function.forward).parameters]
-    except (TypeError, ValueError):
-        names = []
-    if function.setup_context is Function.setup_context:
-        names = names[1:]
-    numbered = [f"argument {i}" for i in range(len(call.args))]
-    return names[: len(call.args)] + numbered[len(names) :]
+    first = (None,) if function.setup_context is Function.setup_context else ()  # for ctx
+    return argument_names(function.forward, (*first, *call.args))[len(first) :]

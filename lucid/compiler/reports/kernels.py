@@ -254,8 +254,8 @@ def _rate(amount: float, seconds: float) -> float:
     return amount / seconds * 1e-9 if seconds > 0 else 0.0
 
 
-def rate(amount: float, seconds: float) -> str:
-    """Billions per second, or nothing where there is none."""
+def _billions(amount: float, seconds: float) -> str:
+    """Per second, or nothing where there is none."""
     return f"{_rate(amount, seconds):.1f}" if amount and seconds > 0 else ""
 
 
@@ -271,17 +271,20 @@ _COLUMNS: dict[str, Callable[[Total], str]] = {
     "in": lambda x: ", ".join(x.modules),
     "bytes": lambda x: size(x.bytes),
     "kB": lambda x: f"{x.bytes / 1e3:.1f}",
-    "GB/s": lambda x: rate(x.bytes, x.seconds),
-    "GF/s": lambda x: rate(x.flops, x.seconds),
+    "GB/s": lambda x: _billions(x.bytes, x.seconds),
+    "GF/s": lambda x: _billions(x.flops, x.seconds),
 }
 _CUT = ("kind", "computes", "of", "in")
 _LEFT = ("name", *_CUT)
 
 
-def table_of(
+def cells_of(
     found: Sequence[Total], columns: Sequence[str], name: str = "name", *, is_full: bool = False
-) -> list[str]:
-    """The titles and a line for each total. `name`: of what has one; is_full: nothing is cut."""
+) -> tuple[list[list[str]], list[int]]:
+    """The titles and a row for each total, and which columns are text.
+
+    name: of what has one; is_full: nothing is cut.
+    """
 
     def cell(total: Total, column: str) -> str:
         text = _COLUMNS[column](total)
@@ -289,4 +292,11 @@ def table_of(
 
     rows = [[cell(total, column) for column in columns] for total in found]
     titles = [name if column == "name" else column for column in columns]
-    return table([titles, *rows], [i for i, column in enumerate(columns) if column in _LEFT])
+    return [titles, *rows], [i for i, column in enumerate(columns) if column in _LEFT]
+
+
+def table_of(
+    found: Sequence[Total], columns: Sequence[str], name: str = "name", *, is_full: bool = False
+) -> list[str]:
+    """The same as lines of text."""
+    return table(*cells_of(found, columns, name, is_full=is_full))

@@ -7,8 +7,7 @@ import json
 import linecache
 import math
 import os
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -18,7 +17,7 @@ from typing import Any
 from lucid.compiler.programs.program import Program
 from lucid.compiler.reports.explaining import Explanation
 from lucid.compiler.reports.kernel_graph import kernel_graph
-from lucid.compiler.reports.kernels import Kernel, rate
+from lucid.compiler.reports.kernels import Kernel, cells_of, totals
 from lucid.compiler.reports.picture import COLORS, svg
 from lucid.compiler.reports.profiling import Profile
 from lucid.compiler.reports.roofline import Roof, roof
@@ -32,7 +31,9 @@ from lucid.ir.text.printer import node_text, value_names
 
 MOST_NODES = 8000  # of a graph that is shown as it is; in a larger one repeated layers are one
 MOST_KERNELS = 600  # in the picture
+MOST_OPEN = 12  # lines of what isn't to be opened first
 _AROUND = 2  # lines of source that are shown before and after those that compute something
+_COLUMNS = ("name", "kind", "µs", "parts", "computes", "of", "in", "kB", "GB/s", "GF/s")
 _PLACEHOLDERS = ("TITLE", "BODY", "DATA")
 _TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -78,8 +79,8 @@ class Report:
 class _Page:
     def __init__(self, explanation: Explanation, profile: Profile | None, program: Program) -> None:
         self._explained, self._profile, self._program = explanation, profile, program
-        kernels, timed = explanation.kernels, profile.rows if profile else explanation.kernels
-        self._kernels = [replace(x, seconds=y.seconds) for x, y in zip(kernels, timed, strict=True)]
+        self._kernels = profile.rows if profile else explanation.kernels
+        self._whole = profile.seconds if profile else sum(x.seconds for x in self._kernels)
         self._calls = program.executable.calls
         self._how = "measured" if profile else "expected by shapes: pass arguments to measure"
 
@@ -91,8 +92,6 @@ class _Page:
             ("kernels", "Kernels", self._kernel_table()),
             ("roofline", "Roofline", self._roofline(roof())),
             ("memory", "Memory", self._memory()),
-            ("traces", "Traces and guards", self._traces()),
-            ("compiler", "Compiler", self._compiler()),
         )
         links = "".join(f'<a href="#{key}">{title}</a>' for key, title, _ in sections)
         return (
@@ -106,35 +105,17 @@ class _Page:
         )
 
     def _overview(self) -> str:
-        explained, stats = self._explained, self._explained.stats
-        whole = self._profile.seconds if self._profile else sum(x.seconds for x in self._kernels)
-        different = len({kernel.name for kernel in self._kernels})
-        cards = (
-            ("a call", f"{micro(whole)} µs", self._how),
-            ("calls", f"{stats.calls:,}", f"{len(set(explained.eager))} reasons to run op by op"),
-            (
-                "traces",
-                str(stats.traces),
-                f"{stats.exits} exits, {stats.cache_hits} from the cache",
-            ),
-            ("kernels", str(len(self._kernels)), f"{different} different ones"),
-            ("temps", size(explained.memory.arena), f"state {size(explained.memory.state)}"),
-            ("compiling", f"{stats.compile_seconds * 1e3:.0f} ms", "of all traces"),
-        )
-        shown = "".join(
-            f"<div class=card><b>{escape(value)}</b><span>{escape(name)}</span>"
-            f"<small>{escape(note)}</small></div>"
-            for name, value, note in cards
-        )
-        gradients = Counter(
-            ("stored" if x.is_stored else "not stored", x.why) for x in explained.gradients
-        )
-        lines = [f"{count} gradients {kind}: {why}" for (kind, why), count in gradients.items()]
-        lines += [f"{text} is {answer}" for text, answer in explained.branches]
-        lines += [f"op by op, {count} calls: {why}" for why, count in explained.eager.items()]
+        """What `explain` says, but for the kernels, which have a table of their own."""
+        explained = replace(self._explained, is_full=True)
+        head = f"{escape(explained.name)}({escape(explained.signature)})"
+        sections = (x for x in explained.sections() if not x[0].startswith("kernels, "))
         return (
-            f"<p><code>{escape(explained.name)}({escape(explained.signature)})</code></p>"
-            f"<div class=cards>{shown}</div>{_list(lines)}"
+            f"<p><code>{head}</code></p><p>A call takes {micro(self._whole)} µs, {self._how}.</p>"
+            + "".join(
+                f"<details{' open' * (len(lines) <= MOST_OPEN)}><summary>{escape(title)}</summary>"
+                f"<pre>{escape(chr(10).join(lines))}</pre></details>"
+                for title, lines in sections
+            )
         )
 
     # Source -------------------------------------------------------------------------------
@@ -182,33 +163,17 @@ class _Page:
     # Kernels ------------------------------------------------------------------------------
 
     def _kernel_table(self) -> str:
-        rows: list[tuple[Cell, ...]] = [
-            (
-                kernel.call,
-                kernel.name,
-                kernel.kind,
-                (micro(kernel.seconds), kernel.seconds),
-                ", ".join(kernel.ops),
-                kernel.place,
-                ", ".join(kernel.modules),
-                (size(kernel.bytes), kernel.bytes),
-                (rate(kernel.bytes, kernel.seconds), kernel.gigabytes_per_second),
-                (rate(kernel.flops, kernel.seconds), kernel.gigaflops_per_second),
-                "\n".join(_by_reason(kernel)),
-            )
-            for kernel in self._kernels
-        ]
-        titles = ("#", "name", "kind", "µs", "computes", "of", "in", "bytes", "GB/s", "GF/s")
+        rows, texts = cells_of(totals(self._kernels, "call", self._whole), _COLUMNS, is_full=True)
         picture = (
             f"<div class=scroll tabindex=0 aria-label='kernels and their dependences'>"
             f"{svg(kernel_graph(self._calls))}</div>"
-            if len(rows) <= MOST_KERNELS
+            if len(self._kernels) <= MOST_KERNELS
             else "<p class=note>Too many kernels for a picture.</p>"
         )
         return (
             f"<p class=note>Times {self._how}. A title sorts; the box filters.</p>"
             '<p><label>filter <input type=search data-filters="kernel-table"></label></p>'
-            + _table("kernel-table", (*titles, "kept apart from"), rows)
+            + _table("kernel-table", rows, texts)
             + f"<details><summary>what depends on what</summary>{picture}</details>"
         )
 
@@ -221,71 +186,13 @@ class _Page:
             f"Area: a kernel's time, {self._how}.</p>"
         )
 
-    # Memory, traces, compiler -------------------------------------------------------------
-
     def _memory(self) -> str:
         memory = self._explained.memory
-        count = len(self._calls)
-        live = [0] * max(count, 1)
+        live = [0] * max(len(self._calls), 1)
         for temp in memory.temps:
             for number in range(temp.first, temp.last + 1):
                 live[number] += temp.bytes
-        rows: list[tuple[Cell, ...]] = [
-            (x.name, (size(x.bytes), x.bytes), x.first, x.last, x.offset)
-            for x in sorted(memory.temps, key=lambda x: -x.bytes)
-        ]
-        text = (
-            f"Arguments {size(memory.arguments)}, state {size(memory.state)} "
-            f"({size(memory.written)} written in place), results {size(memory.results)}; "
-            f"temps {size(memory.arena)}, {size(memory.separately)} if none shared memory."
-        )
-        return (
-            f"<p>{text}</p>{_memory_svg(live, memory.arena)}<details><summary>{len(rows)} temps"
-            "</summary>"
-            + _table("temp-table", ("temp", "bytes", "first call", "last call", "offset"), rows)
-            + "</details>"
-        )
-
-    def _traces(self) -> str:
-        stats = self._explained.stats
-        programs: list[tuple[Cell, ...]] = [
-            (x.calls, "".join(map(str, x.path)), x.signature) for x in stats.programs
-        ]
-        history: list[tuple[Cell, ...]] = []
-        for number, x in enumerate(stats.history):
-            place = "" if x.location is None else f"{x.location}   {x.location.text}"
-            seconds = f"{x.seconds * 1e3:.1f}", x.seconds
-            history.append((number, x.kind, x.reason, place, seconds, x.source))
-        titles = ("#", "why", "old → new", "your line", "ms", "code from")
-        return (
-            _table("program-table", ("calls", "path", "serves"), programs)
-            + "<h3>Traces</h3>"
-            + _table("trace-table", titles, history)
-            + f"<details><summary>{len(self._explained.guards)} guards of this program</summary>"
-            + f"{_list(self._explained.guards)}</details>"
-        )
-
-    def _compiler(self) -> str:
-        explained = self._explained
-        stages = explained.stage_seconds
-        whole = sum(stages.values()) or 1.0
-        bars = "".join(
-            f"<tr><td>{escape(name)}</td>{_bar(seconds, whole, 1e3)}</tr>"
-            for name, seconds in stages.items()
-        )
-        passes: list[tuple[Cell, ...]] = [
-            (name, (f"{seconds * 1e3:.2f}", seconds))
-            for name, seconds in explained.stats.pass_seconds.most_common()
-        ]
-        residuals = ""
-        if explained.residuals:
-            residuals = f"<h3>Kept for a backward outside</h3>{_list(explained.residuals)}"
-        return (
-            "<table class=source><thead><tr><th>stage</th><th>ms</th></tr></thead><tbody>"
-            f"{bars}</tbody></table><details><summary>passes</summary>"
-            + _table("pass-table", ("pass", "ms"), passes)
-            + f"</details>{residuals}"
-        )
+        return _memory_svg(live, memory.arena)
 
     # The graph ----------------------------------------------------------------------------
 
@@ -298,14 +205,6 @@ class _Page:
         functions = {name: _nodes(body) for name, body in graph.functions.items()}
         found = {"graph": _nodes(graph), "functions": functions}
         return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _by_reason(kernel: Kernel) -> list[str]:
-    """What kept a kernel apart from others, a line for each reason."""
-    found: dict[str, dict[str, None]] = {}
-    for other in kernel.apart:
-        found.setdefault(other.why, {})[other.kernel] = None
-    return [f"{', '.join(names)}: {why}" for why, names in found.items()]
 
 
 _GRAPH = (
@@ -343,40 +242,26 @@ def _surrounded(lines: Iterable[int], file: str) -> set[int]:
     return {line for line in found if 1 <= line <= last} | {*lines}
 
 
-def _bar(amount: float | None, most: float, unit: float = 1e6) -> str:
-    if not amount:
+def _bar(seconds: float | None, most: float) -> str:
+    if not seconds:
         return "<td class=bar></td>"
-    share = 100 * amount / most
-    return f"<td class=bar><i style='width:{share:.1f}%'></i><span>{amount * unit:.2f}</span></td>"
+    share = 100 * seconds / most
+    return f"<td class=bar><i style='width:{share:.1f}%'></i><span>{micro(seconds)}</span></td>"
 
 
-def _list(lines: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
+def _table(name: str, rows: Sequence[Sequence[str]], texts: Collection[int]) -> str:
+    """A table whose titles, the first row, are buttons that sort it; texts: columns of text."""
 
+    def shown(tag: str, row: Sequence[str]) -> str:
+        kinds = ("" if column in texts else " class=num" for column in range(len(row)))
+        return "".join(f"<{tag}{kind}>{x}</{tag}>" for kind, x in zip(kinds, row, strict=True))
 
-Cell = str | int | tuple[str, float]  # what is shown; or that, and what it is sorted by
-
-
-def _table(name: str, titles: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> str:
-    """A table whose titles are buttons that sort it."""
-    first = rows[0] if rows else [""] * len(titles)
-    head = "".join(
-        f"<th{'' if isinstance(cell, str) else ' class=num'}>"
-        f"<button type=button>{escape(title)}</button></th>"
-        for title, cell in zip(titles, first, strict=True)
-    )
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    head = shown("th", [f"<button type=button>{escape(title)}</button>" for title in rows[0]])
+    body = "".join(f"<tr>{shown('td', [*map(escape, row)])}</tr>" for row in rows[1:])
     return (
         f"<div class=scroll tabindex=0><table class=sorted id={name}><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
-
-
-def _cell(cell: Cell) -> str:
-    if isinstance(cell, str):
-        return f"<td>{escape(cell)}</td>"
-    text, key = cell if isinstance(cell, tuple) else (str(cell), cell)
-    return f'<td class=num data-key="{key:.6g}">{escape(text)}</td>'
 
 
 # Pictures -----------------------------------------------------------------------------------

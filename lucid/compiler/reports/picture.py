@@ -83,12 +83,9 @@ COLORS = {
 
 def _rows(graph: networkx.DiGraph[int]) -> list[list[int]]:
     """The kernels by the longest way to them; in a row near those that they depend on."""
-    rank: dict[int, int] = {}
-    for number in sorted(graph):  # the order of the step
-        rank[number] = max((rank[x] + 1 for x in graph.predecessors(number)), default=0)
-    rows: list[list[int]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
-    for number, at in rank.items():
-        rows[at].append(number)
+    import networkx
+
+    rows = [sorted(row) for row in networkx.topological_generations(graph)]
     for _ in range(_SWEEPS):
         column = {number: i for row in rows for i, number in enumerate(row)}
         for row in rows:

@@ -47,11 +47,12 @@ Leaf = Given | EndOf
 class LostBackward(Node):
     """Behind a result whose graph was freed inside of the compiled step, or was lost by a write."""
 
-    def __init__(self, edges: tuple[Edge, ...], type: TensorType, message: str) -> None:
+    def __init__(
+        self, edges: tuple[Edge, ...], type: TensorType, message: str, called: str
+    ) -> None:
         super().__init__(edges, (type,))
         self._message = message
-        edge = None if result._lost_history() is not None else edge_of(result)
-        self._called = "Invalid" if edge is None else edge[0]._name_at(edge[1])
+        self._called = called
 
     def _name_at(self, number: int) -> str:
         return self._called
@@ -65,16 +66,19 @@ class LostGraph(NamedTuple):
 
     Attributes:
         type: the result's; message: what a walk through it raises; leaves: to which it came.
+        called: what the result's text says of it.
     """
 
     type: TensorType
     message: str
     leaves: tuple[Given, ...]
+    called: str
 
     def node(self, arguments: Sequence[TensorCore]) -> LostBackward:
         """The node that stands for it in a call."""
         leaves = [arguments[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
-        return LostBackward(tuple(map(leaf_edge, leaves)), self.type, self.message)
+        edges = tuple(map(leaf_edge, leaves))
+        return LostBackward(edges, self.type, self.message, self.called)
 
 
 def lost_graph(result: TensorCore, recorder: TracedMemory) -> LostGraph | None:
@@ -94,7 +98,8 @@ def lost_graph(result: TensorCore, recorder: TracedMemory) -> LostGraph | None:
         for place, tensor in zip(places, met, strict=True)
         if place >= 0 or recorder.is_outside(tensor)
     ]
-    return LostGraph(result._type, message, tuple(leaves))
+    called = "Invalid" if edge is None else edge[0]._name_at(edge[1])
+    return LostGraph(result._type, message, tuple(leaves), called)
 
 
 class ExternalGradFn(AccumulateGrad):
@@ -230,31 +235,25 @@ class Histories:
 
     def _layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
-        twins: dict[Edge, list[int]] = {}
-        for i, (_, tensor) in enumerate(outputs):
-            twins.setdefault(_edge(tensor), []).append(i)
-        first = {edge: same[0] for edge, same in twins.items()}
-        behind = {i: nodes_behind([edge], self._outer) for edge, i in first.items()}
-        self._calls_users = any(calls_users(node) for nodes in behind.values() for node in nodes)
-        depths: dict[int, int] = {}
-        uses: dict[int, list[int]] = {}
-        for edge in sorted(first, key=lambda edge: edge[0]._sequence):
-            i = first[edge]
-            found = {e for node in behind[i] for e in node._edges if e is not None}
-            uses[i] = [j for e, j in first.items() if e in found and j in depths]
-            depths[i] = 1 + max((depths[j] for j in uses[i]), default=-1)
-        places: dict[int, tuple[int, int]] = {}
-        layers = [Layer([], [], []) for _ in set(depths.values())]
-        for i, depth in depths.items():
+        same: dict[Edge, list[tuple[int, TensorCore]]] = {}
+        for position, tensor in outputs:
+            same.setdefault(_edge(tensor), []).append((position, tensor))
+        places: dict[Edge, tuple[int, int]] = {}
+        layers: list[Layer] = []
+        for edge in sorted(same, key=lambda edge: edge[0]._sequence):
+            nodes = nodes_behind([edge], self._outer)
+            self._calls_users = self._calls_users or any(map(calls_users, nodes))
+            found = {inner for node in nodes for inner in node._edges}
+            upstream = [place for earlier, place in places.items() if earlier in found]
+            depth = 1 + max((number for number, _ in upstream), default=-1)
+            if depth == len(layers):
+                layers.append(Layer([], [], []))
             layer = layers[depth]
-            places[i] = depth, len(layer.outputs)
-            edge = _edge(outputs[i][1])
-            positions = tuple(outputs[j][0] for j in twins[edge])
-            layer.outputs.append(self._output(edge, positions))
-            layer.upstream.extend(places[j] for j in uses[i] if places[j] not in layer.upstream)
-        types = {_edge(tensor): tensor._type for _, tensor in outputs}
+            places[edge] = depth, len(layer.outputs)
+            layer.outputs.append(self._output(edge, tuple(i for i, _ in same[edge])))
+            layer.types += (same[edge][0][1]._type,)
+            layer.upstream += [place for place in upstream if place not in layer.upstream]
         for layer in layers:
-            layer.types = tuple(types[output.root] for output in layer.outputs)
             layer.ends = [layers[k].outputs[number].root for k, number in layer.upstream]
             leaves = self._leaves([output.root for output in layer.outputs], {*layer.ends})
             layer.leaves = [leaf for leaf, _ in leaves.values()]
@@ -286,7 +285,7 @@ class Histories:
                 tensor = edge[0].variable
             leaf = None if tensor is None else self._leaf(tensor)
             if leaf is not None:
-                found.setdefault(key_of(leaf), (leaf, edge))
+                found.setdefault(id(leaf) if leaf is tensor else leaf, (leaf, edge))
         return found
 
     def _leaf(self, tensor: TensorCore) -> Leaf | None:
@@ -330,11 +329,6 @@ def _edge(tensor: TensorCore) -> Edge:
     edge = edge_of(tensor)
     assert edge is not None
     return edge
-
-
-def key_of(leaf: Leaf) -> object:
-    """What tells leaves apart."""
-    return id(leaf) if isinstance(leaf, TensorCore) else leaf
 
 
 class OwnLeaves:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
 from lucid.compiler.guards.age import owner_of
@@ -24,15 +24,6 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, take_memory
-
-
-class RecordedBody(Protocol):
-    """The body of a region op, as far as its backward is concerned (`recording/loops.py`)."""
-
-    @property
-    def checked_captures(self) -> list[Value]: ...
-    def settle(self, nodes: Collection[Node]) -> None: ...
-    def read_around(self, value: Value) -> Sequence[Value]: ...
 
 
 class TracedMemory(SymNumbers):

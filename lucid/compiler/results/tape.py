@@ -18,7 +18,7 @@ from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.results.memory import RecordedBody, TracedMemory
+from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Node as GraphNode, Value
 from lucid.ir.passes.residuals import (
@@ -49,14 +49,12 @@ class Kept(NamedTuple):
         writes: how often the step itself has written it since.
         counter: the number of its version counter among those that a call finds again.
         name: what it is, for messages: `output 0 of Mul`.
-        argument: its position, if it is one: each call names the history that it has.
     """
 
     counter: int
     writes: int
     type: TensorType
     name: str | None
-    argument: int
 
 
 class Source(NamedTuple):
@@ -70,7 +68,7 @@ class Tape:
     """The nodes behind the results of a trace, and what a call must keep for them.
 
     A backward that is itself differentiated sees histories within custom forwards as well. What
-    these need it computes again, from whatever it takes.
+    these need it computes again, from what is kept.
 
     Args:
         roots: the results' edges. ends: edges where history from outside begins.
@@ -78,13 +76,11 @@ class Tape:
     Attributes:
         goes_on: whether the nodes lead to those of another tape, whose backward the trace is.
         kept: per node that saved something what of that others can write.
-        sources: of what each call keeps: saved arguments and results, and the residuals.
-        sources_again: of what a backward that is itself differentiated is given besides.
-        all_sources: both; types: of what is there.
+        sources: of what each call keeps: saved arguments and results, and the residuals; types: of
+            what is there.
         custom: the nodes in `kept` of custom Functions.
         tensors: those from outside that nodes saved; arguments: the same of arguments, by position.
         is_written: whether the step has written something that a node saved.
-        reads_again: numbers of the counters of what that one computes from.
         formulas: of the Python numbers that each call keeps.
         cut: which values are residuals, and what is computed again.
     """
@@ -100,7 +96,7 @@ class Tape:
         self.kept: dict[Node, tuple[Kept, ...]] = {}
         self.formulas: list[Formula] = [number.formula for number in recorder.numbers]
         self._nodes = nodes_behind(roots, ends)
-        self._hidden = _nodes_within(self._nodes, ends)
+        hidden = _nodes_within(self._nodes, ends)
         for node in self._nodes:
             saved = saved_by(node)
             if node in recorder.past:
@@ -116,34 +112,32 @@ class Tape:
             x for x in known.values() if histories.argument_of(x) < 0 and not recorder.is_own(x)
         ]
         self.is_written = any(entry.writes for kept in self.kept.values() for entry in kept)
-        holdings = Holdings(recorder, self.formulas)
+        holdings = Holdings(recorder, histories, self.formulas)
         self._functions = {**recorder.graph.functions}
-        self._bodies: dict[Graph, RecordedBody] = {}
-        for node in (*self._nodes, *self._hidden):
+        self._bodies: dict[Graph, Any] = {}  # of region ops: `recording/loops.py`
+        for node in (*self._nodes, *hidden):
             self._bodies.update(node._inner_bodies())
         self._within: Contents = {}
         self._around: dict[Value, Storage] = {}
         for node in self._nodes:
             holdings.replace(node)
+        live = holdings.take_live()
         self._contents, holdings.contents = holdings.contents, {}
-        for node in self._hidden:
+        captures = [value for body in self._bodies.values() for value in body.checked_captures]
+        self._read_around(recorder, self._contents, captures)
+        checked = {*holdings.saved, *self._contents}
+        for node in hidden:
             holdings.replace(node)
-        self._hidden_contents = holdings.contents
-        plan = _Plan(recorder, histories, holdings)
-        live = plan.live(self._contents)
-        checked = [value for body in self._bodies.values() for value in body.checked_captures]
-        self._read_around(recorder, self._contents, checked)
-        self._read_around(recorder, self._hidden_contents)
+        self._hidden = holdings.contents
+        self._read_around(recorder, self._hidden)
+        self._nodes += hidden
         for body in self._bodies.values():
-            body.settle({*self._nodes, *self._hidden})
-        self.cut = plan.cut(self._contents)
-        self._contexts = [node for node in (*self._nodes, *self._hidden) if is_ctx(node)]
-        self._again = plan.again([*self._hidden_contents.values(), *self._contents.values()])
-        self.sources, self.sources_again = plan.sources, plan.sources_again
-        self.reads_again = plan.reads_again
-        self._given, self._state = plan.given, plan.state
+            body.settle({*self._nodes})
+        self.cut = holdings.cut(self._contents, checked)
+        self._again = holdings.again(self._hidden.values(), self.cut)
+        self._contexts = [node for node in self._nodes if hasattr(node, "_own_names")]
+        self.sources, self._given, self._state = holdings.sources, holdings.given, holdings.state
         self._live, self.types = [*live], [value.type for value in (*live.values(), *self._given)]
-        self.all_sources = [*self.sources, *self.sources_again]
 
     def _read_around(
         self, recorder: TracedMemory, contents: Contents, others: Iterable[Value] = ()
@@ -185,7 +179,7 @@ class Tape:
         """
         if len(given) >= len(self.sources):  # else all is freed that was saved
             self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
-        recorder.past.update(self._nodes, self._hidden)
+        recorder.past.update(self._nodes)
         for name, function in self._functions.items():
             recorder.graph.functions[name] = copy_graph(function)
         recorder.numbers = numbers
@@ -199,10 +193,9 @@ class Tape:
         count = len(self._live)
         for storage, value in zip(self._live, given, strict=False):
             recorder.hold(storage, value)
-        known = dict(zip(self._given, given[count:], strict=False))
-        nodes = self._again if with_hidden else self.cut.repeated
-        hidden = self._hidden_contents if with_hidden else {}
-        wanted = hidden | self._contents
+        known = dict(zip(self._given, given[count:], strict=True))
+        nodes = [*self.cut.repeated, *(self._again if with_hidden else ())]
+        wanted = (self._hidden if with_hidden else {}) | self._contents
         read = {operand for node in nodes for operand in node.operands} | {*wanted.values()}
         known |= {x: recorder.value_of(tensor) for x, tensor in self._state.items() if x in read}
         known = repeat(nodes, recorder.graph, known)
@@ -227,130 +220,6 @@ class Tape:
                 needed.update(node._inner_nodes())
         found = [node for node in needed if node in self.kept]
         return sorted(found, key=lambda node: -node._sequence)
-
-
-class _Plan:
-    """Chooses what the calls of a trace keep.
-
-    Attributes:
-        given: values of the trace's graph that a backward is given, in the order of the sources.
-        state: memory of the step's state that it finds by itself, by the value that is there.
-    """
-
-    def __init__(self, recorder: TracedMemory, histories: Histories, holdings: Holdings) -> None:
-        self._recorder = recorder
-        self._histories = histories
-        self._originals = holdings.originals
-        self._saved = holdings.saved
-        self._inputs = {entry.value: i for i, entry in enumerate(recorder.graph.inputs)}
-        self._cells = {cell.value: cell for cell in recorder.cells.values() if not cell.is_inside}
-        self._constants = {
-            cell.value: cell
-            for cell in recorder.cells.values()
-            if cell.kind == "constant" and cell.value in self._inputs
-            if cell.storage.value is cell.value
-        }
-        self.given: list[Value] = []
-        self.sources: list[Source] = []
-        self.sources_again: list[Source] = []
-        self.reads_again: list[int] = []
-        self.state: dict[Value, TensorCore] = {}
-
-    def live(self, contents: Contents) -> Contents:
-        """Take out what no node has saved, where a call has it: it may be written unnoticed."""
-        found = {s: self._source(s, x) for s, x in contents.items() if s not in self._saved}
-        sources = {storage: source for storage, source in found.items() if source is not None}
-        self.sources += sources.values()
-        return {storage: contents.pop(storage) for storage in sources}
-
-    def cut(self, contents: Contents) -> Cut:
-        """The residuals, which become outputs of the graph."""
-        graph = self._recorder.graph
-        equal = equal_values(graph)
-        contents.update((s, equal.get(value, value)) for s, value in contents.items())
-        free = {s: self._source(s, value) for s, value in contents.items()}
-        found = {contents[s]: source for s, source in free.items() if source is not None}
-        numbers = {entry.value for entry in graph.inputs if entry.kind == "live"}
-        saved = {
-            value: _on(cell)
-            for value, cell in self._cells.items()
-            if cell.kind == "state" and not cell.is_written and cell.storage in self._saved
-        }
-        saved |= {value: _on(cell) for value, cell in self._constants.items()}
-        decided = minimum_cut(graph, contents.values(), {*found, *numbers, *saved})
-        read = dict.fromkeys(x for node in decided.repeated for x in node.operands)
-        for value in dict.fromkeys([*contents.values(), *read]):  # in an order of their own
-            if value in found or value in numbers:
-                self._give(value, found.get(value) or Source(False, self._inputs[value]))
-            elif value in saved:
-                self.state[value] = saved[value]
-        for value in decided.kept:
-            self._keep(value)
-        return decided
-
-    def _source(self, storage: Storage, value: Value) -> Source | None:
-        """Where each call has what memory holds at the end of the trace; None: nowhere."""
-        storage = self._originals.get(storage, storage)
-        cell = self._recorder.cells.get(storage)
-        if cell is not None and cell.kind in ("arg", "grad"):
-            return Source(False, self._inputs[cell.value])
-        if storage in self._histories.slots:
-            return Source(True, self._histories.slots[storage])
-        cell = self._cells.get(value)
-        if cell is not None and cell.kind in ("arg", "grad") and not cell.is_written:
-            return Source(False, self._inputs[value])
-        return None
-
-    def again(self, wanted: Sequence[Value]) -> list[GraphNode]:
-        """What is computed once more, from all there is, for histories within custom forwards."""
-        graph = self._recorder.graph
-        count = len(self.sources)
-        while True:
-            nodes = nodes_between(graph, {*self.given, *self._inputs}, wanted)
-            read = dict.fromkeys([*(x for node in nodes for x in node.operands), *wanted])
-            calls = {x for node in nodes if graph.has_effect(node) for x in node.results}
-            written = {x for x, cell in self._cells.items() if cell.is_written}
-            lost = [x for x in read if x in calls or x in written]
-            lost = [x for x in lost if x not in self.given]
-            if not lost:
-                break
-            for value in lost:  # it is something else by then, or Python would be called again
-                self._keep(value)
-            count = len(self.sources)
-        for value in read:
-            if value in self._inputs and value not in self.given:
-                self._read_again(value)
-        self.sources, self.sources_again = self.sources[:count], self.sources[count:]
-        return nodes
-
-    def _read_again(self, value: Value) -> None:
-        cell = self._cells.get(value)
-        if cell is None or cell.kind != "state":
-            self._give(value, Source(False, self._inputs[value]))
-        else:
-            self.state[value] = _on(cell)
-        if cell is not None:
-            number = self._histories.counter_number(_on(cell))
-            if number is not None:
-                self.reads_again.append(number)
-
-    def _give(self, value: Value, source: Source) -> None:
-        self.given.append(value)
-        self.sources.append(source)
-
-    def _keep(self, value: Value) -> None:
-        outputs = self._recorder.graph.outputs
-        self._give(value, Source(True, len(outputs)))
-        outputs.append(value)
-
-
-def _on(cell: Cell) -> TensorCore:
-    """A tensor on the memory of a cell."""
-    storage = cell.storage
-    tensor = _new(storage, storage.root_type, storage.array, ())
-    if cell.counter is not None:
-        tensor._counter = cell.counter
-    return tensor
 
 
 def is_read(node: Node) -> bool:
@@ -400,30 +269,41 @@ def _kept(node: Node, saved: SavedTensor, histories: Histories) -> Kept | None:
     index = saved.output_nr if saved.output_nr >= 0 else tensor._output_nr
     name = None if source is None else source._output_name(index)
     writes = tensor._counter.value - saved.version
-    return Kept(number, writes, tensor._type, name, histories.argument_of(tensor))
+    return Kept(number, writes, tensor._type, name)
 
 
 class Holdings:
-    """Puts stand-ins in the place of tensors that nodes hold.
+    """Puts stand-ins in the place of tensors that nodes hold, and chooses what calls keep for them.
 
     Attributes:
         contents: what the memory of stand-ins holds at the end of the trace, where each call has
             another content.
-        originals: the memory of the trace for memory of stand-ins, where that is another.
-        saved: memory, the step's state included, that nodes saved: a walk finds out if it was
-            written.
+        saved: memory, the step's state included, that nodes saved.
+        given: values of the trace's graph that a backward is given besides what is live, in the
+            order of the sources, which have that as well, first.
+        state: memory of the step's state that it finds by itself, by the value that is there.
     """
 
-    def __init__(self, recorder: TracedMemory, formulas: list[Formula]) -> None:
+    def __init__(
+        self, recorder: TracedMemory, histories: Histories, formulas: list[Formula]
+    ) -> None:
         self._recorder = recorder
+        self._histories = histories
         self._formulas = formulas
         self._objects = {*recorder.containers}
+        self._inputs = {entry.value: i for i, entry in enumerate(recorder.graph.inputs)}
+        self._cells = {cell.value: cell for cell in recorder.cells.values() if not cell.is_inside}
         self._stand_ins: dict[int, tuple[TensorCore, TensorCore]] = {}
         self._storages: dict[Storage, Storage] = {}
         self._counters: dict[VersionCounter, VersionCounter] = {}
-        self.contents: Contents = {}
-        self.originals: dict[Storage, Storage] = {}
+        # The memory of the trace for memory of stand-ins, where that is another.
+        self._originals: dict[Storage, Storage] = {}
         self.saved: set[Storage] = set()
+        self.contents: Contents = {}
+        self.given: list[Value] = []
+        self.sources: list[Source] = []
+        self.state: dict[Value, TensorCore] = {}
+        self._unwritten: dict[Value, TensorCore] = {}  # state of which a walk looks at the version
 
     def replace(self, node: Node) -> None:
         """Replace those of one node; one of an earlier trace has stand-ins already."""
@@ -497,7 +377,7 @@ class Holdings:
         if self._is_of_a_call(storage):
             if storage not in self._storages:
                 self._storages[storage] = own = Storage(storage.root_type)
-                self.originals[own] = storage
+                self._originals[own] = storage
             made = _new(self._storages[storage], tensor._type, None, tensor._chain)
             made._strides = tensor.element_strides()
         else:
@@ -523,6 +403,89 @@ class Holdings:
         if storage.recorder is self._recorder and self._is_of_a_call(storage):
             assert storage.value is not None
             self.contents.setdefault(stand_in, storage.value)
+
+    def take_live(self) -> Contents:
+        """Take out what no node has saved, where a call has it: it may be written unnoticed."""
+        found = {s: self._source(s, x) for s, x in self.contents.items() if s not in self.saved}
+        sources = {storage: source for storage, source in found.items() if source is not None}
+        self.sources += sources.values()
+        return {storage: self.contents.pop(storage) for storage in sources}
+
+    def cut(self, contents: Contents, checked: Collection[Storage]) -> Cut:
+        """The residuals, which become outputs of the graph.
+
+        checked: memory of which a walk finds out if it was written; other is kept as it was.
+        """
+        graph = self._recorder.graph
+        equal = equal_values(graph)
+        contents.update((s, equal.get(value, value)) for s, value in contents.items())
+        free = {s: self._source(s, value) for s, value in contents.items() if s in checked}
+        found = {contents[s]: source for s, source in free.items() if source is not None}
+        numbers = {entry.value for entry in graph.inputs if entry.kind == "live"}
+        self._unwritten = saved = {
+            value: _on(cell)
+            for value, cell in self._cells.items()
+            if cell.kind == "state" and not cell.is_written and cell.storage in checked
+        }
+        decided = minimum_cut(graph, contents.values(), {*found, *numbers, *saved})
+        read = dict.fromkeys(x for node in decided.repeated for x in node.operands)
+        for value in dict.fromkeys([*contents.values(), *read]):  # in an order of their own
+            if value in found or value in numbers:
+                self._give(value, found.get(value) or Source(False, self._inputs[value]))
+            elif value in saved:
+                self.state[value] = saved[value]
+        for value in decided.kept:
+            self._keep(value)
+        return decided
+
+    def again(self, wanted: Collection[Value], cut: Cut) -> list[GraphNode]:
+        """What computes further values from what is kept, and from inputs that are kept for it."""
+        graph = self._recorder.graph
+        known = {*self.given, *self.state, *(x for node in cut.repeated for x in node.results)}
+        while True:
+            nodes = nodes_between(graph, known, wanted)
+            read = dict.fromkeys([*(x for node in nodes for x in node.operands), *wanted])
+            calls = {x for node in nodes if graph.has_effect(node) for x in node.results}
+            lost = [x for x in read if x in calls or (x.producer is None and x not in known)]
+            if not lost:
+                return nodes
+            known.update(lost)  # else Python would be called again
+            for value in lost:
+                if value in self._unwritten:
+                    self.state[value] = self._unwritten[value]
+                else:
+                    self._keep(value)
+
+    def _source(self, storage: Storage, value: Value) -> Source | None:
+        """Where each call has what memory holds at the end of the trace; None: nowhere."""
+        storage = self._originals.get(storage, storage)
+        cell = self._recorder.cells.get(storage)
+        if cell is not None and cell.kind in ("arg", "grad"):
+            return Source(False, self._inputs[cell.value])
+        if storage in self._histories.slots:
+            return Source(True, self._histories.slots[storage])
+        cell = self._cells.get(value)
+        if cell is not None and cell.kind in ("arg", "grad") and not cell.is_written:
+            return Source(False, self._inputs[value])
+        return None
+
+    def _keep(self, value: Value) -> None:
+        outputs = self._recorder.graph.outputs
+        self._give(value, Source(True, len(outputs)))
+        outputs.append(value)
+
+    def _give(self, value: Value, source: Source) -> None:
+        self.given.append(value)
+        self.sources.append(source)
+
+
+def _on(cell: Cell) -> TensorCore:
+    """A tensor on the memory of a cell."""
+    storage = cell.storage
+    tensor = _new(storage, storage.root_type, storage.array, ())
+    if cell.counter is not None:
+        tensor._counter = cell.counter
+    return tensor
 
 
 @contextmanager
@@ -551,11 +514,6 @@ class _Number:
 
     def __init__(self, number: int) -> None:
         self.number = number
-
-
-def is_ctx(node: Node) -> bool:
-    """Whether it is the ctx of a custom Function, which users give attributes."""
-    return hasattr(node, "_own_names")
 
 
 def _names_of_users(node: Node) -> list[str]:

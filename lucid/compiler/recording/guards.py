@@ -3,60 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 from lucid.compiler.guards.guard import Guard, brief
+from lucid.compiler.guards.table import GuardTable
+from lucid.compiler.inputs.cells import FormulaGuard, GradUse
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import grad_failure, shared_gradients
+from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location
 from lucid.tensor.context import epoch
-from lucid.tensor.core import attributes_of
+from lucid.tensor.core import TensorCore, attributes_of
 from lucid.tensor.storage import Storage
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Guards:
     """The guards of one program.
 
     Attributes:
         watched: the Python values that the trace read; gated: those that move the epoch.
         formulas: what it asked live numbers.
-        grads_read: the gradients that it reads.
+        grads_read: the gradients that it reads; grads_shared: for each of them whose memory it is
+            on.
         asked: the attributes that no tensor may have that it is given.
         pinned: the tensor arguments that are its state, by position.
         state: the memory of its state, which no other argument may be on.
+        side_effects: the places that it reads and binds itself; None: there are none. keys: of each
+            that is read, what kind of value it holds.
+        is_own: whether binding those leaves what is guarded as it is.
         epoch: the count at which those that move it were last known to hold, which native code
             looks at, and moves on.
     """
 
-    __slots__ = (
-        "_grads_shared",
-        "_is_own",
-        "_keys",
-        "_side_effects",
-        "asked",
-        "epoch",
-        "formulas",
-        "gated",
-        "grads_read",
-        "pinned",
-        "state",
-        "watched",
-    )
-
-    def __init__(self, trace: Trace) -> None:
-        self.watched = trace.guard
-        self.gated = trace.gated
-        self.formulas = trace.formulas
-        self.grads_read = trace.grads_read
-        self._grads_shared = trace.grads_shared
-        self.pinned = trace.pinned
-        self.state: set[Storage] = {c.storage for c, _ in trace.cells if c.kind == "state"}
-        self.epoch = epoch.count
-        self.asked = trace.asked
-        self._keys = trace.keys
-        self._side_effects = trace.side_effects
-        self._is_own = trace.side_effects is not None and trace.side_effects.keeps_guards
+    watched: GuardTable
+    gated: GuardTable
+    formulas: list[FormulaGuard]
+    grads_read: list[GradUse]
+    grads_shared: list[int]
+    asked: set[str]
+    pinned: dict[int, TensorCore]
+    state: set[Storage]
+    side_effects: SideEffects | None
+    keys: list[tuple[Any, ...]]
+    is_own: bool
+    epoch: int = field(default_factory=lambda: epoch.count)
 
     @property
     def guards(self) -> list[Guard]:
@@ -75,7 +68,7 @@ class Guards:
             yield question.failure(call.floats)
         for use in self.grads_read:
             yield grad_failure(use, call, self.state)
-        if self.grads_read and shared_gradients(self.grads_read, call) != self._grads_shared:
+        if self.grads_read and shared_gradients(self.grads_read, call) != self.grads_shared:
             yield "gradients: others share memory, with one another or with arguments"
         yield self._failure_of_state(call)
         yield self._gated_failure()
@@ -85,10 +78,10 @@ class Guards:
         return next((guard.place() for guard in self.guards if not guard.holds()), None)
 
     def _failure_of_places(self, call: Call) -> str | None:
-        if self._side_effects is not None:
-            call.take(self._side_effects.values())
+        if self.side_effects is not None:
+            call.take(self.side_effects.values())
             for place, value, key, expected in zip(
-                self._side_effects.read, call.values, call.keys, self._keys, strict=True
+                self.side_effects.read, call.values, call.keys, self.keys, strict=True
             ):
                 if key != expected:
                     return f"{place.path}: another kind of value, {brief(value)}"
@@ -99,9 +92,8 @@ class Guards:
 
         Raises `EagerOnlyError` where another has an attribute that the step has looked for.
         """
-        pinned, given = self.pinned, call.given_count
         for position, tensor in enumerate(call.tensors):
-            expected = pinned.get(position)
+            expected = self.pinned.get(position)
             if expected is None:
                 if tensor._storage in self.state:
                     return f"argument {position}: it is state of the step now"
@@ -109,14 +101,7 @@ class Guards:
                     raise EagerOnlyError(
                         f"it reads .{name}, which is bound to a tensor that it is given"
                     )
-            elif tensor is not expected and (
-                tensor._storage is not expected._storage
-                or (position < given and tensor._counter is not expected._counter)
-                or tensor._chain != expected._chain
-                or tensor.requires_grad
-                or attributes_of(tensor)
-                or attributes_of(expected)
-            ):
+            elif tensor is not expected:
                 return f"argument {position}: another tensor than the step's state"
         return None
 
@@ -130,5 +115,5 @@ class Guards:
 
     def follow_epoch(self, before: int) -> None:
         """Take note that binding places, which can't break guards, has moved the epoch."""
-        if self.epoch == before and self._is_own:
+        if self.epoch == before and self.is_own:
             self.epoch = epoch.count
