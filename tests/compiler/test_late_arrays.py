@@ -136,7 +136,8 @@ def test_numbers_of_numpy():
             largest = x.numpy().max()
             if np.isnan(mean) or not np.isfinite(x.numpy()).all():
                 return None
-            return mean, x / norm, x * largest + np.float32(2), round(float(mean), 1)
+            made = lucid.tensor(mean), lucid.tensor([norm, 1.0]), lucid.tensor(float(mean))
+            return mean, x / norm, x * largest + np.float32(2), round(float(mean), 1), made
 
         return step
 
