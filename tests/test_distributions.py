@@ -42,6 +42,7 @@ FAMILIES: list[Callable[[], D.Distribution]] = [
     lambda: D.Binomial(lucid.tensor([3.0, 10.0]), probs=lucid.tensor([0.2, 0.6])),
     lambda: D.OneHotCategorical(lucid.tensor([1.0, 2.0, 5.0])),
     lambda: D.MultivariateNormal(lucid.tensor([1.0, -1.0]), scale_tril=TRIL),
+    lambda: D.Wishart(lucid.tensor([3.5, 6.0]), scale_tril=TRIL),
     lambda: D.Multinomial(5, lucid.tensor([[1.0, 2.0, 5.0], [1.0, 1.0, 0.0]])),
     lambda: D.Kumaraswamy(lucid.tensor([0.5, 2.0]), lucid.tensor([1.5, 3.0])),
     lambda: D.FisherSnedecor(lucid.tensor([3.0, 8.0]), 25.0),
@@ -640,6 +641,57 @@ def test_angles_and_vectors_of_low_rank_have_pytorchs_densities(run: Any) -> Non
         np.testing.assert_allclose(value.flatten().numpy(), wanted, atol=1e-4)
     with pytest.raises(ValueError, match="cov_diag must be"):
         D.LowRankMultivariateNormal(lucid.zeros(3), lucid.zeros(2, 1), lucid.ones(3))
+
+
+def test_distributions_of_matrices_have_pytorchs_densities(run: Any) -> None:
+    covariance = _t([2.0, 0.5, 0.1], [0.5, 1.5, 0.3], [0.1, 0.3, 1.0])
+    x = _t([3.0, 0.2, 0.4], [0.2, 2.0, 0.1], [0.4, 0.1, 4.0])
+    correlation = _t([1.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.0])
+
+    def step() -> Any:
+        sums = D.Wishart(_t(3.5, 6.0), covariance)
+        inverse = D.Wishart(5, precision_matrix=covariance)
+        factors = D.LKJCholesky(3, _t(0.5, 3.0))
+        factor = lucid.linalg.cholesky(correlation)
+        return (
+            sums.log_prob(x), sums.entropy(), sums.mode, sums.variance[1],
+            inverse.log_prob(x), inverse.mean, inverse.expand((2,)).log_prob(x),
+            factors.log_prob(factor), factors.expand((3, 2)).log_prob(factor)[2],
+        )  # fmt: skip
+
+    nan = 9 * [np.nan]
+    expected = [
+        [-11.4861, -12.2832],
+        [12.7796, 15.7045],
+        [*nan, 4, 1, 0.2, 1, 3, 0.6, 0.2, 0.6, 2],
+        [48, 19.5, 12.06, 19.5, 27, 9.54, 12.06, 9.54, 12],
+        [-9.7967],
+        [2.7273, -0.9091, 0, -0.9091, 3.8491, -1.0638, 0, -1.0638, 5.3191],
+        [-9.7967, -9.7967],
+        [-2.482, -0.9429],
+        [-2.482, -0.9429],
+    ]  # fmt: skip
+    for value, wanted in zip(run(step), expected, strict=True):
+        np.testing.assert_allclose(value.flatten().numpy(), wanted, atol=2e-4)
+    with pytest.raises(ValueError, match="matrices must be"):
+        D.Wishart(4.0, scale_tril=lucid.ones(2, 3))
+    with pytest.raises(ValueError, match=r"Wishart: df must be greater than 2\n  df: f32"):
+        D.Wishart(_t(2.0, 3.0), covariance)
+    with pytest.raises(ValueError, match="dim must be at least 2, not 1"):
+        D.LKJCholesky(1)
+
+
+def test_factors_of_correlations_are_drawn_as_their_density_says(run: Any) -> None:
+    """A correlation of n variables is a draw of Beta(a, a) on (-1, 1), with a = c + n / 2 - 1."""
+    lucid.manual_seed(3)
+    family = D.LKJCholesky(4, _t(0.5, 3.0))
+    factors = run(lambda: family.sample((COUNT,)))
+    assert family.support.check(factors).all() and not factors.requires_grad
+    found = factors @ factors.mT
+    a = np.array([0.5, 3.0]) + 1
+    for i, j in ((1, 0), (3, 1), (3, 2)):
+        np.testing.assert_allclose(found[..., i, j].mean(0).numpy(), 0.0, atol=0.02)
+        np.testing.assert_allclose(found[..., i, j].var(0).numpy(), 1 / (2 * a + 1), rtol=0.05)
 
 
 def test_draws_of_angles_and_vectors_have_their_moments(run: Any) -> None:
