@@ -144,6 +144,17 @@ def test_numbers_of_numpy():
     runs(make)
 
 
+def test_sums_of_parts_of_arrays_are_compared():
+    def step(x):
+        a = x.double().numpy()
+        order = min(
+            [(0, 1), (1, 0)], key=lambda places: sum(a[k, place] for k, place in enumerate(places))
+        )
+        return x[0, order[0]], sum(a[0]) > sum(a[1])
+
+    runs(lambda: step, traces=4)
+
+
 def test_parts_and_properties_of_arrays():
     def step(x):
         a = x.numpy().copy()

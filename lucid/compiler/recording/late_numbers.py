@@ -215,7 +215,8 @@ class LateScalar(SymScalar, Late):
             return meaning(self._look(), other)
         if not isinstance(other, (int, float, np.generic)):
             return NotImplemented
-        if isinstance(other, np.generic):
+        of_numpy = isinstance(self.now, np.generic) or isinstance(other, np.generic)
+        if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
         both = isinstance(self.now, int) and isinstance(now_of(other), int)
         is_small = is_live(other) or (isinstance(other, int) and abs(other) < 2**62)
@@ -224,7 +225,8 @@ class LateScalar(SymScalar, Late):
             sides = [_side(x, dtype, self.recorder) for x in (self, other)]
             condition = _COMPARISONS[meaning](*sides)
         shown = other.text if is_live(other) else repr(other)
-        return self.exits.holds(condition, f"{self.text} {symbol} {shown}")
+        holds = self.exits.holds(condition, f"{self.text} {symbol} {shown}")
+        return np.bool_(holds) if of_numpy else holds
 
     def __bool__(self) -> bool:
         return bool(self != 0)
