@@ -44,6 +44,8 @@ def _make_modules() -> None:
         if isinstance(member, type) and issubclass(member, Distribution):
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", member.__name__).lower()
             name = named.get(member, words)
+            if f"{__name__}.{name}" in sys.modules:  # a file of this folder
+                continue
             doc = f"`{member.__name__}`, as PyTorch places it."
             module = types.ModuleType(f"{__name__}.{name}", doc)
             setattr(module, member.__name__, member)
