@@ -241,3 +241,22 @@ def test_the_entropy_of_nothing_is_no_negative_zero() -> None:
     found = lucid.special.entr(lucid.tensor([0.0, -1.0, float("nan")])).numpy()
     assert found[0] == 0 and not np.signbit(found[0])
     assert found[1] == -np.inf and np.isnan(found[2])
+
+
+def test_numbers_are_taken_apart_and_stepped_through_as_numpy_does(run: Callable[..., Any]) -> None:
+    x = lucid.tensor([[6.0, -0.3, 0.0], [1e-310, np.inf, 3e300]], dtype=lucid.float64)
+    x.requires_grad_()
+    y = lucid.tensor([7.0, -1.0, -1.0], dtype=lucid.float64)
+
+    def step() -> Any:
+        mantissa, exponent = lucid.vmap(lucid.frexp)(x)
+        (mantissa[:, :2] * lucid.tensor([1.0, 0.0])).sum().backward()
+        return mantissa.detach(), exponent, x.grad, lucid.vmap(lambda row: row.nextafter(y))(x)
+
+    mantissa, exponent, gradient, after = run(step)
+    for one, other in zip((mantissa, exponent), np.frexp(x.detach().numpy()), strict=True):
+        assert one.dtype.numpy == other.dtype and (one.numpy() == other).all()
+    assert gradient[0, 0] == 2.0**-3 and gradient[1, 0] > 1e300  # which is 2 ** 1029 / 2
+    assert (after.detach().numpy() == np.nextafter(x.detach().numpy(), y.numpy())).all()
+    with pytest.raises(NotImplementedError, match="nextafter has no derivative"):
+        x.nextafter(y).sum().backward()
