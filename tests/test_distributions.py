@@ -708,3 +708,25 @@ def test_draws_of_angles_and_vectors_have_their_moments(run: Any) -> None:
     np.testing.assert_allclose(
         run(lambda: part.rsample((4 * COUNT,))).mean(0).numpy(), part.mean.numpy(), atol=0.02
     )
+
+
+def test_the_support_of_a_users_distribution_may_depend_on_its_parameters() -> None:
+    class Above(D.Distribution):
+        arg_constraints = {"low": D.constraints.dependent}  # noqa: RUF012
+
+        def __init__(self, low: Any) -> None:
+            self.low = lucid.tensor(low)
+            super().__init__(self.low.shape)
+
+        @D.constraints.dependent_property(is_discrete=False, event_dim=0)
+        def support(self) -> Any:
+            return D.constraints.greater_than(self.low)
+
+        def log_prob(self, value: Any) -> Any:
+            self._validate_sample(value)
+            return self.low - value
+
+    assert D.constraints.is_dependent(Above.support)
+    assert Above(1.0).log_prob(lucid.tensor(3.0)) == -2.0
+    with pytest.raises(ValueError, match="Above: value must be greater than 1"):
+        Above(1.0).log_prob(lucid.tensor(0.5))
