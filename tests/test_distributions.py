@@ -730,3 +730,156 @@ def test_the_support_of_a_users_distribution_may_depend_on_its_parameters() -> N
     assert Above(1.0).log_prob(lucid.tensor(3.0)) == -2.0
     with pytest.raises(ValueError, match="Above: value must be greater than 1"):
         Above(1.0).log_prob(lucid.tensor(0.5))
+
+
+_DOUBLED = D.transforms.AffineTransform(1.0, 2.0)
+
+
+def _low_rank(x: float) -> D.Distribution:
+    return D.LowRankMultivariateNormal(_t(x, 1.0), _t([1.0], [x]), _t(1.0, x + 1))
+
+
+def _whole(x: float) -> D.Distribution:
+    return D.MultivariateNormal(_t(x, 0.0), _t([2.0, x], [x, 1.5]))
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "expected"),
+    [
+        (lambda: _low_rank(0.5), lambda: _low_rank(1.5), [0.5219]),
+        (lambda: _low_rank(0.5), lambda: _whole(0.3), [0.3434]),
+        (lambda: _whole(0.3), lambda: _low_rank(1.0), [0.3176]),
+        (lambda: D.HalfNormal(lucid.tensor([1.0, 2.0])), lambda: D.HalfNormal(2.0), [0.3181, 0.0]),
+        (
+            lambda: D.Cauchy(0.0, 1.0),
+            lambda: D.Cauchy(lucid.tensor([1.0, 0.0]), 2.0),
+            [0.2231, 0.1178],
+        ),
+        (
+            lambda: D.Gumbel(0.3, 1.0),
+            lambda: D.Gumbel(1.0, lucid.tensor([2.0, 0.5])),
+            [0.3122, 5.5945],
+        ),
+        (
+            lambda: D.Pareto(lucid.tensor([1.0, 0.5]), 2.0),
+            lambda: D.Pareto(0.7, 3.0),
+            [1.1646, np.inf],
+        ),
+        (
+            lambda: D.Binomial(4, lucid.tensor([0.3, 0.6])),
+            lambda: D.Binomial(lucid.tensor([4.0, 3.0]), 0.5),
+            [0.3291, np.inf],
+        ),
+        (lambda: D.Geometric(lucid.tensor([0.3, 0.8])), lambda: D.Geometric(0.4), [0.072, 0.4185]),
+        (
+            lambda: D.ContinuousBernoulli(lucid.tensor([0.3, 0.8])),
+            lambda: D.ContinuousBernoulli(0.4),
+            [0.0079, 0.1287],
+        ),
+        (
+            lambda: D.Exponential(lucid.tensor([0.5, 2.0])),
+            lambda: D.Gamma(2.0, 1.5),
+            [0.38, 0.9026],
+        ),
+        (
+            lambda: D.Gamma(lucid.tensor([0.5, 2.0]), 1.5),
+            lambda: D.Exponential(0.7),
+            [0.9049, 0.1183],
+        ),
+        (
+            lambda: D.Beta(lucid.tensor([0.5, 2.0]), 1.5),
+            lambda: D.Exponential(0.7),
+            [1.0801, 0.8647],
+        ),
+        (
+            lambda: D.ContinuousBernoulli(lucid.tensor([0.3, 0.8])),
+            lambda: D.Exponential(0.7),
+            [0.6872, 0.8615],
+        ),
+        (
+            lambda: D.Pareto(1.0, lucid.tensor([1.5, 3.0])),
+            lambda: D.Exponential(0.7),
+            [1.1955, 1.172],
+        ),
+        (
+            lambda: D.Uniform(lucid.tensor([0.1, -1.0]), 2.0),
+            lambda: D.Exponential(0.7),
+            [0.4498, np.inf],
+        ),
+        (lambda: D.Beta(lucid.tensor([0.5, 2.0]), 1.5), lambda: D.Normal(0.3, 0.7), [1.177, 0.801]),
+        (
+            lambda: D.ContinuousBernoulli(lucid.tensor([0.3, 0.8])),
+            lambda: D.Normal(0.3, 0.7),
+            [0.691, 0.8154],
+        ),
+        (
+            lambda: D.Exponential(lucid.tensor([0.5, 2.0])),
+            lambda: D.Normal(0.3, 0.7),
+            [5.8997, 0.5513],
+        ),
+        (
+            lambda: D.Gamma(lucid.tensor([0.5, 2.0]), 1.5),
+            lambda: D.Normal(0.3, 0.7),
+            [1.105, 1.3871],
+        ),
+        (
+            lambda: D.Gumbel(lucid.tensor([0.3, 1.0]), 1.5),
+            lambda: D.Normal(0.3, 0.7),
+            [3.1212, 4.8581],
+        ),
+        (
+            lambda: D.Laplace(lucid.tensor([0.3, 1.0]), 1.5),
+            lambda: D.Normal(0.3, 0.7),
+            [3.0555, 3.5555],
+        ),
+        (
+            lambda: D.Uniform(lucid.tensor([0.1, -1.0]), 2.0),
+            lambda: D.Normal(0.3, 0.7),
+            [0.8014, 0.2698],
+        ),
+        (
+            lambda: D.Normal(lucid.tensor([0.3, -1.0]), 1.5),
+            lambda: D.Laplace(0.4, 0.7),
+            [0.2256, 0.9168],
+        ),
+        (
+            lambda: D.Beta(lucid.tensor([0.5, 2.0]), 1.5),
+            lambda: D.Uniform(lucid.tensor([-0.5, 0.2]), 1.5),
+            [1.2416, np.inf],
+        ),
+        (
+            lambda: D.TransformedDistribution(D.Normal(lucid.tensor([0.0, 1.0]), 1.0), [_DOUBLED]),
+            lambda: D.TransformedDistribution(D.Normal(0.3, 2.0), [_DOUBLED]),
+            [0.3294, 0.3794],
+        ),
+        (
+            lambda: D.Categorical(logits=lucid.tensor([[0.0, -np.inf, 1.0], [0.0, 0.0, 0.0]])),
+            lambda: D.Categorical(logits=lucid.tensor([0.0, 1.0, 2.0])),
+            [0.3633, 0.309],
+        ),
+        (
+            lambda: D.Categorical(probs=lucid.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])),
+            lambda: D.Categorical(probs=lucid.tensor([0.3, 0.7, 0.0])),
+            [0.0872, np.inf],
+        ),
+    ],
+)
+def test_divergences_are_pytorchs(run: Any, p: Any, q: Any, expected: list[float]) -> None:
+    found = run(lambda: D.kl_divergence(p(), q()))
+    np.testing.assert_allclose(found.flatten().numpy(), expected, atol=2e-4)
+
+
+def test_categories_that_never_come_have_no_gradient() -> None:
+    logits = _t(0.0, -np.inf, 1.0).requires_grad_()
+    found = D.kl_divergence(D.Categorical(logits=logits), D.Categorical(logits=_t(0.0, 1.0, 2.0)))
+    found.backward()
+    assert logits.grad.isfinite().all() and logits.grad[1] == 0
+
+
+def test_a_lognormal_number_is_no_normal_one() -> None:
+    assert not isinstance(D.LogNormal(0.0, 1.0), D.Normal)
+    assert D.kl_divergence(D.LogNormal(0.0, 1.0), D.LogNormal(1.0, 1.0)) == 0.5
+    with pytest.raises(NotImplementedError, match=r"no KL\(p \|\| q\) of Normal, LogNormal"):
+        D.kl_divergence(D.Normal(0.0, 1.0), D.LogNormal(0.0, 1.0))
+    with pytest.raises(ValueError, match="of which the second has more trials"):
+        D.kl_divergence(D.Binomial(3, 0.5), D.Binomial(4, 0.5))
