@@ -71,7 +71,7 @@ class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
         ...     def support(self):
         ...         return constraints.unit_interval
         >>> Unit().support, constraints.is_dependent(Unit.support)
-        (interval(from 0 to 1), True)
+        (interval(between 0 and 1), True)
     """
 
     def __init__(
