@@ -7,7 +7,13 @@ import sys
 import typing
 from math import e as e, inf as inf, nan as nan, pi as pi
 
-from lucid import autograd as autograd, later, linalg as linalg, return_types as return_types
+from lucid import (
+    autograd as autograd,
+    later,
+    linalg as linalg,
+    ported,
+    return_types as return_types,
+)
 from lucid.autograd.modes import *
 from lucid.device import device as device
 from lucid.dtypes import *
@@ -139,6 +145,7 @@ border.explain_calls(autograd.functional, vars(autograd.functional), "lucid.auto
 frames.edge_of_module(autograd.__name__)
 for _module in (autograd.forward_ad, autograd.function, autograd.functional, autograd.graph):
     frames.edge_of_module(_module.__name__)
+ported.install()
 _check_environment()  # now: what is misspelt is never read, and some is read late
 
 

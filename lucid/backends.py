@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class Backend:
     """A backend that isn't there; its switches can be set and mean nothing.
@@ -43,3 +45,5 @@ class Cuda(Backend):
 cuda = Cuda()
 cudnn = Backend()
 mps = Backend()
+for _name in ("cuda", "cudnn", "mps"):  # programs import them as modules
+    sys.modules[f"{__name__}.{_name}"] = vars()[_name]

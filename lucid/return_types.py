@@ -424,5 +424,37 @@ class qr(NamedTuple):
     R: Tensor
 
 
+class frexp(NamedTuple):
+    """What `frexp` returns: `mantissa * 2 ** exponent` is the input.
+
+    Args:
+        mantissa: from 0.5 up to 1, with the input's sign.
+        exponent: the power of 2, i32.
+
+    Example:
+        >>> lucid.return_types.frexp(*lucid.frexp(lucid.tensor([6.0]))).exponent
+        tensor([3], dtype=lucid.int32)
+    """
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+class histogram(NamedTuple):
+    """What `histogram` returns: how much is in each bin, and the edges between the bins.
+
+    Args:
+        hist: (bins,).
+        bin_edges: (bins + 1,).
+
+    Example:
+        >>> lucid.return_types.histogram(*lucid.histogram(lucid.tensor([1.0, 2.0]), 2)).bin_edges
+        tensor([1.0000, 1.5000, 2.0000])
+    """
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
 for _kind in [value for value in vars().values() if hasattr(value, "_fields")]:
     _kind.__repr__ = _shown

@@ -42,6 +42,7 @@ FAMILIES: list[Callable[[], D.Distribution]] = [
     lambda: D.Binomial(lucid.tensor([3.0, 10.0]), probs=lucid.tensor([0.2, 0.6])),
     lambda: D.OneHotCategorical(lucid.tensor([1.0, 2.0, 5.0])),
     lambda: D.MultivariateNormal(lucid.tensor([1.0, -1.0]), scale_tril=TRIL),
+    lambda: D.Wishart(lucid.tensor([3.5, 6.0]), scale_tril=TRIL),
     lambda: D.Multinomial(5, lucid.tensor([[1.0, 2.0, 5.0], [1.0, 1.0, 0.0]])),
     lambda: D.Kumaraswamy(lucid.tensor([0.5, 2.0]), lucid.tensor([1.5, 3.0])),
     lambda: D.FisherSnedecor(lucid.tensor([3.0, 8.0]), 25.0),
@@ -642,6 +643,57 @@ def test_angles_and_vectors_of_low_rank_have_pytorchs_densities(run: Any) -> Non
         D.LowRankMultivariateNormal(lucid.zeros(3), lucid.zeros(2, 1), lucid.ones(3))
 
 
+def test_distributions_of_matrices_have_pytorchs_densities(run: Any) -> None:
+    covariance = _t([2.0, 0.5, 0.1], [0.5, 1.5, 0.3], [0.1, 0.3, 1.0])
+    x = _t([3.0, 0.2, 0.4], [0.2, 2.0, 0.1], [0.4, 0.1, 4.0])
+    correlation = _t([1.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.0])
+
+    def step() -> Any:
+        sums = D.Wishart(_t(3.5, 6.0), covariance)
+        inverse = D.Wishart(5, precision_matrix=covariance)
+        factors = D.LKJCholesky(3, _t(0.5, 3.0))
+        factor = lucid.linalg.cholesky(correlation)
+        return (
+            sums.log_prob(x), sums.entropy(), sums.mode, sums.variance[1],
+            inverse.log_prob(x), inverse.mean, inverse.expand((2,)).log_prob(x),
+            factors.log_prob(factor), factors.expand((3, 2)).log_prob(factor)[2],
+        )  # fmt: skip
+
+    nan = 9 * [np.nan]
+    expected = [
+        [-11.4861, -12.2832],
+        [12.7796, 15.7045],
+        [*nan, 4, 1, 0.2, 1, 3, 0.6, 0.2, 0.6, 2],
+        [48, 19.5, 12.06, 19.5, 27, 9.54, 12.06, 9.54, 12],
+        [-9.7967],
+        [2.7273, -0.9091, 0, -0.9091, 3.8491, -1.0638, 0, -1.0638, 5.3191],
+        [-9.7967, -9.7967],
+        [-2.482, -0.9429],
+        [-2.482, -0.9429],
+    ]  # fmt: skip
+    for value, wanted in zip(run(step), expected, strict=True):
+        np.testing.assert_allclose(value.flatten().numpy(), wanted, atol=2e-4)
+    with pytest.raises(ValueError, match="matrices must be"):
+        D.Wishart(4.0, scale_tril=lucid.ones(2, 3))
+    with pytest.raises(ValueError, match=r"Wishart: df must be greater than 2\n  df: f32"):
+        D.Wishart(_t(2.0, 3.0), covariance)
+    with pytest.raises(ValueError, match="dim must be at least 2, not 1"):
+        D.LKJCholesky(1)
+
+
+def test_factors_of_correlations_are_drawn_as_their_density_says(run: Any) -> None:
+    """A correlation of n variables is a draw of Beta(a, a) on (-1, 1), with a = c + n / 2 - 1."""
+    lucid.manual_seed(3)
+    family = D.LKJCholesky(4, _t(0.5, 3.0))
+    factors = run(lambda: family.sample((COUNT,)))
+    assert family.support.check(factors).all() and not factors.requires_grad
+    found = factors @ factors.mT
+    a = np.array([0.5, 3.0]) + 1
+    for i, j in ((1, 0), (3, 1), (3, 2)):
+        np.testing.assert_allclose(found[..., i, j].mean(0).numpy(), 0.0, atol=0.02)
+        np.testing.assert_allclose(found[..., i, j].var(0).numpy(), 1 / (2 * a + 1), rtol=0.05)
+
+
 def test_draws_of_angles_and_vectors_have_their_moments(run: Any) -> None:
     lucid.manual_seed(3)
     angle = D.VonMises(1.0, _t(1e-6, 0.5, 30.0))
@@ -656,3 +708,178 @@ def test_draws_of_angles_and_vectors_have_their_moments(run: Any) -> None:
     np.testing.assert_allclose(
         run(lambda: part.rsample((4 * COUNT,))).mean(0).numpy(), part.mean.numpy(), atol=0.02
     )
+
+
+def test_the_support_of_a_users_distribution_may_depend_on_its_parameters() -> None:
+    class Above(D.Distribution):
+        arg_constraints = {"low": D.constraints.dependent}  # noqa: RUF012
+
+        def __init__(self, low: Any) -> None:
+            self.low = lucid.tensor(low)
+            super().__init__(self.low.shape)
+
+        @D.constraints.dependent_property(is_discrete=False, event_dim=0)
+        def support(self) -> Any:
+            return D.constraints.greater_than(self.low)
+
+        def log_prob(self, value: Any) -> Any:
+            self._validate_sample(value)
+            return self.low - value
+
+    assert D.constraints.is_dependent(Above.support)
+    assert Above(1.0).log_prob(lucid.tensor(3.0)) == -2.0
+    with pytest.raises(ValueError, match="Above: value must be greater than 1"):
+        Above(1.0).log_prob(lucid.tensor(0.5))
+
+
+_DOUBLED = D.transforms.AffineTransform(1.0, 2.0)
+
+
+def _low_rank(x: float) -> D.Distribution:
+    return D.LowRankMultivariateNormal(_t(x, 1.0), _t([1.0], [x]), _t(1.0, x + 1))
+
+
+def _whole(x: float) -> D.Distribution:
+    return D.MultivariateNormal(_t(x, 0.0), _t([2.0, x], [x, 1.5]))
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "expected"),
+    [
+        (lambda: _low_rank(0.5), lambda: _low_rank(1.5), [0.5219]),
+        (lambda: _low_rank(0.5), lambda: _whole(0.3), [0.3434]),
+        (lambda: _whole(0.3), lambda: _low_rank(1.0), [0.3176]),
+        (lambda: D.HalfNormal(lucid.tensor([1.0, 2.0])), lambda: D.HalfNormal(2.0), [0.3181, 0.0]),
+        (
+            lambda: D.Cauchy(0.0, 1.0),
+            lambda: D.Cauchy(lucid.tensor([1.0, 0.0]), 2.0),
+            [0.2231, 0.1178],
+        ),
+        (
+            lambda: D.Gumbel(0.3, 1.0),
+            lambda: D.Gumbel(1.0, lucid.tensor([2.0, 0.5])),
+            [0.3122, 5.5945],
+        ),
+        (
+            lambda: D.Pareto(lucid.tensor([1.0, 0.5]), 2.0),
+            lambda: D.Pareto(0.7, 3.0),
+            [1.1646, np.inf],
+        ),
+        (
+            lambda: D.Binomial(4, lucid.tensor([0.3, 0.6])),
+            lambda: D.Binomial(lucid.tensor([4.0, 3.0]), 0.5),
+            [0.3291, np.inf],
+        ),
+        (lambda: D.Geometric(lucid.tensor([0.3, 0.8])), lambda: D.Geometric(0.4), [0.072, 0.4185]),
+        (
+            lambda: D.ContinuousBernoulli(lucid.tensor([0.3, 0.8])),
+            lambda: D.ContinuousBernoulli(0.4),
+            [0.0079, 0.1287],
+        ),
+        (
+            lambda: D.Exponential(lucid.tensor([0.5, 2.0])),
+            lambda: D.Gamma(2.0, 1.5),
+            [0.38, 0.9026],
+        ),
+        (
+            lambda: D.Gamma(lucid.tensor([0.5, 2.0]), 1.5),
+            lambda: D.Exponential(0.7),
+            [0.9049, 0.1183],
+        ),
+        (
+            lambda: D.Beta(lucid.tensor([0.5, 2.0]), 1.5),
+            lambda: D.Exponential(0.7),
+            [1.0801, 0.8647],
+        ),
+        (
+            lambda: D.ContinuousBernoulli(lucid.tensor([0.3, 0.8])),
+            lambda: D.Exponential(0.7),
+            [0.6872, 0.8615],
+        ),
+        (
+            lambda: D.Pareto(1.0, lucid.tensor([1.5, 3.0])),
+            lambda: D.Exponential(0.7),
+            [1.1955, 1.172],
+        ),
+        (
+            lambda: D.Uniform(lucid.tensor([0.1, -1.0]), 2.0),
+            lambda: D.Exponential(0.7),
+            [0.4498, np.inf],
+        ),
+        (lambda: D.Beta(lucid.tensor([0.5, 2.0]), 1.5), lambda: D.Normal(0.3, 0.7), [1.177, 0.801]),
+        (
+            lambda: D.ContinuousBernoulli(lucid.tensor([0.3, 0.8])),
+            lambda: D.Normal(0.3, 0.7),
+            [0.691, 0.8154],
+        ),
+        (
+            lambda: D.Exponential(lucid.tensor([0.5, 2.0])),
+            lambda: D.Normal(0.3, 0.7),
+            [5.8997, 0.5513],
+        ),
+        (
+            lambda: D.Gamma(lucid.tensor([0.5, 2.0]), 1.5),
+            lambda: D.Normal(0.3, 0.7),
+            [1.105, 1.3871],
+        ),
+        (
+            lambda: D.Gumbel(lucid.tensor([0.3, 1.0]), 1.5),
+            lambda: D.Normal(0.3, 0.7),
+            [3.1212, 4.8581],
+        ),
+        (
+            lambda: D.Laplace(lucid.tensor([0.3, 1.0]), 1.5),
+            lambda: D.Normal(0.3, 0.7),
+            [3.0555, 3.5555],
+        ),
+        (
+            lambda: D.Uniform(lucid.tensor([0.1, -1.0]), 2.0),
+            lambda: D.Normal(0.3, 0.7),
+            [0.8014, 0.2698],
+        ),
+        (
+            lambda: D.Normal(lucid.tensor([0.3, -1.0]), 1.5),
+            lambda: D.Laplace(0.4, 0.7),
+            [0.2256, 0.9168],
+        ),
+        (
+            lambda: D.Beta(lucid.tensor([0.5, 2.0]), 1.5),
+            lambda: D.Uniform(lucid.tensor([-0.5, 0.2]), 1.5),
+            [1.2416, np.inf],
+        ),
+        (
+            lambda: D.TransformedDistribution(D.Normal(lucid.tensor([0.0, 1.0]), 1.0), [_DOUBLED]),
+            lambda: D.TransformedDistribution(D.Normal(0.3, 2.0), [_DOUBLED]),
+            [0.3294, 0.3794],
+        ),
+        (
+            lambda: D.Categorical(logits=lucid.tensor([[0.0, -np.inf, 1.0], [0.0, 0.0, 0.0]])),
+            lambda: D.Categorical(logits=lucid.tensor([0.0, 1.0, 2.0])),
+            [0.3633, 0.309],
+        ),
+        (
+            lambda: D.Categorical(probs=lucid.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])),
+            lambda: D.Categorical(probs=lucid.tensor([0.3, 0.7, 0.0])),
+            [0.0872, np.inf],
+        ),
+    ],
+)
+def test_divergences_are_pytorchs(run: Any, p: Any, q: Any, expected: list[float]) -> None:
+    found = run(lambda: D.kl_divergence(p(), q()))
+    np.testing.assert_allclose(found.flatten().numpy(), expected, atol=2e-4)
+
+
+def test_categories_that_never_come_have_no_gradient() -> None:
+    logits = _t(0.0, -np.inf, 1.0).requires_grad_()
+    found = D.kl_divergence(D.Categorical(logits=logits), D.Categorical(logits=_t(0.0, 1.0, 2.0)))
+    found.backward()
+    assert logits.grad.isfinite().all() and logits.grad[1] == 0
+
+
+def test_a_lognormal_number_is_no_normal_one() -> None:
+    assert not isinstance(D.LogNormal(0.0, 1.0), D.Normal)
+    assert D.kl_divergence(D.LogNormal(0.0, 1.0), D.LogNormal(1.0, 1.0)) == 0.5
+    with pytest.raises(NotImplementedError, match=r"no KL\(p \|\| q\) of Normal, LogNormal"):
+        D.kl_divergence(D.Normal(0.0, 1.0), D.LogNormal(0.0, 1.0))
+    with pytest.raises(ValueError, match="of which the second has more trials"):
+        D.kl_divergence(D.Binomial(3, 0.5), D.Binomial(4, 0.5))

@@ -44,7 +44,7 @@ ORDER = (
     "compiler",
     "debug",
     "settings",
-    "later",  # finds everything below by its name, when it is used
+    "later ported",  # find everything below by its name, when it is used
     "lucid",  # what `import lucid` runs
     "special",
     "testing",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -219,3 +219,82 @@ def test_a_tensor_is_made_of_any_sequence() -> None:
     assert lucid.LongTensor(range(3)).tolist() == [0, 1, 2]
     with pytest.raises(lucid.ArgumentError, match="data must be numbers, not str"):
         lucid.tensor("abc")
+
+
+PLACES = """
+    lucid.autograd.profiler: profile record_function
+    lucid.backends.cudnn: benchmark deterministic
+    lucid.backends.cuda: matmul
+    lucid.distributions.distribution: Distribution
+    lucid.distributions.half_cauchy: HalfCauchy
+    lucid.distributions.lkj_cholesky: LKJCholesky
+    lucid.distributions.studentT: StudentT
+    lucid.distributions.utils: broadcast_all lazy_property
+    lucid.nn.attention: SDPBackend sdpa_kernel
+    lucid.nn.common_types: _size_2_t _ratio_3_t
+    lucid.nn.modules: Module Linear
+    lucid.nn.modules.rnn: LSTM RNNBase
+    lucid.nn.parallel: DataParallel
+    lucid.nn.utils.stateless: functional_call
+    lucid.optim.adamw: AdamW
+    lucid.optim.optimizer: Optimizer required
+    lucid.utils._pytree: tree_map tree_flatten
+    lucid.utils.dlpack: from_dlpack
+    lucid.utils.hooks: RemovableHandle
+"""
+
+
+@pytest.mark.parametrize("place", PLACES.strip().splitlines())
+def test_programs_import_from_where_pytorch_has_it(place: str) -> None:
+    module, names = place.strip().split(": ")
+    found: dict[str, Any] = {}
+    exec(f"from {module} import {', '.join(names.split())}\nimport {module} as it", found)
+    assert all(found[name] is getattr(found["it"], name) for name in names.split())
+    with pytest.raises(ImportError, match="nothing_of_this_name"):
+        exec(f"from {module} import nothing_of_this_name")
+
+
+def test_a_hook_is_removed_by_a_handle_of_the_class_that_programs_name() -> None:
+    from lucid.utils.hooks import RemovableHandle
+
+    layer = nn.Linear(2, 1)
+    handles: list[RemovableHandle] = [layer.register_forward_hook(lambda *_: None)]
+    handles += [lucid.ones(1, requires_grad=True).register_hook(lambda _: None)]
+    assert all(isinstance(handle, RemovableHandle) for handle in handles)
+
+
+def test_a_hyper_parameter_may_be_required_of_each_group() -> None:
+    from lucid.optim.optimizer import required
+
+    class Plain(optim.Optimizer):
+        def __init__(self, params: Any, lr: Any = required) -> None:
+            super().__init__(params, {"lr": lr})
+
+    weight = lucid.ones(2, requires_grad=True)
+    assert Plain([{"params": [weight], "lr": 0.5}]).param_groups[0]["lr"] == 0.5
+    with pytest.raises(ValueError, match="Plain: a parameter group didn't specify 'lr'"):
+        Plain([weight])
+
+
+def test_trees_are_mapped_as_pytorchs_are(run: Callable[[Any], Any]) -> None:
+    from lucid.utils import _pytree as pytree
+
+    Point = namedtuple("Point", "x y")
+    shared = [lucid.ones(2)]
+    tree = {"b": Point(lucid.zeros(1), (shared, shared)), "a": deque([None, 2], maxlen=3)}
+
+    def step() -> Any:
+        return pytree.tree_map_only(lucid.Tensor, lambda x: x + 1, tree)
+
+    found = run(step)
+    assert list(found) == ["b", "a"] and found["b"].x.tolist() == [1.0]
+    assert [x.tolist() for (x,) in found["b"].y] == [[2.0, 2.0]] * 2
+    assert found["a"] == deque([None, 2]) and found["a"].maxlen == 3
+    leaves, spec = pytree.tree_flatten(tree)
+    assert len(leaves) == spec.num_leaves == 5 and spec == pytree.tree_structure(found)
+    assert pytree.tree_leaves((1, [2]), is_leaf=lambda x: isinstance(x, list)) == [1, [2]]
+    assert pytree.tree_map(lambda x, y: (x, y), [1, 2], [(3, 4), 5]) == [(1, (3, 4)), (2, 5)]
+    with pytest.raises(ValueError, match="the tree has 5 leaves, and 1 are given"):
+        pytree.tree_unflatten([1], spec)
+    with pytest.raises(ValueError, match="a tuple where trees before have TreeSpec"):
+        pytree.tree_map(lambda x, y: x, [1, 2], (1, 2))

@@ -4,6 +4,7 @@ Args:
     dim: the axis.
 """
 
+import re
 import sys
 import types
 
@@ -16,6 +17,7 @@ from lucid.distributions.discrete import *
 from lucid.distributions.distribution import *
 from lucid.distributions.kl import *
 from lucid.distributions.location import *
+from lucid.distributions.matrices import *
 from lucid.distributions.positive import *
 from lucid.distributions.relaxed import *
 from lucid.distributions.tails import *
@@ -26,31 +28,29 @@ from lucid.ir import frames
 
 vars()["__all__"] = border.public_names(vars(), "constraints", "transforms")
 
-# PyTorch has a module for each of these, from which programs import it.
+# PyTorch has a module for each distribution, from which programs import it.
 _MODULES = {
-    "normal": Normal,
-    "log_normal": LogNormal,
-    "categorical": Categorical,
-    "bernoulli": Bernoulli,
-    "multivariate_normal": MultivariateNormal,
-    "uniform": Uniform,
-    "beta": Beta,
-    "gamma": Gamma,
-    "independent": Independent,
-    "transformed_distribution": TransformedDistribution,
-    "one_hot_categorical": OneHotCategorical,
-    "mixture_same_family": MixtureSameFamily,
+    "fishersnedecor": FisherSnedecor,
+    "lkj_cholesky": LKJCholesky,
+    "lowrank_multivariate_normal": LowRankMultivariateNormal,
+    "relaxed_categorical": RelaxedOneHotCategorical,
+    "studentT": StudentT,
 }
 
 
 def _make_modules() -> None:
-    for name, member in _MODULES.items():
-        module = types.ModuleType(
-            f"{__name__}.{name}", f"`{member.__name__}`, as PyTorch places it."
-        )
-        setattr(module, member.__name__, member)
-        sys.modules[module.__name__] = module
-        globals()[name] = module
+    named = {each: name for name, each in _MODULES.items()}
+    for member in [globals()[name] for name in globals()["__all__"]]:
+        if isinstance(member, type) and issubclass(member, Distribution):
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", member.__name__).lower()
+            name = named.get(member, words)
+            if f"{__name__}.{name}" in sys.modules:  # a file of this folder
+                continue
+            doc = f"`{member.__name__}`, as PyTorch places it."
+            module = types.ModuleType(f"{__name__}.{name}", doc)
+            setattr(module, member.__name__, member)
+            sys.modules[module.__name__] = module
+            globals()[name] = module
 
 
 _make_modules()

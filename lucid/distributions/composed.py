@@ -147,15 +147,7 @@ class MultivariateNormal(Distribution):
         scale_tril: Tensor | None = None,
         validate_args: Any = None,
     ) -> None:
-        given = [m for m in (covariance_matrix, precision_matrix, scale_tril) if m is not None]
-        if len(given) != 1:
-            raise OptionError("give one of covariance_matrix, precision_matrix and scale_tril")
-        if scale_tril is not None:
-            factor = scale_tril
-        elif covariance_matrix is not None:
-            factor = linalg.cholesky(covariance_matrix)
-        else:
-            factor = linalg.cholesky(linalg.inv(given[0]))
+        factor = factor_of(covariance_matrix, precision_matrix, scale_tril)
         size = loc.shape[-1]
         batch = tuple(lucid.broadcast_shapes(tuple(loc.shape[:-1]), tuple(factor.shape[:-2])))
         self.loc = loc.expand(*batch, size)
@@ -189,6 +181,20 @@ class MultivariateNormal(Distribution):
     def entropy(self) -> Tensor:
         size = self._event_shape[0]
         return 0.5 * size * (1 + math.log(2 * math.pi)) + self._half_log_det()
+
+
+def factor_of(
+    covariance_matrix: Tensor | None, precision_matrix: Tensor | None, scale_tril: Tensor | None
+) -> Tensor:
+    """The Cholesky factor of a covariance that one of three says."""
+    given = [m for m in (covariance_matrix, precision_matrix, scale_tril) if m is not None]
+    if len(given) != 1:
+        raise OptionError("give one of covariance_matrix, precision_matrix and scale_tril")
+    if scale_tril is not None:
+        return scale_tril
+    if covariance_matrix is not None:
+        return linalg.cholesky(covariance_matrix)
+    return linalg.cholesky(linalg.inv(given[0]))
 
 
 @like(Distribution)

@@ -54,6 +54,41 @@ class _Dependent(Constraint):
 dependent = _Dependent()
 
 
+class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
+    """Decorate a method of a distribution of the user's that says what its values must be.
+
+    Of an object it is a property; of the class, where no parameters are known, it is `dependent`.
+
+    Args:
+        fn: the method. Default: None, of the function that it then decorates.
+        is_discrete: whether the values are whole numbers. Default: False.
+        event_dim: how many axes an event has. Default: 0.
+
+    Example:
+        >>> from lucid.distributions import Distribution, constraints
+        >>> class Unit(Distribution):
+        ...     @constraints.dependent_property(event_dim=0)
+        ...     def support(self):
+        ...         return constraints.unit_interval
+        >>> Unit().support, constraints.is_dependent(Unit.support)
+        (interval(between 0 and 1), True)
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Any], Constraint] | None = None,
+        *,
+        is_discrete: bool = False,
+        event_dim: int = 0,
+    ) -> None:
+        super().__init__(fn)
+        self.is_discrete = is_discrete
+        self.event_dim = event_dim
+
+    def __call__(self, fn: Callable[[Any], Constraint]) -> dependent_property:
+        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+
 class _Stated(Constraint):
     """A set that a condition describes."""
 

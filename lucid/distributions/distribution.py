@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.compiler.recording import hooks
-from lucid.distributions.constraints import Constraint, dependent
+from lucid.distributions.constraints import Constraint, is_dependent
 from lucid.dtypes import get_default_dtype
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
@@ -111,7 +111,7 @@ class Distribution:
     def _check_parameters(self) -> None:
         """Raise `OptionError` for parameters that no such distribution has."""
         for name, constraint in self.arg_constraints.items():
-            if constraint is not dependent and name in vars(self):
+            if not is_dependent(constraint) and name in vars(self):
                 self._check(name, constraint, getattr(self, name))
 
     def _check(self, name: str, constraint: Constraint, checked: Tensor) -> None:

@@ -6,14 +6,35 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import lucid
 from lucid import linalg
 from lucid.compiler.recording import hooks
-from lucid.distributions.composed import Independent, MultivariateNormal
-from lucid.distributions.discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
+from lucid.distributions.angles import ContinuousBernoulli
+from lucid.distributions.composed import Independent, MultivariateNormal, TransformedDistribution
+from lucid.distributions.discrete import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Geometric,
+    OneHotCategorical,
+    Poisson,
+)
 from lucid.distributions.distribution import Distribution, sum_rightmost
-from lucid.distributions.location import Laplace, LogNormal, Normal, Uniform
+from lucid.distributions.location import (
+    Cauchy,
+    Gumbel,
+    HalfNormal,
+    Laplace,
+    LogNormal,
+    Normal,
+    Uniform,
+)
 from lucid.distributions.positive import Beta, Dirichlet, Exponential, Gamma
+from lucid.distributions.tails import Pareto
+from lucid.distributions.vectors import LowRankMultivariateNormal
+from lucid.functions.checks import require
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.frames import edge
 from lucid.tensor.tensor import Tensor
@@ -86,7 +107,7 @@ def _normal(p: Normal, q: Normal) -> Tensor:
 
 
 @register_kl(LogNormal, LogNormal)
-def _log_normal(p: LogNormal, q: LogNormal) -> Tensor:
+def _log_normal(p: Any, q: Any) -> Tensor:
     return _normal(p, q)
 
 
@@ -112,7 +133,9 @@ def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
 
 @register_kl(Categorical, Categorical)
 def _categorical(p: Categorical, q: Categorical) -> Tensor:
-    return (p.probs * (p.logits - q.logits)).sum(-1)
+    never = p.probs == 0  # where logits may be -inf, with a gradient of 0
+    parts = p.probs * lucid.where(never, 0.0, p.logits - q.logits)
+    return lucid.where((q.probs == 0) & ~never, math.inf, parts).sum(-1)
 
 
 @register_kl(OneHotCategorical, OneHotCategorical)
@@ -179,3 +202,105 @@ def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise MissingRuleError("KL of Independents needs equal reinterpreted_batch_ndims")
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+
+
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+def _of_low_rank(p: Any, q: Any) -> Tensor:
+    one, other = (MultivariateNormal(d.loc, scale_tril=d.scale_tril) for d in (p, q))
+    return _multivariate(one, other)
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise MissingRuleError("KL of transformed distributions needs equal transforms")
+    return kl_divergence(p.base_dist, q.base_dist)
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+    ratio = (p.scale / q.scale) ** 2
+    return 0.5 * (ratio - 1 - ratio.log())
+
+
+@register_kl(Cauchy, Cauchy)
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
+    square = (p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2
+    return (square / (4 * p.scale * q.scale)).log()
+
+
+@register_kl(Gumbel, Gumbel)
+def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
+    ratio, distance = p.scale / q.scale, (p.loc - q.loc) / q.scale
+    shape = (lucid.lgamma(1 + ratio) - distance).exp()
+    return distance - ratio.log() + shape - 1 + np.euler_gamma * (ratio - 1)
+
+
+@register_kl(Pareto, Pareto)
+def _pareto(p: Pareto, q: Pareto) -> Tensor:
+    ratio = q.alpha / p.alpha
+    found = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
+    return lucid.where(p.scale < q.scale, math.inf, found)
+
+
+@register_kl(Binomial, Binomial)
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    one = p.probs * (p.logits - q.logits) + lucid.log1p(-p.probs) - lucid.log1p(-q.probs)
+    fewer = (p.total_count < q.total_count).any()
+    require(~fewer, lambda: "KL of Binomials of which the second has more trials isn't known")
+    return lucid.where(p.total_count > q.total_count, math.inf, p.total_count * one)
+
+
+@register_kl(Geometric, Geometric)
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+def _log_linear(p: Distribution, q: Distribution) -> Tensor:
+    """The logarithm of q's density is linear: its mean is that at the mean of p."""
+    return -p.entropy() - q._log_prob(p.mean)
+
+
+@register_kl(Exponential, Gamma)
+def _exponential_gamma(p: Exponential, q: Gamma) -> Tensor:
+    return _gamma(Gamma(lucid.ones_like(p.rate), p.rate), q)
+
+
+@register_kl(Gamma, Exponential)
+@register_kl(Beta, Exponential)
+@register_kl(ContinuousBernoulli, Exponential)
+@register_kl(Pareto, Exponential)
+def _of_exponential(p: Distribution, q: Exponential) -> Tensor:
+    """The mean under p of -log q, of x >= 0, is that at the mean."""
+    return -p.entropy() - q.rate.log() + q.rate * p.mean
+
+
+@register_kl(Uniform, Exponential)
+def _uniform_exponential(p: Uniform, q: Exponential) -> Tensor:
+    return lucid.where(p.low < 0, math.inf, _of_exponential(p, q))
+
+
+@register_kl(Beta, Normal)
+@register_kl(ContinuousBernoulli, Normal)
+@register_kl(Exponential, Normal)
+@register_kl(Gamma, Normal)
+@register_kl(Gumbel, Normal)
+@register_kl(Laplace, Normal)
+@register_kl(Uniform, Normal)
+def _of_normal(p: Distribution, q: Normal) -> Tensor:
+    """The mean under p of -log q has the mean and the variance of p alone in it."""
+    square = (p.variance + (p.mean - q.loc) ** 2) / q.scale**2
+    return 0.5 * (math.log(2 * math.pi) + square) + q.scale.log() - p.entropy()
+
+
+@register_kl(Beta, Uniform)
+def _beta_uniform(p: Beta, q: Uniform) -> Tensor:
+    outside = (q.low > 0) | (q.high < 1)
+    return lucid.where(outside, math.inf, (q.high - q.low).log() - p.entropy())
+
+
+@register_kl(Normal, Laplace)
+def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
+    distance = (p.loc - q.loc) / p.scale
+    mean = math.sqrt(2 / math.pi) * (-0.5 * distance**2).exp()
+    mean = p.scale * (mean + distance * lucid.erf(distance * math.sqrt(0.5)))  # of |x - q.loc|
+    return mean / q.scale + (2 * q.scale).log() - p.entropy()

@@ -38,8 +38,24 @@ class _LocationScale(Distribution):
         return self.loc + self.scale * self._standard(self._extended_shape(sample_shape))
 
 
+class _Gaussian(_LocationScale):
+    """What normal numbers and their exponentials share."""
+
+    def _standard(self, shape: Shape) -> Tensor:
+        return lucid.randn(tuple(shape), dtype=self.loc.dtype)
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return 0.5 * (1 + lucid.erf((value - self.loc) / self.scale / math.sqrt(2)))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * lucid.special.ndtri(value)
+
+    def entropy(self) -> Tensor:
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+
 @like(Distribution)
-class Normal(_LocationScale):
+class Normal(_Gaussian):
     """The normal distribution with mean `loc` and standard deviation `scale`.
 
     Density: exp(-((x - loc) / scale)^2 / 2) / (scale sqrt(2 pi)).
@@ -60,9 +76,6 @@ class Normal(_LocationScale):
         "variance": lambda d: d.scale**2,
     }
 
-    def _standard(self, shape: Shape) -> Tensor:
-        return lucid.randn(tuple(shape), dtype=self.loc.dtype)
-
     @property
     def mode(self) -> Tensor:
         """Where the density is greatest."""
@@ -71,15 +84,6 @@ class Normal(_LocationScale):
     def _log_prob(self, value: Tensor) -> Tensor:
         distance = (value - self.loc) ** 2 / (2 * self.variance)
         return -distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return 0.5 * (1 + lucid.erf((value - self.loc) / self.scale / math.sqrt(2)))
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * lucid.special.ndtri(value)
-
-    def entropy(self) -> Tensor:
-        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
 
 @like(Normal)
@@ -188,7 +192,7 @@ class Gumbel(_LocationScale):
 
 
 @like(Distribution)
-class LogNormal(Normal):
+class LogNormal(_Gaussian):
     """The exponential of a normal number, so positive; a product of many factors is nearly so.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Sequence
 from itertools import combinations as _combinations, combinations_with_replacement
 from typing import Any
 
@@ -25,19 +26,29 @@ from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import cat, diag_embed, meshgrid, pad, pad as _padded, split, stack
 from lucid.functions.reduction import norm, sum
-from lucid.functions.shape import flip, matrix_transpose, movedim, reshaped, transpose, unsqueeze
+from lucid.functions.shape import (
+    broadcast,
+    flip,
+    matrix_transpose,
+    movedim,
+    reshaped,
+    transpose,
+    unsqueeze,
+)
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import i64
 from lucid.layouts import check_layout
 from lucid.tensor.core import emit, from_array
 
 __all__ = [
-    "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod",
-    "column_stack", "combinations", "constant_pad_nd", "diagflat", "diagonal_scatter", "dsplit",
-    "dstack", "hsplit", "put", "renorm", "rot90", "select_scatter", "slice_scatter",
-    "split_with_sizes", "tensor_split", "tril_indices", "triu_indices", "unravel_index", "vsplit",
+    "adjoint", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag",
+    "cartesian_prod", "column_stack", "combinations", "constant_pad_nd", "diagflat",
+    "diagonal_scatter", "dsplit", "dstack", "hsplit", "put", "renorm", "rot90", "select_scatter",
+    "slice_scatter", "split_with_sizes", "tensor_split", "tril_indices", "triu_indices",
+    "unravel_index", "vsplit",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------------- ranks
@@ -413,6 +424,62 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     axis = axis_of(dimension, x.ndim, "unfold")
     windows = emit(ops.windows, (x,), axes=(axis,), sizes=(size,), steps=(step,), dilations=(1,))
     return windows
+
+
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """Return a view whose element [i, j, …] is the one at `storage_offset + i * s + j * t + …`.
+
+    Places are counted in the memory of `input`, in elements, with the strides s, t, …; a stride of
+    0 repeats, and several axes may show an element more than once. A write to the view shows in
+    `input` where it has one axis, or lies without gaps; others are read-only.
+
+    Args:
+        input: a contiguous tensor.
+        size: the shape.
+        stride: how far the next element of each axis is, 0 or more.
+        storage_offset: where the first element is, counted as `Tensor.storage_offset` is. Default:
+            None, at the first element of `input`.
+
+    Raises:
+        ShapeError: there are more or fewer strides than sizes, or one is negative, or an element
+            would be outside of `input`.
+        ArgumentError: `input` isn't contiguous.
+
+    Example:
+        >>> lucid.as_strided(lucid.arange(6), (3, 2), (1, 2))
+        tensor([[0, 2],
+                [1, 3],
+                [2, 4]])
+    """
+    x, shape = tensor_of(input, "as_strided"), shape_of((tuple(size),), "as_strided")
+    strides = tuple(integer(step, "as_strided", "stride") for step in stride)
+    if len(shape) != len(strides) or any(step < 0 for step in strides):
+        raise ShapeError(f"as_strided: size {shape} needs as many strides from 0 on, not {strides}")
+    if not x.is_contiguous():
+        raise ArgumentError("as_strided: input must be contiguous\nhint: .contiguous() copies it")
+    first = 0
+    if storage_offset is not None:
+        first = integer(storage_offset, "as_strided", "storage_offset")
+        first -= x.storage_offset() if x._chain else 0  # of a view, which a trace can't look up
+    reach = builtins.sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    stop = first + (0 if 0 in shape else reach + 1)
+    if first < 0 or stop > x._type.size:
+        raise ShapeError(
+            f"as_strided: elements {first} to {stop - 1} of input are needed, of {x._type.size}"
+        )
+    flat = reshaped(x, (x._type.size,))
+    long = [(n, step) for n, step in zip(shape, strides, strict=True) if n > 1 and step]
+    if 0 in shape or strides == contiguous_strides(shape) or len(long) < 2:
+        step = long[-1][1] if len(long) == 1 else 1
+        part = emit(ops.slice, (flat,), starts=(first,), stops=(stop,), steps=(step,))
+    else:
+        part = emit(ops.slice, (flat,), starts=(first,), stops=(stop,), steps=(1,))
+        for n, step in long:
+            part = emit(ops.windows, (part,), axes=(0,), sizes=(n,), steps=(1,), dilations=(step,))
+    without = [1 if not step and n else n for n, step in zip(shape, strides, strict=True)]
+    return broadcast(reshaped(part, tuple(without)), shape)
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:

@@ -9,13 +9,13 @@ import numpy as np
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
 from lucid.functions.joining import cat, diag_embed, diagonal, tril
-from lucid.functions.lapack import Lapack, call
+from lucid.functions.lapack import OfNumPy, call
 from lucid.functions.shape import matrix_transpose
 from lucid.functions.solving import SolveTriangular
 from lucid.functions.tensors import Tensor
 
 
-class Cholesky(Lapack):
+class Cholesky(OfNumPy):
     """The lower triangular L with L L^T = A, of which the lower triangle is read.
 
     Reference: Murray, "Differentiation of the Cholesky Decomposition", 2016.
@@ -46,7 +46,7 @@ def _mirrored(x: Tensor) -> Tensor:
     return lower + upper + diag_embed(diagonal(x, dim1=-2, dim2=-1))
 
 
-class SymmetricEigen(Lapack):
+class SymmetricEigen(OfNumPy):
     """Eigenvalues, ascending, and eigenvectors of symmetric matrices."""
 
     @staticmethod
@@ -79,7 +79,7 @@ def _inverse_gaps(values: Tensor) -> Tensor:
     return choose(same, 0.0, 1 / choose(same, 1.0, gaps))
 
 
-class SingularValues(Lapack):
+class SingularValues(OfNumPy):
     """U, S and V^T of the singular value decomposition, reduced or with full bases.
 
     Reference: Townsend, "Differentiating the Singular Value Decomposition", 2016.
@@ -128,7 +128,7 @@ def _plus(total: Tensor | None, part: Tensor) -> Tensor:
     return part if total is None else total + part
 
 
-class OrthogonalTriangular(Lapack):
+class OrthogonalTriangular(OfNumPy):
     """Q and R of the QR decomposition, reduced or complete.
 
     Reference: Walter and Lehmann, "Algorithmic Differentiation of Linear Algebra Functions", 2018.
@@ -170,7 +170,7 @@ def _qr(a: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:
     return q, r
 
 
-class MatrixExponential(Lapack):
+class MatrixExponential(OfNumPy):
     """The exponential of square matrices, by scaling, a Pade quotient and squaring."""
 
     @staticmethod

@@ -60,7 +60,7 @@ def tensor(
     if isinstance(data, Tensor):
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
     elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
-        result = constant(data, wanted or scalar_dtype(data, "tensor"))
+        result = constant(data, wanted or _dtype_of_number(data))
     else:
         if hasattr(data, "__array__") and not isinstance(data, np.generic):
             data = plain_array(data, "tensor")
@@ -177,12 +177,20 @@ def _dtype_of_leaves(leaves: list[Any]) -> DType:
             dtype = scalar_dtype(leaf, "tensor")
         elif isinstance(leaf, Tensor):
             dtype = leaf._type.dtype
-        elif isinstance(leaf, (np.ndarray, np.generic)):
+        elif isinstance(leaf, np.ndarray):
             dtype = native_dtype(leaf.dtype)
         else:
-            dtype = scalar_dtype(leaf, "tensor")
+            dtype = _dtype_of_number(leaf)
         found = promote_types(found, dtype)
     return found
+
+
+def _dtype_of_number(number: Any) -> DType:
+    """One of NumPy's has a dtype of its own; a live scalar is of the class that it says."""
+    kind = number.__class__
+    if issubclass(kind, np.generic):
+        return native_dtype(np.dtype(kind))
+    return scalar_dtype(number, "tensor")
 
 
 def _plain(data: Any) -> Any:

@@ -12,7 +12,7 @@ from lucid.docstrings import like
 from lucid.functions.arguments import common_shape
 from lucid.functions.elementwise import choose, exp, log
 from lucid.functions.gamma import lgamma
-from lucid.functions.lapack import Lapack, call
+from lucid.functions.lapack import OfNumPy, call
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import NotDifferentiableError
@@ -72,7 +72,7 @@ def _fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     return total
 
 
-class _IncompleteGamma(Lapack):
+class _IncompleteGamma(OfNumPy):
     """P(a, x) or Q(a, x); differentiable by x, as in PyTorch."""
 
     @staticmethod

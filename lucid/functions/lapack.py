@@ -23,16 +23,16 @@ class LinAlgError(LucidError):
     """A matrix for which the result doesn't exist: singular, or not positive definite."""
 
 
-class Lapack(Function):
-    """A Function of batches of matrices whose forward runs NumPy."""
+class OfNumPy(Function):
+    """A Function of batches, of numbers or of matrices, whose forward runs NumPy."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.vmap = staticmethod(_batched(cls))  # type: ignore[method-assign]
 
 
-def _batched(function: type[Lapack]) -> Callable[..., tuple[Any, Any]]:
-    """The vmap rule: examples become a leading batch axis, which NumPy's LAPACK takes anyway."""
+def _batched(function: type[OfNumPy]) -> Callable[..., tuple[Any, Any]]:
+    """The vmap rule: examples become a leading batch axis, which NumPy takes anyway."""
 
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         moved = []

@@ -9,14 +9,14 @@ import numpy as np
 from lucid.functions.creation import eye
 from lucid.functions.gathering import gather
 from lucid.functions.joining import cat, tril, triu
-from lucid.functions.lapack import Lapack, LinAlgError, call
+from lucid.functions.lapack import LinAlgError, OfNumPy, call
 from lucid.functions.shape import matrix_transpose
 from lucid.functions.solving import SolveTriangular
 from lucid.functions.sorting import argsort
 from lucid.functions.tensors import Tensor
 
 
-class Factor(Lapack):
+class Factor(OfNumPy):
     """(packed, pivots, order) with A[order] = L U: L below packed's diagonal, U on and above it.
 
     pivots: int32, from 1: row i was swapped with row pivots[i]. The derivatives are those of an
@@ -114,7 +114,7 @@ def _eliminate(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return pivots, order
 
 
-class Order(Lapack):
+class Order(OfNumPy):
     """The order of `rows` rows that LAPACK's pivots mean."""
 
     @staticmethod

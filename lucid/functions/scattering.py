@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from lucid import return_types
 from lucid.choices import check_choice
 from lucid.functions.arguments import axis_of, common_shape, integer, tensor_of, typed
 from lucid.functions.checks import in_range
 from lucid.functions.conversion import cast
+from lucid.functions.creation import linspace
 from lucid.functions.elementwise import choose, clone, floor
 from lucid.functions.finding import count_bins, found
 from lucid.functions.gathering import corner, scattered
 from lucid.functions.joining import pad
 from lucid.functions.promotion import Number, operand
+from lucid.functions.quantiles import searchsorted
 from lucid.functions.shape import broadcast, movedim, reshaped, unsqueeze
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -23,7 +26,7 @@ from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import f32, f64, i64
 from lucid.tensor.core import constant, emit
 
-__all__ = ["bincount", "histc", "index_reduce", "masked_scatter", "scatter_reduce"]
+__all__ = ["bincount", "histc", "histogram", "index_reduce", "masked_scatter", "scatter_reduce"]
 
 _NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}
 
@@ -286,3 +289,90 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     zeros = broadcast(constant(0, x._type.dtype), (count,))
     ones = cast(inside, x._type.dtype)
     return emit(ops.index_add, (zeros, choose(inside, bucket, 0), ones), axis=0)
+
+
+def histogram(
+    input: Tensor,
+    bins: Tensor | int,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> return_types.histogram:
+    """Return how many elements fall between two edges, for each two that follow one another.
+
+    An element at the lower edge of a bin belongs to it; the last bin has its upper edge too.
+    Elements outside aren't counted, nor is NaN. There is no gradient.
+
+    dtype: that of `input`.
+
+    Args:
+        input: floats, of any shape.
+        bins: the edges, a vector that ascends; or how many bins of equal width there are.
+        range: where those begin and end. Default: None, at the least and the greatest element.
+        weight: what each element counts, of the shape of `input`. Default: None, one each.
+        density: whether to divide by the sum of all and by the bin's width. Default: False.
+
+    Raises:
+        DTypeError: `input` holds integers, or edges or weights have another dtype.
+        ShapeError: the edges are no vector, or the weights have another shape.
+        OptionError: there is no bin, or the range is empty, or given with edges.
+
+    Example:
+        >>> lucid.histogram(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=2)
+        lucid.return_types.histogram(
+        hist=tensor([3., 1.]),
+        bin_edges=tensor([1.0000, 2.5000, 4.0000]))
+    """
+    x = tensor_of(input, "histogram").detach()
+    dtype = x._type.dtype
+    if not dtype.is_floating_point:
+        raise DTypeError(f"histogram: not implemented for {x.dtype!r}\nhint: tensor.float()")
+    flat = reshaped(x, (x._type.size,))
+    edges = _edges(flat, bins, range)
+    count = edges._type.size - 1
+    place = searchsorted(edges, flat, right=True) - 1
+    inside = (flat >= edges[0]) & (flat <= edges[-1])
+    amounts = cast(inside, dtype)
+    if weight is not None:
+        _check_parts(input=x, weight=weight)
+        if weight._type.shape != x._type.shape:
+            raise ShapeError(
+                f"histogram: weight needs input's shape{typed(input=x, weight=weight)}"
+            )
+        amounts = choose(inside, reshaped(weight.detach(), flat._type.shape), 0.0)
+    zeros = broadcast(constant(0, dtype), (count,))
+    place = choose(inside, place.clamp(0, count - 1), 0)
+    hist: Tensor = emit(ops.index_add, (zeros, place, amounts), axis=0)
+    if density:
+        hist = hist / (hist.sum() * (edges[1:] - edges[:-1]))
+    return return_types.histogram(hist, edges)
+
+
+def _edges(flat: Tensor, bins: Tensor | int, range: tuple[float, float] | None) -> Tensor:
+    """Of a histogram's bins: those that are given, or such as are equally far from one another."""
+    if isinstance(bins, Tensor):
+        _check_parts(input=flat, bins=bins)
+        if bins.ndim != 1 or bins._type.size < 2:
+            raise ShapeError(f"histogram: bins must be a vector of two or more{typed(bins=bins)}")
+        if range is not None:
+            raise OptionError("histogram: range is of bins that are a number")
+        return bins.detach()
+    count, dtype = integer(bins, "histogram", "bins"), flat._type.dtype
+    if count <= 0:
+        raise OptionError(f"histogram: bins must be > 0, not {count}")
+    if range is None:
+        limits = (flat.amin(), flat.amax()) if flat._type.size else (0.0, 0.0)
+    else:
+        limits = range
+        if range[0] > range[1]:
+            raise OptionError(f"histogram: min {range[0]} is above max {range[1]}")
+    low, high = (operand(limit, dtype, "histogram") for limit in limits)
+    is_empty = low == high
+    low, high = choose(is_empty, low - 0.5, low), choose(is_empty, high + 0.5, high)
+    return linspace(low, high, count + 1, dtype=dtype)
+
+
+def _check_parts(input: Tensor, **others: Tensor) -> None:
+    if any(other._type.dtype is not input._type.dtype for other in others.values()):
+        raise DTypeError(f"histogram: the dtypes must be input's{typed(input=input, **others)}")

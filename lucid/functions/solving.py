@@ -12,12 +12,12 @@ import numpy as np
 
 from lucid.functions.elementwise import mul
 from lucid.functions.joining import tril, triu
-from lucid.functions.lapack import Lapack, call
+from lucid.functions.lapack import OfNumPy, call
 from lucid.functions.shape import matrix_transpose
 from lucid.functions.tensors import Tensor
 
 
-class Inverse(Lapack):
+class Inverse(OfNumPy):
     """The inverse of each square matrix."""
 
     @staticmethod
@@ -36,7 +36,7 @@ class Inverse(Lapack):
         return found
 
 
-class Solve(Lapack):
+class Solve(OfNumPy):
     """The X with A X = B, for matrices of as many axes."""
 
     @staticmethod
@@ -56,7 +56,7 @@ class Solve(Lapack):
         return -(to_b @ x.mT) if ctx.needs_input_grad[0] else None, to_b
 
 
-class SolveTriangular(Lapack):
+class SolveTriangular(OfNumPy):
     """The X with A X = B, where only a triangle of A is read."""
 
     @staticmethod
@@ -90,7 +90,7 @@ def _triangular(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.nda
     return np.linalg.solve(a, b)
 
 
-class Determinant(Lapack):
+class Determinant(OfNumPy):
     """The determinant of each square matrix."""
 
     @staticmethod
@@ -110,7 +110,7 @@ class Determinant(Lapack):
         return found
 
 
-class Cofactors(Lapack):
+class Cofactors(OfNumPy):
     """The derivative of the determinant, also of singular matrices.
 
     With A = U S V^T, they are det(U) det(V) U (prod of the other singular values) V^T.
@@ -145,7 +145,7 @@ def _cofactors(a: np.ndarray) -> np.ndarray:
     return np.asarray(whole, a.dtype)
 
 
-class SignAndLogDet(Lapack):
+class SignAndLogDet(OfNumPy):
     """The determinant's sign and the logarithm of its absolute value."""
 
     @staticmethod
@@ -167,7 +167,7 @@ class SignAndLogDet(Lapack):
         return mul(matrix_transpose(inverse), g[..., None, None])
 
 
-class PseudoInverse(Lapack):
+class PseudoInverse(OfNumPy):
     """Moore and Penrose's inverse; singular values below `rcond` times the largest count as 0."""
 
     @staticmethod

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
+from lucid import return_types
 from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
-from lucid.functions.arguments import tensor_of
+from lucid.functions.arguments import common_shape, tensor_of
 from lucid.functions.elementwise import (
     abs as absolute,
     choose,
@@ -23,16 +26,20 @@ from lucid.functions.elementwise import (
     maximum,
     sigmoid,
 )
+from lucid.functions.finding import computed
+from lucid.functions.lapack import OfNumPy
 from lucid.functions.promotion import Number, floating, promoted
+from lucid.functions.shape import broadcast
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import DTypeError
+from lucid.ir.errors import DTypeError, MissingRuleError
 from lucid.ir.types import bool_
 from lucid.tensor.core import constant, emit
 
 __all__ = [
-    "angle", "copysign", "float_power", "fmax", "fmin", "gcd", "heaviside", "isneginf", "isposinf",
-    "isreal", "lcm", "ldexp", "logaddexp", "logaddexp2", "logit", "signbit", "xlogy",
+    "angle", "copysign", "float_power", "fmax", "fmin", "frexp", "gcd", "heaviside", "isneginf",
+    "isposinf", "isreal", "lcm", "ldexp", "logaddexp", "logaddexp2", "logit", "nextafter",
+    "signbit", "xlogy",
 ]  # fmt: skip
 
 _LONGEST_EUCLID = {1: 13, 2: 24, 4: 46, 8: 92}  # divisions of the largest pair of Fibonacci numbers
@@ -290,6 +297,85 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
         tensor([16.0000,  1.5000])
     """
     return floating(input, "ldexp") * 2.0 ** floating(other, "ldexp")
+
+
+def frexp(input: Tensor) -> return_types.frexp:
+    """Return `mantissa` and `exponent` with `input == mantissa * 2 ** exponent`.
+
+    The mantissa is from 0.5 up to 1, with the sign of `input`; 0, infinities and NaN are their own,
+    with an exponent of 0. NumPy takes the numbers apart, in a compiled step by a call of Python.
+    The mantissa's gradient is that of dividing by `2 ** exponent`.
+
+    Raises:
+        DTypeError: integers or bools.
+
+    Example:
+        >>> lucid.frexp(lucid.tensor([6.0, -0.5]))
+        lucid.return_types.frexp(
+        mantissa=tensor([ 0.7500, -0.5000]),
+        exponent=tensor([3, 0], dtype=lucid.int32))
+    """
+    x = tensor_of(input, "frexp")
+    if not x._type.dtype.is_floating_point:
+        raise DTypeError(f"frexp: only supports floating-point dtypes, not {x.dtype!r}")
+    return return_types.frexp(*_Frexp.apply(x))
+
+
+class _Frexp(OfNumPy):
+    @staticmethod
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+        mantissa, exponent = computed("frexp", lambda a: [np.array(y) for y in np.frexp(a)], [x])
+        return mantissa, exponent
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, exponent = output
+        ctx.mark_non_differentiable(exponent)
+        ctx.save_for_backward(exponent)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> Tensor:
+        (exponent,) = ctx.saved_tensors
+        half = exponent // 2  # 2 ** -exponent may be out of range where the product isn't
+        return ldexp(ldexp(gradient, -half), half - exponent)
+
+
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
+    """Return the next float after `input` in the direction of `other`, broadcast.
+
+    Equal ones give `other`. NumPy finds it, in a compiled step by a call of Python.
+
+    Args:
+        other: where to go, a tensor.
+
+    Raises:
+        DTypeError: integers or bools.
+        MissingRuleError: a gradient is asked for: there is none.
+
+    Example:
+        >>> lucid.nextafter(lucid.tensor([1.0]), lucid.tensor([2.0])) - 1
+        tensor([1.1921e-07])
+    """
+    x, y = promoted(input, other, "nextafter")
+    if not x._type.dtype.is_floating_point:
+        raise DTypeError(f"nextafter: only supports floating-point dtypes, not {x.dtype!r}")
+    shape = common_shape("nextafter", input=x, other=y)
+    result: Tensor = _NextAfter.apply(broadcast(x, shape), broadcast(y, shape))
+    return result
+
+
+class _NextAfter(OfNumPy):
+    @staticmethod
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return computed("nextafter", lambda a, b: [np.array(np.nextafter(a, b))], [x, y])[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        raise MissingRuleError("nextafter has no derivative")
 
 
 def isposinf(input: Tensor) -> Tensor:

@@ -36,6 +36,16 @@ Maker = Callable[[Tensor], Tensor]
 _ALIKE = 0.85  # from here on two names are one and a slip of it, by difflib's ratio
 
 
+class _RequiredParameter:
+    """The default of a hyper-parameter that each group must give."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _RequiredParameter()
+
+
 class Optimizer(Hooked):
     """Holds groups of parameters and updates them by their gradients; subclasses say how.
 
@@ -116,7 +126,7 @@ class Optimizer(Hooked):
             ArgumentError: it is no dict, a parameter no tensor, or a name nearly that of a
                 hyper-parameter; other names are the program's own.
             OptionError: a parameter is no leaf, or another group has it; an implementation that
-                there isn't.
+                there isn't; a hyper-parameter is missing whose default is `required`.
 
         Example:
             >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
@@ -136,6 +146,11 @@ class Optimizer(Hooked):
             if meant := difflib.get_close_matches(key, self.defaults, 1, _ALIKE):
                 raise ArgumentError(
                     f"{type(self).__name__}: a group has no {key!r}\nhint: did you mean {meant[0]}?"
+                )
+        for name, default in self.defaults.items():
+            if default is required and name not in values:
+                raise OptionError(
+                    f"{type(self).__name__}: a parameter group didn't specify {name!r}"
                 )
         values = {**self.defaults, **values}
         self._check_values(values)

@@ -263,6 +263,8 @@ class Tensor(WrittenInPlace):
     gcd = special.gcd
     lcm = special.lcm
     ldexp = special.ldexp
+    frexp = special.frexp
+    nextafter = special.nextafter
 
     # ------------------------------------------------------------------ comparison, logic, bits
 
@@ -358,6 +360,7 @@ class Tensor(WrittenInPlace):
     nanquantile = quantiles.nanquantile
     bincount = scattering.bincount
     histc = scattering.histc
+    histogram = scattering.histogram
     softmax = reduction.softmax
     log_softmax = reduction.log_softmax
     sort = sorting.sort
@@ -415,6 +418,7 @@ class Tensor(WrittenInPlace):
     dsplit = arranging.dsplit
     rot90 = arranging.rot90
     unfold = arranging.unfold
+    as_strided = arranging.as_strided
     diagflat = arranging.diagflat
     slice_scatter = arranging.slice_scatter
     select_scatter = arranging.select_scatter

@@ -130,6 +130,7 @@ class WrittenInPlace(TensorCore):
     gcd_ = in_place(special.gcd)
     lcm_ = in_place(special.lcm)
     ldexp_ = in_place(special.ldexp)
+    nextafter_ = in_place(special.nextafter)
     greater_ = in_place(comparison.gt)
     greater_equal_ = in_place(comparison.ge)
     less_ = in_place(comparison.lt)

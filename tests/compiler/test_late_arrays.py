@@ -136,11 +136,23 @@ def test_numbers_of_numpy():
             largest = x.numpy().max()
             if np.isnan(mean) or not np.isfinite(x.numpy()).all():
                 return None
-            return mean, x / norm, x * largest + np.float32(2), round(float(mean), 1)
+            made = lucid.tensor(mean), lucid.tensor([norm, 1.0]), lucid.tensor(float(mean))
+            return mean, x / norm, x * largest + np.float32(2), round(float(mean), 1), made
 
         return step
 
     runs(make)
+
+
+def test_sums_of_parts_of_arrays_are_compared():
+    def step(x):
+        a = x.double().numpy()
+        order = min(
+            [(0, 1), (1, 0)], key=lambda places: sum(a[k, place] for k, place in enumerate(places))
+        )
+        return x[0, order[0]], sum(a[0]) > sum(a[1])
+
+    runs(lambda: step, traces=4)
 
 
 def test_parts_and_properties_of_arrays():

@@ -50,6 +50,14 @@ def test_functions_of_numbers_stay_live(agree, formula):
     agree(scenario, traces=1)
 
 
+def test_a_tensor_of_a_number_of_numpy_has_its_dtype(agree):
+    def scenario(compile):
+        step = compile(lambda x, a: (lucid.tensor(np.sqrt(a)), lucid.tensor([np.exp(a), a]), x * a))
+        return [step(lucid.ones(2), a) for a in (0.5, 0.5, 1.5, 1.5)]
+
+    agree(scenario, traces=1)
+
+
 @pytest.mark.parametrize(
     ("formula", "reason"),
     [

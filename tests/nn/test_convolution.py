@@ -419,3 +419,32 @@ def test_the_gradient_of_the_input_is_the_transpose(seed: int) -> None:
         y, gradient = run(x, u)
         expected, found = (y * u).sum().item(), (x * gradient).sum().item()
         assert_allclose(found, expected, rtol=1e-10, atol=1e-9)
+
+
+def test_layers_of_the_users_take_pytorchs_arguments_and_their_own_weights(run: Any) -> None:
+    class Scaled(nn.Conv2d):
+        def forward(self, input: lucid.Tensor) -> lucid.Tensor:
+            return self._conv_forward(input, self.weight * 2, None)
+
+    class Plain(nn.modules.conv._ConvNd):  # with the positional arguments of PyTorch's
+        def __init__(self, transposed: bool) -> None:
+            sliding = (3, 2), (2, 1), (1, 0), (1, 1), transposed, (0, 0)
+            super().__init__(4, 6, *sliding, 2, True, "zeros")
+
+        def forward(self, input: lucid.Tensor) -> lucid.Tensor:
+            function = F.conv_transpose2d if self.transposed else F.conv2d
+            options = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
+            return function(input, self.weight, self.bias, **options)
+
+    scaled = Scaled(4, 6, (3, 2), padding=1, padding_mode="reflect", bias=False)
+    direct, transposed = Plain(False), Plain(True)
+    assert direct.weight.shape == (6, 2, 3, 2) and transposed.weight.shape == (4, 3, 3, 2)
+    assert repr(direct).startswith("Plain(4, 6, kernel_size=(3, 2), stride=(2, 1), padding=(1, 0)")
+    x = lucid.rand(2, 4, 5, 7)
+    found = run(lambda x: (scaled(x), direct(x), transposed(x)), x)
+    padded = F.pad(x, (1, 1, 1, 1), mode="reflect")
+    own = nn.Conv2d(4, 6, (3, 2), (2, 1), (1, 0), groups=2)
+    own.load_state_dict(direct.state_dict())
+    assert_allclose(found[0].detach(), 2 * F.conv2d(padded, scaled.weight).detach(), atol=1e-5)
+    assert_allclose(found[1].detach(), own(x).detach(), atol=1e-6)
+    assert found[2].shape == (2, 6, 9, 8)

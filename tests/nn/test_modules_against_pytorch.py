@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,23 @@ def test_a_dict_of_parameters() -> None:
     assert "c" in held
     assert all(isinstance(value, nn.Parameter) for value in held.values())
     assert list(held.state_dict()) == ["b", "c"]
+
+
+def test_the_order_of_a_dict_of_parameters_and_what_a_dict_does() -> None:
+    one, two = nn.Parameter(lucid.ones(2)), nn.Parameter(lucid.ones(3))
+    assert list(nn.ParameterDict({"b": one, "a": two})) == ["a", "b"]
+    held = nn.ParameterDict(OrderedDict(b=one, a=two))
+    assert list(held.state_dict()) == list(nn.ParameterDict(held)) == ["b", "a"]
+    assert list(nn.ParameterDict([("b", one), ("a", two)])) == ["b", "a"]
+    assert list(reversed(held)) == ["a", "b"]
+    joined = held | nn.ParameterDict({"c": two})
+    joined |= nn.ParameterDict.fromkeys(["d", "e"], one)
+    assert list(joined.items()) == [("b", one), ("a", two), ("c", two), ("d", one), ("e", one)]
+    assert joined.get("x") is None and joined.get("b") is joined.pop("b") is held["b"] is one
+    assert joined.setdefault("a", one) is two and joined.setdefault("f", one) is one
+    assert joined.popitem() == ("f", one)
+    joined.clear()
+    assert len(joined) == 0 and not list(joined.parameters())
 
 
 def test_gumbel_softmax_draws_one_hot_with_a_soft_gradient() -> None:

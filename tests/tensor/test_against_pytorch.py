@@ -73,7 +73,8 @@ def tensors_in(value: Any) -> list[lucid.Tensor]:
 DATA_DEPENDENT = (
     "m.allclose", "m.equal", "nonzero", "masked_select", "m.where(z)", "m.argwhere(z)", " in ",
     "tolist", "np.asarray(x)", "bool(T(1.))", "item()", "float(", "int(T", "range(", 'f"{',
-    "unique_consecutive", "storage_offset", ".apply_(", ".map_(",
+    "unique_consecutive", "storage_offset", ".apply_(", ".map_(", "m.frexp", "w.frexp", "nextafter",
+    "w[1].as_strided",
 )  # fmt: skip
 
 

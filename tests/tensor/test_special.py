@@ -271,3 +271,22 @@ def test_a_sum_of_logarithms_has_its_second_derivative_where_both_are_equal() ->
     x, y = (lucid.tensor(values, dtype=lucid.float64) for values in ([1.0, 2.0], [1.0, 5.0]))
     second = lucid.func.grad(lambda x: lucid.func.grad(lambda x: lucid.logaddexp(x, y).sum())(x)[0])
     np.testing.assert_allclose(second(x).numpy(), [0.25, 0.0], rtol=1e-12)
+
+
+def test_numbers_are_taken_apart_and_stepped_through_as_numpy_does(run: Callable[..., Any]) -> None:
+    x = lucid.tensor([[6.0, -0.3, 0.0], [1e-310, np.inf, 3e300]], dtype=lucid.float64)
+    x.requires_grad_()
+    y = lucid.tensor([7.0, -1.0, -1.0], dtype=lucid.float64)
+
+    def step() -> Any:
+        mantissa, exponent = lucid.vmap(lucid.frexp)(x)
+        (mantissa[:, :2] * lucid.tensor([1.0, 0.0])).sum().backward()
+        return mantissa.detach(), exponent, x.grad, lucid.vmap(lambda row: row.nextafter(y))(x)
+
+    mantissa, exponent, gradient, after = run(step)
+    for one, other in zip((mantissa, exponent), np.frexp(x.detach().numpy()), strict=True):
+        assert one.dtype.numpy == other.dtype and (one.numpy() == other).all()
+    assert gradient[0, 0] == 2.0**-3 and gradient[1, 0] > 1e300  # which is 2 ** 1029 / 2
+    assert (after.detach().numpy() == np.nextafter(x.detach().numpy(), y.numpy())).all()
+    with pytest.raises(NotImplementedError, match="nextafter has no derivative"):
+        x.nextafter(y).sum().backward()

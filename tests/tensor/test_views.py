@@ -46,6 +46,8 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "windows that share nothing": lambda x: x.unfold(1, 2, 2),
     "a window": lambda x: x.unfold(0, 3, 1).mT,
     "detach": lambda x: x.detach(),
+    "as_strided without gaps": lambda x: x.as_strided((3, 2), (2, 1), 4),
+    "as_strided of one axis": lambda x: x[1:].as_strided((1, 4), (9, 2)),
     "chain": lambda x: x.t()[1:3].reshape(2, 3)[:, 0],
 }
 
@@ -311,3 +313,31 @@ def test_many_interleaved_axes_are_held_to_overlap_in_bounded_time() -> None:
     begin = time.perf_counter()
     overlaps_itself((50,) * 8, strides)
     assert time.perf_counter() - begin < 10
+
+
+def test_elements_are_shown_by_strides(run: Callable[..., Any]) -> None:
+    def step(x: Tensor) -> Any:
+        windows = x.as_strided((3, 4), (2, 2))
+        (windows * windows).sum().backward()
+        rows = lucid.vmap(lambda row: row.as_strided((2, 2), (1, 1)))(x.detach().view(4, 3))
+        return windows.detach(), x.grad, rows
+
+    x = lucid.arange(12.0).requires_grad_()
+    windows, gradient, rows = run(step, x)
+    assert windows.tolist() == [[0, 2, 4, 6], [2, 4, 6, 8], [4, 6, 8, 10]]
+    assert gradient[::2].tolist() == [0, 8, 24, 36, 32, 20] and not gradient[1::2].any()
+    assert rows[3].tolist() == [[9, 10], [10, 11]]
+
+
+def test_strides_that_no_memory_has_are_refused() -> None:
+    x = lucid.arange(6.0).view(2, 3)
+    with pytest.raises(lucid.ShapeError, match="elements 0 to 6 of input are needed, of 6"):
+        x.as_strided((3, 3), (2, 1))
+    with pytest.raises(lucid.ShapeError, match="elements -1 to 0 of input are needed"):
+        x[:, 1].contiguous().as_strided((2,), (1,), -1)
+    with pytest.raises(lucid.ShapeError, match=r"needs as many strides from 0 on, not \(1,\)"):
+        x.as_strided((3, 3), (1,))
+    with pytest.raises(lucid.ArgumentError, match="input must be contiguous"):
+        x.t().as_strided((2,), (1,))
+    with pytest.raises(lucid.LucidError, match="refers to a single memory location"):
+        x.as_strided((2, 2), (1, 1)).add_(1)

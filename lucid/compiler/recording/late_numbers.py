@@ -223,6 +223,7 @@ class LateScalar(SymScalar, Late):
             return self._with_arrays(symbol, meaning, (self, other), {})
         if not isinstance(other, (int, float, np.generic)):
             return NotImplemented
+        of_numpy = isinstance(self.now, np.generic) or isinstance(other, np.generic)
         if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
         both = isinstance(self.now, int) and isinstance(now_of(other), int)
@@ -232,7 +233,8 @@ class LateScalar(SymScalar, Late):
             sides = [_side(x, dtype, self.recorder) for x in (self, other)]
             condition = _COMPARISONS[meaning](*sides)
         shown = other.text if is_live(other) else repr(other)
-        return self.exits.holds(condition, f"{self.text} {symbol} {shown}")
+        holds = self.exits.holds(condition, f"{self.text} {symbol} {shown}")
+        return np.bool_(holds) if of_numpy else holds
 
     def __bool__(self) -> bool:
         return bool(self != 0)

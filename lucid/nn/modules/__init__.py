@@ -10,3 +10,12 @@ Args:
     sparse: False; gradients are dense.
     norm: a last module, or None.
 """
+
+from importlib import import_module
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("lucid.nn"), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, SupportsIndex, overload
 
@@ -18,6 +19,9 @@ from lucid.tensor.tensor import Tensor
 __all__ = [
     "DataParallel", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential",
 ]  # fmt: skip
+
+
+_Entries = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
 
 
 def _position(index: SupportsIndex, length: int) -> int:
@@ -299,17 +303,20 @@ class ParameterList(_Shown, _Sliced):
 class ParameterDict(_Shown, _Keyed):
     """A dict of parameters; tensors that are added become parameters.
 
+    Those of a plain dict are added in the order of their names, as PyTorch does; those of an
+    `OrderedDict`, another `ParameterDict` or of pairs in the order that they have.
+
     Args:
         parameters: what it holds at first. None for nothing.
 
     Example:
-        >>> list(nn.ParameterDict({"a": lucid.ones(2)}))
-        ['a']
+        >>> list(nn.ParameterDict({"b": lucid.ones(2), "a": lucid.ones(3)}))
+        ['a', 'b']
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(self, parameters: _Entries | ParameterDict | None = None) -> None:
         super().__init__()
-        self.update(parameters or {})
+        self.update(() if parameters is None else parameters)
 
     def __setitem__(self, key: str, value: Tensor) -> None:
         self.register_parameter(key, _as_parameter(value))
@@ -317,10 +324,61 @@ class ParameterDict(_Shown, _Keyed):
     def __delitem__(self, key: str) -> None:
         delattr(self, key)
 
-    def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._held())
+
+    def __or__(self, other: ParameterDict) -> ParameterDict:
+        copy = self.copy()
+        copy.update(other)
+        return copy
+
+    def __ior__(self, other: ParameterDict) -> Self:
+        self.update(other)
+        return self
+
+    def update(self, parameters: _Entries | ParameterDict) -> None:
         """Add or replace parameters."""
-        for key, value in dict(parameters).items():
+        pairs = list(dict(parameters).items())
+        is_ordered = isinstance(parameters, (OrderedDict, ParameterDict))
+        if isinstance(parameters, Mapping) and not is_ordered:
+            pairs.sort(key=operator.itemgetter(0))
+        for key, value in pairs:
             self[key] = value
+
+    def copy(self) -> ParameterDict:
+        """Another dict of the same parameters."""
+        return ParameterDict(self.items())
+
+    @classmethod
+    def fromkeys(cls, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A new dict with one parameter under all these names."""
+        return cls((key, default) for key in keys)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The parameter of a name, or `default` where there is none."""
+        return self._held().get(key, default)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The parameter of a name, which is added where there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: str) -> Any:
+        """Remove a parameter and return it."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """Remove the last name and its parameter, and return both."""
+        key = next(reversed(self))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        """Remove all."""
+        for key in list(self):
+            del self[key]
 
 
 def _as_parameter(value: Tensor) -> Parameter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import lucid
 from lucid.choices import check_choice
@@ -40,20 +39,31 @@ class _ConvNd(Module):
     behind the first one.
     """
 
-    rank: ClassVar[int]
+    rank: int
     bias: Parameter | None
 
-    def _start(
+    def __init__(
         self,
-        channels: tuple[int, int],
+        in_channels: int,
+        out_channels: int,
         kernel_size: Size,
         stride: Size,
         padding: Size | str,
         dilation: Size,
+        transposed: bool,
+        output_padding: Size,
         groups: int,
+        bias: bool,
         padding_mode: str,
+        device: object = None,
+        dtype: DType | None = None,
     ) -> None:
-        name, rank = type(self).__name__, self.rank
+        super().__init__()
+        name = type(self).__name__
+        check_device(device, name)
+        if not hasattr(type(self), "rank"):  # a layer of the user's
+            self.rank = 1 if isinstance(kernel_size, int) else len(kernel_size)
+        rank, channels = self.rank, (in_channels, out_channels)
         self.in_channels, self.out_channels = channels
         if groups <= 0:
             raise OptionError(f"{name}: groups must be a positive integer, got {groups}")
@@ -73,11 +83,14 @@ class _ConvNd(Module):
             raise OptionError(f"{name}: padding='same' is not supported for strided convolutions")
         self.groups = groups
         self.padding_mode = padding_mode
-        self.output_padding: Ints = (0,) * rank
-
-    def _add_parameters(self, shape: Sequence[int], bias: bool, dtype: DType | None) -> None:
+        self.transposed = transposed
+        self.output_padding: Ints = entries(name, "output_padding", output_padding, rank, 0)
+        if transposed:
+            shape = (in_channels, out_channels // groups, *self.kernel_size)
+        else:
+            shape = (out_channels, in_channels // groups, *self.kernel_size)
         self.weight = Parameter(lucid.empty(*shape, dtype=dtype))
-        shift = Parameter(lucid.empty(self.out_channels, dtype=dtype)) if bias else None
+        shift = Parameter(lucid.empty(out_channels, dtype=dtype)) if bias else None
         self.register_parameter("bias", shift)
         self.reset_parameters()
 
@@ -124,21 +137,21 @@ class _Direct(_ConvNd):
         device: object = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__()
-        check_device(device, type(self).__name__)
-        channels = in_channels, out_channels
-        self._start(channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        self._add_parameters((out_channels, in_channels // groups, *self.kernel_size), bias, dtype)
+        sliding = kernel_size, stride, padding, dilation, False, 0
+        options = groups, bias, padding_mode, device, dtype
+        super().__init__(in_channels, out_channels, *sliding, *options)
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The result with these parameters, which layers of the user's compute from their own."""
         padding: Size | str = self.padding
         if self.padding_mode != "zeros":
             input = pad(input, self._ends(), mode=self.padding_mode)
             padding = 0
         function = (conv1d, conv2d, conv3d)[self.rank - 1]
-        return function(
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+        return function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def _ends(self) -> list[int]:
         """The padding as `pad` takes it: low and high of the last axis, then of the one before."""
@@ -221,15 +234,11 @@ class _ConvTransposeNd(_ConvNd):
         device: object = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        check_device(device, name)
         if padding_mode != "zeros":
-            raise OptionError(f'{name}: Only "zeros" padding mode is supported')
-        channels = in_channels, out_channels
-        self._start(channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        self.output_padding = entries(name, "output_padding", output_padding, self.rank, 0)
-        self._add_parameters((in_channels, out_channels // groups, *self.kernel_size), bias, dtype)
+            raise OptionError(f'{type(self).__name__}: Only "zeros" padding mode is supported')
+        sliding = kernel_size, stride, padding, dilation, True, output_padding
+        options = groups, bias, padding_mode, device, dtype
+        super().__init__(in_channels, out_channels, *sliding, *options)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The result; with `output_size` its axes get these sizes, by another output padding."""

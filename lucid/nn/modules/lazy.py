@@ -121,7 +121,7 @@ class _LazyConvolution(LazyModuleMixin, _ConvNd):
     def __init__(self, out_channels: int, kernel_size: Size, *args: Any, **kwargs: Any) -> None:
         options = dict(zip(_OPTIONS[self.is_transposed], args, strict=False)) | kwargs
         has_bias, dtype = options.pop("bias", True), options.get("dtype")
-        super().__init__(0, 0, kernel_size, bias=False, **options)  # type: ignore[call-arg]
+        super().__init__(0, 0, kernel_size, bias=False, **options)
         self.out_channels = out_channels
         if out_channels % self.groups:
             problem = f"out_channels={self.out_channels} must be divisible by groups={self.groups}"

@@ -1,0 +1,57 @@
+"""Modules of PyTorch whose contents stand elsewhere here: programs import from them as well."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+# Of each module the names that it has and where they are, or the module that it stands for.
+_PLACES: dict[str, dict[str, str] | str] = {
+    "lucid.autograd.profiler": "lucid.profiler",
+    "lucid.nn.modules.rnn": "lucid.nn.modules.recurrent",
+    "lucid.nn.parallel": {"DataParallel": "lucid.nn.DataParallel"},
+    "lucid.nn.utils.stateless": {"functional_call": "lucid.func.functional_call"},
+    "lucid.optim.adamax": {"Adamax": "lucid.optim.Adamax"},
+    "lucid.optim.adamw": {"AdamW": "lucid.optim.AdamW"},
+    "lucid.optim.nadam": {"NAdam": "lucid.optim.NAdam"},
+    "lucid.optim.radam": {"RAdam": "lucid.optim.RAdam"},
+    "lucid.utils.dlpack": {"from_dlpack": "lucid.from_dlpack"},
+    "lucid.utils.hooks": {"RemovableHandle": "lucid.autograd.hooks.HookHandle"},
+}
+
+
+class _Ported(MetaPathFinder, Loader):
+    """Makes such a module when it is imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in _PLACES else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        place = _PLACES[module.__name__]
+        module.__doc__ = f"What PyTorch has in `{module.__name__.replace('lucid', 'torch', 1)}`."
+        if isinstance(place, str):
+            source = import_module(place)
+            vars(module).update({name: getattr(source, name) for name in source.__all__})
+        else:
+            vars(module)["__all__"] = [*place]
+            vars(module)["__getattr__"] = partial(_member, module.__name__, place)
+
+
+def _member(module: str, place: dict[str, str], name: str) -> Any:
+    if name not in place:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    owner, _, member = place[name].rpartition(".")
+    return getattr(import_module(owner), member)
+
+
+def install() -> None:
+    """Let the import system find them, after all that is a file."""
+    sys.meta_path.append(_Ported())
