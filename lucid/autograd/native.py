@@ -27,6 +27,7 @@ from lucid.dtypes import get_default_dtype
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Value
+from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
 from lucid.tensor.context import context
@@ -545,6 +546,36 @@ def composite(function: C) -> C:
     def called(*args: Any) -> Any:
         output = call_natively(cls, args)
         return function(*args) if output is NotImplemented else output
+
+    return called  # type: ignore[return-value]
+
+
+def fused(function: C) -> C:
+    """Say the same of a function of few ops, whose calls with many elements are programs.
+
+    These go over memory once. With fewer elements the ops take no longer than a program's entry.
+    """
+    programs: dict[tuple[int, tuple[str, ...]], Callable[..., Any]] = {}
+
+    def by_position(count: int, names: tuple[str, ...]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def positional(*args: Any) -> Any:
+            return function(*args[:count], **dict(zip(names, args[count:], strict=True)))
+
+        return composite(positional)
+
+    @functools.wraps(function)
+    def called(*args: Any, **keywords: Any) -> Any:
+        for x in args:
+            if isinstance(x, TensorCore) and x._type.size >= MANY_ELEMENTS:
+                break
+        else:
+            return function(*args, **keywords)
+        form = len(args), tuple(keywords)
+        program = programs.get(form)
+        if program is None:
+            program = programs[form] = by_position(*form)
+        return program(*args, *keywords.values())
 
     return called  # type: ignore[return-value]
 

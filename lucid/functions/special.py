@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid.autograd.native import fused
 from lucid.docstrings import like
 from lucid.functions.arguments import tensor_of
 from lucid.functions.elementwise import (
@@ -39,6 +40,7 @@ _LONGEST_EUCLID = {1: 13, 2: 24, 4: 46, 8: 92}  # divisions of the largest pair 
 _LOG_2 = math.log(2.0)
 
 
+@fused
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """Return `log(exp(input) + exp(other))`, a float, without overflow.
 
@@ -60,6 +62,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 @like(logaddexp)
+@fused
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """Return `log2(2**input + 2**other)`, a float, without overflow.
 
@@ -75,6 +78,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     )
 
 
+@fused
 def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """Return `input * log(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
 
@@ -150,6 +154,7 @@ def signbit(input: Tensor) -> Tensor:
     return negative
 
 
+@fused
 def copysign(input: Tensor, other: Any) -> Tensor:
     """Return the absolute value of `input` with the sign of `other`, that of -0.0 too; a float.
 
@@ -167,6 +172,7 @@ def copysign(input: Tensor, other: Any) -> Tensor:
     return choose(signbit(y), -size, size)
 
 
+@fused
 def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """Return `input ** exponent`, computed in float64, whatever the dtypes are.
 
@@ -187,6 +193,7 @@ def softsign(input: Tensor) -> Tensor:
     return div(input, 1 + absolute(input))
 
 
+@fused
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; where one is a NaN, the other.
 
@@ -202,6 +209,7 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 
 
 @like(fmax)
+@fused
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; where one is a NaN, the other.
 
@@ -213,6 +221,7 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
     return choose(x != x, y, choose(y != y, x, minimum(x, y)))
 
 
+@fused
 def gcd(input: Tensor, other: Tensor) -> Tensor:
     """Return the greatest common divisor of two integers, broadcast, by Euclid's algorithm.
 
@@ -240,6 +249,7 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
 
 
 @like(gcd)
+@fused
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """Return the least common multiple of two integers, broadcast; 0 where one is 0.
 
@@ -252,6 +262,7 @@ def lcm(input: Tensor, other: Tensor) -> Tensor:
     return (x // choose(divisor == 0, 1, divisor) * y).abs()
 
 
+@fused
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """Return `input * 2 ** other`, broadcast, as a float: the inverse of taking it apart.
 
@@ -305,6 +316,7 @@ def isreal(input: Tensor) -> Tensor:
     return emit(ops.broadcast, (constant(True, bool_),), shape=x._type.shape)
 
 
+@fused
 def angle(input: Tensor) -> Tensor:
     """Return the angle on the complex plane: 0, or pi of negative numbers; NaN of NaN.
 
@@ -320,6 +332,7 @@ def angle(input: Tensor) -> Tensor:
 
 
 @like(xlogy)
+@fused
 def xlog1py(input: Any, other: Any) -> Tensor:
     """Return `input * log1p(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
 

@@ -53,7 +53,11 @@ def choose_vector(
         total -= 6 * ((size * 2 <= lanes) + (size * 4 <= lanes))
         return total, -far, size, -dim
 
-    return max((dim for dim in sizes if dim not in serial), key=score, default=-1)
+    best = max((dim for dim in sizes if dim not in serial), key=score, default=-1)
+    if any(inst.op == "scan" and costs.cost_of(inst.fold) <= costs.SCANNED for inst in insts):
+        strides = [abs(hint(form.coefficient(best))) for is_store, form, _ in accesses if is_store]
+        return -1 if min(strides, default=0) >= costs.LINE else best
+    return best
 
 
 def order_dims(

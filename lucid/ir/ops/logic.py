@@ -119,6 +119,7 @@ where = declare(
         _infer_where,
         quiet(np.where),
         _where_vjp,
+        traits={Trait.SLOW},
         samples=(
             Sample((_CHECKED, (2, 3), (2, 3))),
             Sample((_CHECKED, (), (3,))),
