@@ -18,7 +18,7 @@ _OPS = {
     "sigmoid": 20, "erf": 40, "pow": 60, "div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4,
     "floor_div": 40, "remainder": 30, "random_uniform": 60, "random_normal": 120,
     "take": 6, "gather": 6, "store": 0, "write_at": 6, "matmul": 0, "contract": 0,
-    "cumlogsumexp": 50, "recurrence": 2,
+    "cumlogsumexp": 50, "gcd": 200, "recurrence": 2,
 }  # fmt: skip
 
 # A computation up to this is repeated by a reader that repeats its result anyway.

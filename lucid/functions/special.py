@@ -35,8 +35,6 @@ __all__ = [
     "isreal", "lcm", "ldexp", "logaddexp", "logaddexp2", "logit", "signbit", "xlogy",
 ]  # fmt: skip
 
-_LONGEST_EUCLID = {1: 13, 2: 24, 4: 46, 8: 92}  # divisions of the largest pair of Fibonacci numbers
-
 _LOG_2 = math.log(2.0)
 
 
@@ -221,7 +219,6 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
     return choose(x != x, y, choose(y != y, x, minimum(x, y)))
 
 
-@fused
 def gcd(input: Tensor, other: Tensor) -> Tensor:
     """Return the greatest common divisor of two integers, broadcast, by Euclid's algorithm.
 
@@ -241,11 +238,7 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
     x, y = promoted(input, other, "gcd")
     if x._type.dtype.kind != "int":
         raise DTypeError(f"gcd: defined for integers, not {x.dtype!r}")
-    a, b = x.abs(), y.abs()
-    for _ in range(_LONGEST_EUCLID[x._type.dtype.numpy.itemsize]):
-        rest = a % choose(b == 0, 1, b)
-        a, b = choose(b == 0, a, b), choose(b == 0, b, rest)
-    return a
+    return emit(ops.gcd, (x, y))
 
 
 @like(gcd)

@@ -95,6 +95,9 @@ bit_not = _negation("bit_not", np.invert, INTEGERS)
 shift_left = _pair("shift_left", np.left_shift, INTEGERS, samples=_SHIFTS)
 shift_right = _pair("shift_right", np.right_shift, INTEGERS, samples=_SHIFTS)
 
+# Not negative, but that of the lowest number and 0 is the lowest number; that of 0 and 0 is 0.
+gcd = _pair("gcd", np.gcd, INTEGERS, traits=_SYMMETRIC)
+
 _WHERE = ("condition", "x", "other")
 
 
