@@ -621,9 +621,12 @@ class _Composite(Function):
         try:
             outputs = ctx._forward_cls._function(*inputs)
             several = outputs if isinstance(outputs, tuple) else (outputs,)
+            pairs = zip(several, gradients, strict=True)
+            starts = [g for output, g in pairs if output.requires_grad]
+            several = tuple([output for output in several if output.requires_grad])
             wanted = [x for x, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
             found = iter(
-                grad(several, wanted, gradients, create_graph=create_graph, allow_unused=True)
+                grad(several, wanted, starts, create_graph=create_graph, allow_unused=True)
             )
         finally:
             context.grad_enabled = create_graph

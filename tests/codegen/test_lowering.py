@@ -349,17 +349,28 @@ def test_a_random_graph_computes_what_the_interpreter_does(
         assert_same(ours, theirs)
 
 
-def test_running_folds_along_rows_take_one_row_after_the_other() -> None:
+def test_what_runs_along_rows_in_order_takes_one_row_after_the_other() -> None:
     """Lanes that are a power of two of lines apart would evict each other from the cache."""
 
     def lanes(shape: tuple[int, int], axis: int, op: Op) -> int:
+        types = [TensorType(f32, shape), TensorType(i64, shape), TensorType(f32, shape)]
         graph = Graph()
-        graph.outputs = [op(graph.add_input(TensorType(f32, shape)), axis=axis)]
-        (call,) = make_program(graph, [(shape[1], 1)], host_target()).calls
-        assert isinstance(call.kernel, LoopKernel)
-        return call.kernel.body.lanes
+        values = [
+            graph.add_input(type_) for type_ in (types if op is ops.scatter_add else types[:1])
+        ]
+        graph.outputs = [op(*values, axis=axis)]
+        strides = [(shape[1], 1)] * len(values)
+        kernels = [call.kernel for call in make_program(graph, strides, host_target()).calls]
+        (nest,) = [
+            kernel.body
+            for kernel in kernels
+            if isinstance(kernel, LoopKernel) and kernel.kind in ("scan", "scatter")
+        ]
+        return nest.lanes
 
     assert lanes((256, 1024), 1, ops.cumsum) == 1
     assert lanes((256, 1024), 0, ops.cumsum) > 1
     assert lanes((1024, 4), 1, ops.cumprod) > 1
     assert lanes((256, 1024), 1, ops.cumlogsumexp) > 1
+    assert lanes((256, 1024), 1, ops.scatter_add) == 1
+    assert lanes((256, 1024), 0, ops.scatter_add) > 1

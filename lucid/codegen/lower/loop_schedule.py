@@ -54,9 +54,11 @@ def choose_vector(
         return total, -far, size, -dim
 
     best = max((dim for dim in sizes if dim not in serial), key=score, default=-1)
-    if any(inst.op == "scan" and costs.cost_of(inst.fold) <= costs.SCANNED for inst in insts):
+    if any(inst.op in ("scan", "write") for inst in insts):
+        named = (inst.fold if inst.op == "scan" else inst.op for inst in insts if inst.arg < 0)
         strides = [abs(hint(form.coefficient(best))) for is_store, form, _ in accesses if is_store]
-        return -1 if min(strides, default=0) >= costs.LINE else best
+        is_far = min(strides, default=0) >= costs.LINE
+        return -1 if is_far and sum(map(costs.cost_of, named)) <= costs.SERIAL else best
     return best
 
 
