@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Value
+from lucid.ir.op import OPS
 from lucid.ir.types import DType, TensorType, f32, f64, i64
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -190,14 +191,14 @@ class Program:
         if not x.shape or y is None or x._type.size > LARGEST // 2:
             return None
         axis = self.axis(x)
-        kind = self.draw(st.sampled_from(["concat", "pad", "cumsum"]))
+        kind = self.draw(st.sampled_from(["concat", "pad", "cumsum", "cumprod", "cummin"]))
         if kind == "concat":
             return ops.concat(x, y, axis=axis)
         if kind == "pad":
             ends = [self.draw(st.integers(0, 2)) for _ in x.shape], [0] * len(x.shape)
             low, high = (tuple(end) for end in self.draw(st.permutations(ends)))
             return ops.pad(x, ops.one(x), low=low, high=high)
-        return ops.tanh(ops.cumsum(x, axis=axis))
+        return ops.tanh(OPS[kind](x, axis=axis))
 
     def updated(self) -> Value | None:
         """A part written over, by something that may be a part of the same array."""

@@ -27,6 +27,7 @@ from lucid.dtypes import get_default_dtype
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Value
+from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
 from lucid.tensor.context import context
@@ -560,6 +561,36 @@ def _named_as(cls: type[Function], output: Any, args: tuple[Any, ...]) -> Any:
     return output
 
 
+def fused(function: C) -> C:
+    """Say the same of a function of few ops, whose calls with many elements are programs.
+
+    These go over memory once. With fewer elements the ops take no longer than a program's entry.
+    """
+    programs: dict[tuple[int, tuple[str, ...]], Callable[..., Any]] = {}
+
+    def by_position(count: int, names: tuple[str, ...]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def positional(*args: Any) -> Any:
+            return function(*args[:count], **dict(zip(names, args[count:], strict=True)))
+
+        return composite(positional)
+
+    @functools.wraps(function)
+    def called(*args: Any, **keywords: Any) -> Any:
+        for x in args:
+            if isinstance(x, TensorCore) and x._type.size >= MANY_ELEMENTS:
+                break
+        else:
+            return function(*args, **keywords)
+        form = len(args), tuple(keywords)
+        program = programs.get(form)
+        if program is None:
+            program = programs[form] = by_position(*form)
+        return program(*args, *keywords.values())
+
+    return called  # type: ignore[return-value]
+
+
 class _Entrance(Node):
     """Where an argument enters a composite: its gradient is asked for here.
 
@@ -601,9 +632,12 @@ class _Composite(Function):
         try:
             outputs = ctx._forward_cls._function(*inputs)
             several = outputs if isinstance(outputs, tuple) else (outputs,)
+            pairs = zip(several, gradients, strict=True)
+            starts = [g for output, g in pairs if output.requires_grad]
+            several = tuple([output for output in several if output.requires_grad])
             wanted = [x for x, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
             found = iter(
-                grad(several, wanted, gradients, create_graph=create_graph, allow_unused=True)
+                grad(several, wanted, starts, create_graph=create_graph, allow_unused=True)
             )
         finally:
             context.grad_enabled = create_graph

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lucid.ir.inference import Application
+from lucid.ir.environment import NATIVE_FUNCTIONS
+from lucid.ir.graph import Graph
+from lucid.ir.inference import Application, is_many
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.composites import sum_to_shape
 from lucid.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from lucid.autograd.native import Code
+    from lucid.runtime.open_programs import Families
 
 
 class Missing(Operand):
@@ -56,10 +62,12 @@ class _Noted(Operand):
                 return operand.emit(op, operands, attributes)
             numbers.append(operand.number)
         type = op.infer(*[operand._type for operand in operands], **attributes)
+        self._rule.ops[self._rule.count] = op
         return self._noted(type, op.evaluate, tuple(numbers), attributes, op.is_view)
 
     def constant(self, value: float, dtype: DType) -> Operand:
         make = partial(np.array, value, dtype.numpy)
+        self._rule.ops[self._rule.count] = value, dtype
         return self._noted(TensorType(dtype, ()), make, (), {}, False)
 
     def _noted(self, type: TensorType, *step: Any) -> Operand:
@@ -78,6 +86,7 @@ class Rule:
         kept: how many of these there are before the steps.
         steps: the number of its result, a function of arrays, the numbers of these, attributes, and
             whether the result may show an operand's memory.
+        ops: what the steps apply, by the number of its result: an op, or a number and its dtype.
         results: the numbers of the gradients' arrays; None where there is none.
         passed: how many gradients are the cotangent itself, or show its memory.
         serves_tensors: whether no tensor would have to say that a gradient shows the memory of
@@ -85,6 +94,8 @@ class Rule:
         serves_arrays: the same where the cotangent is an array of the walk's, which may be several
             gradients, but none shows another one's memory.
         copied: the numbers of gradients that may not be contiguous, and are to be.
+        code: gives the gradients but those that are the cotangent itself, by native code: where
+            elements are many, and NumPy would go over them several times. None: the steps do.
 
     Args:
         of: the op on such operands.
@@ -93,9 +104,11 @@ class Rule:
     """
 
     __slots__ = (
+        "code",
         "copied",
         "count",
         "kept",
+        "ops",
         "passed",
         "results",
         "serves_arrays",
@@ -112,6 +125,7 @@ class Rule:
         types, result_type, attributes = of.types, of.result_type, of.attributes
         assert of.op.vjp is not None
         self.count = 0
+        self.ops: dict[int, Op | tuple[float, DType]] = {}
         self.steps: list[tuple[int, Callable[..., np.ndarray], tuple[int, ...], Any, bool]] = []
         start = _Noted(self, result_type)
         saved = {n: _Noted(self, result_type if n < 0 else types[n]) for n in kept}
@@ -135,6 +149,10 @@ class Rule:
         self.serves_tensors = is_own and is_itself
         self.serves_arrays = is_own and (is_itself or self.passed <= 1)
         self.copied = [n for n in found if n in shown and _root(n, shown)]
+        self.code: Code | None = None
+        if len(self.steps) - len(shown) > 1 and is_many((*types, result_type)):
+            key = of.op, wanted, kept
+            self.code = self._code([result_type, *(v._type for v in saved.values())], key)
 
     def _drop_dead(self, used: set[int]) -> None:
         """Leave out the steps of gradients that nobody wants."""
@@ -145,11 +163,36 @@ class Rule:
                 alive.append(step)
         self.steps = alive[::-1]
 
+    def _code(self, types: Sequence[TensorType], key: tuple[Any, ...]) -> Code | None:
+        """The steps as native code, of arrays of these types; `key` says of which rule."""
+        from lucid.autograd.native import Code, NotStraightError
+        from lucid.runtime.open_programs import Families
+
+        graph = Graph(f"{key[0].name}.vjp")
+        values = dict(enumerate(map(graph.add_input, types)))
+        for number, _, operands, attributes, _ in self.steps:
+            made = self.ops[number]
+            if isinstance(made, tuple):
+                values[number] = graph.constant(*made)
+            else:
+                values[number] = graph.append(
+                    made, [values[n] for n in operands], attributes
+                ).result
+        graph.outputs = [values[number] for number in self.results if number]
+        try:
+            families = _families.setdefault(key, Families())
+            return Code(graph, (), families) if NATIVE_FUNCTIONS.read() else None
+        except NotStraightError:
+            return None
+
     def run(self, arrays: list[Any]) -> list[np.ndarray | None]:
         """The gradients' arrays, of the cotangent's and the saved ones.
 
         Those of their own are contiguous. To the list the arrays between are added.
         """
+        if self.code is not None:
+            made = iter(self.code.run(arrays))
+            return [n if n is None else next(made) if n else arrays[0] for n in self.results]
         arrays += [None] * (self.count - len(arrays))
         for number, evaluate, operands, attributes, is_view in self.steps:
             if attributes:
@@ -165,6 +208,9 @@ class Rule:
             if not arrays[number].flags.c_contiguous:
                 arrays[number] = np.ascontiguousarray(arrays[number])
         return [None if n is None else arrays[n] for n in self.results]
+
+
+_families: dict[tuple[Op, tuple[bool, ...], tuple[int, ...]], Families] = {}
 
 
 def _root(number: int, shown: dict[int, int]) -> int:

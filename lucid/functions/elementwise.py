@@ -8,6 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from lucid.autograd.native import fused
 from lucid.docstrings import like
 from lucid.functions.arguments import common_shape, listed, tensor_of, typed
 from lucid.functions.checks import require
@@ -233,6 +234,7 @@ def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
 
 
 @like(mul)
+@fused
 def fmod(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the dividend, as C's `fmod`.
 
@@ -593,6 +595,7 @@ def erf(input: Tensor) -> Tensor:
     return emit(ops.erf, (floating(input, "erf"),))
 
 
+@fused
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """Interpolate linearly, `input + weight * (end - input)`; exact at both ends.
 
@@ -625,6 +628,7 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     return choose(abs(factor) < 0.5, from_start, from_end)
 
 
+@fused
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """Return `input + value * tensor1 * tensor2`.
 
@@ -643,6 +647,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 
 @like(addcmul)
+@fused
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """Return `input + value * tensor1 / tensor2`.
 
@@ -731,6 +736,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     return emit(ops.round, (input / scale,)) * scale
 
 
+@fused
 def frac(input: Tensor) -> Tensor:
     """Return each element's fraction, `input - trunc(input)`, with its sign.
 
@@ -849,6 +855,7 @@ def minimum(input: Tensor, other: Tensor) -> Tensor:
     return binary(ops.minimum, input, other)
 
 
+@fused
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.native import fused
 from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.functions.arguments import (
@@ -484,7 +485,7 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
         tensor([[1, 0],
                 [3, 4]])
     """
-    return _triangle(input, "tril", lambda distance: distance <= diagonal)
+    return _triangle(input, "tril", diagonal)
 
 
 @like(tril)
@@ -500,15 +501,17 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
         tensor([[0, 2],
                 [0, 0]])
     """
-    return _triangle(input, "triu", lambda distance: distance >= diagonal)
+    return _triangle(input, "triu", diagonal)
 
 
-def _triangle(input: Tensor, op: str, keep: Any) -> Tensor:
+@fused
+def _triangle(input: Tensor, op: str, diagonal: int) -> Tensor:
     x = tensor_of(input, op)
     if x.ndim < 2:
         raise ShapeError(f"{op}: input tensor must have at least 2 dimensions")
     rows, columns = x._type.shape[-2:]
-    inside = keep(_column(rows, columns) - _row(rows, columns))
+    distance = _column(rows, columns) - _row(rows, columns)
+    inside = distance <= diagonal if op == "tril" else distance >= diagonal
     return choose(inside, x, False)
 
 

@@ -13,6 +13,7 @@ from math import prod as product
 from typing import Any
 
 from lucid import return_types
+from lucid.autograd.native import fused
 from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
@@ -348,6 +349,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 @numpy_names
+@fused
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """Return how many elements over `dim` are not zero, as int64; a NaN is not zero.
 
@@ -362,6 +364,7 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 
 
 @numpy_names
+@fused
 def var(
     input: Tensor,
     dim: Any = None,
@@ -440,6 +443,7 @@ def var_mean(
 
 @numpy_names
 @like(var)
+@fused
 def std(
     input: Tensor,
     dim: Any = None,

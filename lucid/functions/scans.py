@@ -1,27 +1,24 @@
-"""Running products, extrema and logarithms of sums, by doubling: log2(n) steps on the whole axis.
-
-Reference: Hillis and Steele, "Data Parallel Algorithms", 1986.
-"""
+"""Running products, extrema and logarithms of sums, differences of neighbours, and integrals."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 from lucid import return_types
+from lucid.autograd.function import Function
+from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, integer, tensor_of
-from lucid.functions.elementwise import choose, clone
+from lucid.functions.elementwise import clone
 from lucid.functions.joining import cat
 from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import floating
 from lucid.functions.reduction import _summable
 from lucid.functions.shape import broadcast, sliced
-from lucid.functions.special import logaddexp
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.op import OPS
 from lucid.ir.types import DType, i64
 from lucid.return_types import Kind
 from lucid.tensor.core import constant, emit
@@ -30,25 +27,6 @@ __all__ = [
     "cummax", "cummin", "cumprod", "cumulative_trapezoid", "diff", "gradient", "logcumsumexp",
     "trapezoid", "trapz",
 ]  # fmt: skip
-
-
-def _behind(x: Tensor, axis: int, distance: int, filling: Any) -> Tensor:
-    """The tensor moved on by `distance` along an axis; `filling` comes in at the front."""
-    size = x._type.shape[axis]
-    low = tuple(distance if i == axis else 0 for i in range(x.ndim))
-    front = constant(filling, x._type.dtype)
-    kept = sliced(x, axis, 0, size - distance)
-    return emit(ops.pad, (kept, front), low=low, high=(0,) * x.ndim)
-
-
-def _scan(
-    combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int, neutral: Any
-) -> Tensor:
-    distance = 1
-    while distance < x._type.shape[axis]:
-        x = combine(_behind(x, axis, distance, neutral), x)
-        distance *= 2
-    return x
 
 
 @numpy_names
@@ -68,7 +46,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """
     x = _summable(input, dtype, "cumprod")
     axis = axis_of(dim, x.ndim, "cumprod")
-    return _scan(lambda a, b: a * b, clone(x), axis, 1) if x.ndim else clone(x)
+    return emit(ops.cumprod, (x,), axis=axis) if x.ndim else clone(x)
 
 
 @numpy_names
@@ -85,7 +63,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """
     x = floating(input, "logcumsumexp")
     axis = axis_of(dim, x.ndim, "logcumsumexp")
-    return _scan(logaddexp, clone(x), axis, -math.inf) if x.ndim else clone(x)
+    return emit(ops.cumlogsumexp, (x,), axis=axis) if x.ndim else clone(x)
 
 
 @numpy_names
@@ -101,7 +79,7 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
         values=tensor([1, 3, 3, 3]),
         indices=tensor([0, 1, 1, 3]))
     """
-    return _running_extremum(return_types.cummax, input, dim, lambda new, old: new >= old)
+    return _running_extremum(return_types.cummax, input, dim)
 
 
 @numpy_names
@@ -115,28 +93,36 @@ def cummin(input: Tensor, dim: int) -> return_types.cummin:
         values=tensor([3, 1, 1, 1]),
         indices=tensor([0, 1, 1, 3]))
     """
-    return _running_extremum(return_types.cummin, input, dim, lambda new, old: new <= old)
+    return _running_extremum(return_types.cummin, input, dim)
 
 
-def _running_extremum(
-    kind: type[Kind], input: Tensor, dim: int, wins: Callable[[Tensor, Tensor], Tensor]
-) -> Kind:
+def _running_extremum(kind: type[Kind], input: Tensor, dim: int) -> Kind:
     op = kind.__name__
     x = tensor_of(input, op)
     axis = axis_of(dim, x.ndim, op)
     if not x.ndim:
         return kind(clone(x), constant(0, i64))
-    shape, values = x._type.shape, x.detach()
-    indices = emit(ops.iota, (), shape=shape, axis=axis, dtype=i64)
-    distance = 1
-    while distance < shape[axis]:
-        earlier, place = _behind(values, axis, distance, 0), _behind(indices, axis, distance, -1)
-        newer = (place < 0) | wins(values, earlier) | (values != values)
-        newer = newer & ((place < 0) | (earlier == earlier) | (values != values))
-        values = choose(newer, values, earlier)
-        indices = choose(newer, indices, place)
-        distance *= 2
-    return kind(emit(ops.gather, (x, indices), axis=axis), indices)
+    return kind(*_RunningExtremum.apply(x, op, axis))
+
+
+@runs_natively
+class _RunningExtremum(Function):
+    """What is greatest (smallest) so far, and where it was last reached."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, op: str, axis: int) -> tuple[Tensor, Tensor]:
+        values = emit(OPS[op], (x,), axis=axis)
+        places: Tensor = ops.reached(x, values, axis)
+        ctx.mark_non_differentiable(places)
+        ctx.save_for_backward(places)
+        ctx.axis = axis
+        return values, places
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        (places,) = ctx.saved_tensors
+        zeros = ops.zeros_like(gradient)
+        return emit(ops.scatter_add, (zeros, places, gradient), axis=ctx.axis), None, None
 
 
 @numpy_names

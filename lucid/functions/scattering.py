@@ -8,22 +8,23 @@ from typing import Any
 import numpy as np
 
 from lucid import return_types
+from lucid.autograd.function import Function
+from lucid.autograd.native import fused, runs_natively
 from lucid.choices import check_choice
 from lucid.functions.arguments import axis_of, common_shape, integer, tensor_of, typed
 from lucid.functions.checks import in_range
 from lucid.functions.conversion import cast
 from lucid.functions.creation import linspace
-from lucid.functions.elementwise import choose, clone, floor
+from lucid.functions.elementwise import choose, clone, floor, maximum, minimum
 from lucid.functions.finding import count_bins, found
 from lucid.functions.gathering import corner, scattered
-from lucid.functions.joining import pad
 from lucid.functions.promotion import Number, operand
 from lucid.functions.quantiles import searchsorted
-from lucid.functions.shape import broadcast, movedim, reshaped, unsqueeze
+from lucid.functions.shape import broadcast, reshaped
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
-from lucid.ir.types import f32, f64, i64
+from lucid.ir.types import Shape, f32, f64, i64
 from lucid.tensor.core import constant, emit
 
 __all__ = ["bincount", "histc", "histogram", "index_reduce", "masked_scatter", "scatter_reduce"]
@@ -37,8 +38,8 @@ def scatter_reduce(
     """Return a copy with `src` reduced into the places that `index` names along `dim`.
 
     `out[index[i][j]][j]` for dim 0 becomes the reduction of what is there and all of `src` that
-    goes there. "prod", "amax" and "amin" compare each place with each index, so their cost is that
-    of the product of both.
+    goes there. "amax" and "amin" sort `src`, and "prod" sorts `index`, along `dim`. What reaches an
+    extreme shares its gradient evenly.
 
     Shapes: `src` is at least as long as `index` on each axis.
     dtype: that of `input`, which `src` has too; a mean of integers rounds down.
@@ -140,30 +141,86 @@ def reduced_at(
         divisor = choose(hits > 0, count, 1)
         whole = total._type.dtype.kind == "int"
         return choose(hits > 0, total // divisor if whole else total / divisor, x)
-    return _compared(x, dim, index, source, reduce, include_self, hits)
+    axis = axis_of(dim, x.ndim, name)
+    if not x.ndim:
+        x, hits, index, source = (reshaped(t, (1,)) for t in (x, hits, index, source))
+    at = cast(index, i64)
+    if reduce == "prod":
+        found = _products_at(source, at, axis, x._type.shape)
+        result = x * found if include_self else choose(hits > 0, found, x)
+    else:
+        result = _ExtremeAt.apply(x, at, source, hits, reduce, axis, include_self)
+    return reshaped(result, input._type.shape)
 
 
-def _compared(
-    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool, hits: Tensor
-) -> Tensor:
-    axis = axis_of(dim, x.ndim, "scatter_reduce")
-    neutral = _neutral(reduce, x)
-    at = movedim(index, axis, -1)
-    source = movedim(src, axis, -1)
-    short = [b - a for a, b in zip(at.shape[:-1], movedim(x, axis, -1).shape[:-1], strict=True)]
-    if any(short):  # rows that the index leaves out are written nowhere
-        widths = [0, 0, *(width for rest in reversed(short) for width in (0, rest))]
-        at, source = pad(at, widths, value=-1), pad(source, widths, value=neutral)
-    size = x._type.shape[axis]
-    places = emit(ops.iota, (), shape=(size, 1), axis=0, dtype=i64)
-    spread = choose(unsqueeze(at, -2) == places, unsqueeze(source, -2), neutral)
-    options = {"dtype": x.dtype} if reduce == "prod" else {}
-    reduced: Any = getattr(spread, reduce)(dim=-1, **options)
-    found = movedim(reduced, -1, axis)
-    if include_self:
-        combine = {"prod": "mul", "amax": "maximum", "amin": "minimum"}[reduce]
-        found = getattr(x, combine)(found)
-    return choose(hits > 0, found, x)
+@fused
+def _products_at(source: Tensor, at: Tensor, axis: int, shape: Shape) -> Tensor:
+    """The product of all that goes to a place, where it is 1 if nothing does.
+
+    In the order of their places elements are multiplied by those before them that go to the same
+    one, by doubling steps; the last one of each has all of them.
+
+    Reference: Hillis and Steele, "Data Parallel Algorithms", 1986.
+    """
+    order = emit(ops.argsort, (at,), axis=axis, descending=False)
+    at, product = (emit(ops.gather, (x, order), axis=axis) for x in (at, source))
+    high, distance, count = (0,) * at.ndim, 1, at._type.shape[axis]
+    while distance < count:
+        low = tuple(distance if i == axis else 0 for i in range(at.ndim))
+        place, before = (
+            ops.pad(ops.slice_axis(x, axis, 0, count - distance), first, low=low, high=high)
+            for x, first in ((at, constant(-1, i64)), (product, ops.one(product)))
+        )
+        product = choose(place == at, before * product, product)
+        distance *= 2
+    ones = broadcast(ops.one(product), shape)
+    return emit(ops.scatter, (ones, at, product), axis=axis)
+
+
+@runs_natively
+class _ExtremeAt(Function):
+    """The greatest, or smallest, of what is at a place and all that goes there.
+
+    Written in the order of their values, the last one stays. All that reach an extreme share its
+    cotangent evenly.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        at: Tensor,
+        source: Tensor,
+        hits: Tensor,
+        reduce: str,
+        axis: int,
+        include_self: bool,
+    ) -> Tensor:
+        key = source
+        if reduce == "amin":  # NaN is the greatest of both
+            key = -source if source._type.dtype.kind == "float" else ~source
+        order = emit(ops.argsort, (key,), axis=axis, descending=False)
+        places, values = (emit(ops.gather, (t, order), axis=axis) for t in (at, source))
+        neutral = constant(_neutral(reduce, x), x._type.dtype)
+        base = x if include_self else broadcast(neutral, x._type.shape)
+        found = emit(ops.scatter, (base, places, values), axis=axis)
+        if include_self:
+            found = (maximum if reduce == "amax" else minimum)(found, x)
+        result = choose(hits > 0, found, x)
+        ctx.save_for_backward(x, at, source, hits, result)
+        ctx.axis, ctx.include_self = axis, include_self
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, at, source, hits, result = ctx.saved_tensors
+        dtype, axis = gradient._type.dtype, ctx.axis
+        mine = cast(source == emit(ops.gather, (result, at), axis=axis), dtype)
+        own = cast((x == result) & (hits > 0), dtype) if ctx.include_self else ops.zeros_like(x)
+        count = emit(ops.scatter_add, (own, at, mine), axis=axis)
+        share = gradient / count
+        shared = mine * emit(ops.gather, (share, at), axis=axis)
+        return choose(hits > 0, own * share, gradient), None, shared, None, None, None, None
 
 
 def _neutral(reduce: str, x: Tensor) -> Number:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lucid import return_types
 from lucid.autograd.function import Function
-from lucid.autograd.native import runs_natively
+from lucid.autograd.native import fused, runs_natively
 from lucid.docstrings import like
 from lucid.functions.arguments import common_shape, tensor_of
 from lucid.functions.elementwise import (
@@ -41,8 +41,6 @@ __all__ = [
     "isposinf", "isreal", "lcm", "ldexp", "logaddexp", "logaddexp2", "logit", "nextafter",
     "signbit", "xlogy",
 ]  # fmt: skip
-
-_LONGEST_EUCLID = {1: 13, 2: 24, 4: 46, 8: 92}  # divisions of the largest pair of Fibonacci numbers
 
 _LOG_2 = math.log(2.0)
 
@@ -88,6 +86,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 @like(logaddexp)
+@fused
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """Return `log2(2**input + 2**other)`, a float, without overflow.
 
@@ -103,6 +102,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     )
 
 
+@fused
 def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """Return `input * log(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
 
@@ -178,6 +178,7 @@ def signbit(input: Tensor) -> Tensor:
     return negative
 
 
+@fused
 def copysign(input: Tensor, other: Any) -> Tensor:
     """Return the absolute value of `input` with the sign of `other`, that of -0.0 too; a float.
 
@@ -195,6 +196,7 @@ def copysign(input: Tensor, other: Any) -> Tensor:
     return choose(signbit(y), -size, size)
 
 
+@fused
 def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """Return `input ** exponent`, computed in float64, whatever the dtypes are.
 
@@ -215,6 +217,7 @@ def softsign(input: Tensor) -> Tensor:
     return div(input, 1 + absolute(input))
 
 
+@fused
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; where one is a NaN, the other.
 
@@ -232,6 +235,7 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 
 
 @like(fmax)
+@fused
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; where one is a NaN, the other.
 
@@ -262,14 +266,11 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
     x, y = promoted(input, other, "gcd")
     if x._type.dtype.kind != "int":
         raise DTypeError(f"gcd: defined for integers, not {x.dtype!r}")
-    a, b = x.abs(), y.abs()
-    for _ in range(_LONGEST_EUCLID[x._type.dtype.numpy.itemsize]):
-        rest = a % choose(b == 0, 1, b)
-        a, b = choose(b == 0, a, b), choose(b == 0, b, rest)
-    return a
+    return emit(ops.gcd, (x, y))
 
 
 @like(gcd)
+@fused
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """Return the least common multiple of two integers, broadcast; 0 where one is 0.
 
@@ -282,6 +283,7 @@ def lcm(input: Tensor, other: Tensor) -> Tensor:
     return (x // choose(divisor == 0, 1, divisor) * y).abs()
 
 
+@fused
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """Return `input * 2 ** other`, broadcast, as a float: the inverse of taking it apart.
 
@@ -414,6 +416,7 @@ def isreal(input: Tensor) -> Tensor:
     return emit(ops.broadcast, (constant(True, bool_),), shape=x._type.shape)
 
 
+@fused
 def angle(input: Tensor) -> Tensor:
     """Return the angle on the complex plane: 0, or pi of negative numbers; NaN of NaN.
 
@@ -429,6 +432,7 @@ def angle(input: Tensor) -> Tensor:
 
 
 @like(xlogy)
+@fused
 def xlog1py(input: Any, other: Any) -> Tensor:
     """Return `input * log1p(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid import return_types
+from lucid.autograd.native import fused
 from lucid.docstrings import like
 from lucid.functions.arguments import Dims, axis_of, tensor_of
 from lucid.functions.elementwise import choose
@@ -48,6 +49,7 @@ def aminmax(
 
 
 @numpy_names
+@fused
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -68,6 +70,7 @@ def nansum(
 
 @numpy_names
 @like(nansum)
+@fused
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:

@@ -6,7 +6,7 @@ runs, of a derivative rule for what it looks at, ask the rules themselves: nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import starmap
 from typing import Any, Protocol
@@ -27,7 +27,14 @@ its own they are 4 TiB of f32. The limit depends neither on the machine nor on w
 eager mode and all compiled steps have the same. Elements are counted, and not the products that a
 contraction takes of each.
 """
+MANY_ELEMENTS = 2**15
+"""From here on native code is worth its call where NumPy is slow, or goes over an array twice."""
 LESS = "an op computes fewer than 2**40 elements"
+
+
+def is_many(types: Iterable[TensorType]) -> bool:
+    """Whether one of these has `MANY_ELEMENTS`."""
+    return any(type.size >= MANY_ELEMENTS for type in types)
 
 
 def result_type(op: Op, types: Sequence[TensorType], attributes: Attributes) -> TensorType:

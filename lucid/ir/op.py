@@ -134,6 +134,7 @@ _TRAIT_OF_KIND = {
     "check": Trait.EFFECT,
     "host": Trait.EFFECT,
     "random": Trait.SLOW,
+    "scan": Trait.SLOW,
     "sort": Trait.SLOW,
 }
 

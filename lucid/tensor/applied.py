@@ -16,7 +16,7 @@ from lucid.autograd.saved import SavedTensor
 from lucid.codegen.llvm.target import host_target
 from lucid.ir import location
 from lucid.ir.errors import LucidError
-from lucid.ir.inference import MOST_ELEMENTS, Application
+from lucid.ir.inference import MOST_ELEMENTS, Application, is_many
 from lucid.ir.location import Spot, user_spot
 from lucid.ir.op import Operand, Trait
 from lucid.ir.ops.evaluation import quiet
@@ -37,7 +37,7 @@ from lucid.runtime.entry.layout import NativeFunctions
 from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
 from lucid.tensor import slow_ops
 from lucid.tensor.context import context
-from lucid.tensor.core import MISSED, TensorCore, is_many
+from lucid.tensor.core import MISSED, TensorCore
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
 from lucid.tensor.tensor import Tensor
 
@@ -168,7 +168,12 @@ class Applied(Tables):
         rule = derivative.rule
         steps = rule.steps
         most = max((len(step[2]) for step in steps), default=0)
-        if not rule.serves_arrays or rule.count > MOST_ARRAYS or most > STEP_OPERANDS:
+        if (
+            rule.code is not None
+            or not rule.serves_arrays
+            or rule.count > MOST_ARRAYS
+            or most > STEP_OPERANDS
+        ):
             return
         table = _Table(self._offsets)
         derivative.words, derivative.kept = table.of_rule(rule), table

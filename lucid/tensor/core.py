@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -17,7 +17,15 @@ import numpy as np
 from lucid.autograd.node import Node, OpNode, end_of
 from lucid.autograd.private import PrivateRecord, record_op
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
-from lucid.ir.inference import MOST_ELEMENTS, Application, application, no_memory, strides_of_view
+from lucid.ir.inference import (
+    MANY_ELEMENTS,
+    MOST_ELEMENTS,
+    Application,
+    application,
+    is_many,
+    no_memory,
+    strides_of_view,
+)
 from lucid.ir.location import (
     LIBRARY,
     Location,
@@ -736,7 +744,7 @@ MISSED = object()  # the answer of machine code that lacks a record
 # Ops that a program has applied in eager mode before it loads machine code: this takes a few
 # milliseconds, but 0.15 s where LLVM isn't there yet.
 _FEW, _MANY = 64, 1 << 14
-_FEW_NUMBERS, _MANY_ELEMENTS = 1 << 10, 1 << 15
+_FEW_NUMBERS = 1 << 10
 
 
 def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
@@ -752,18 +760,13 @@ def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None
         natively = leave_to_python if found is None else found.function
 
 
-def is_many(types: Iterable[TensorType]) -> bool:
-    """Whether an operand has so many elements that native code is worth it, if NumPy is slow."""
-    return any(type.size >= _MANY_ELEMENTS for type in types)
-
-
 def _is_native(op: Op, operands: Sequence[TensorCore], type: TensorType) -> bool:
     """Whether native code evaluates a slow op; of random numbers all count that there were."""
     global _drawn
     if op.kind != "random":
         return is_many(operand._type for operand in operands)
-    _drawn = min(_drawn + type.size, _MANY_ELEMENTS)
-    return _drawn == _MANY_ELEMENTS and type.size >= _FEW_NUMBERS
+    _drawn = min(_drawn + type.size, MANY_ELEMENTS)
+    return _drawn == MANY_ELEMENTS and type.size >= _FEW_NUMBERS
 
 
 def _natively(op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> np.ndarray:
@@ -815,10 +818,10 @@ def _evaluate(
             operand._concrete(op.name)
     if op.is_view:
         return _evaluate_view(op, operands[0], attributes, type)
-    if len(operands) == 2 and not attributes:
-        array = op.evaluate(operands[0]._array, operands[1]._array)
-    elif Trait.SLOW in op.traits and _is_native(op, operands, type):
+    if Trait.SLOW in op.traits and _is_native(op, operands, type):
         array = _natively(op, operands, attributes)
+    elif len(operands) == 2 and not attributes:
+        array = op.evaluate(operands[0]._array, operands[1]._array)
     else:
         array = op.evaluate(*[operand._array for operand in operands], **attributes)
     if not array.flags.c_contiguous:

@@ -179,6 +179,20 @@ def test_parts_that_store_the_same_elements_are_named() -> None:
     )
 
 
+def test_sums_of_windows_that_overlap_are_cut_between_images() -> None:
+    """Two threads may not add to what two windows share."""
+    graph = Graph()
+    windows = graph.add_input(TensorType(f32, (6, 400, 301, 3)))
+    sizes = {"lengths": (801,), "steps": (2,), "dilations": (1,)}
+    graph.outputs = [ops.overlap_add(windows, axes=(1,), **sizes)]
+    program = lowered(graph)
+    (kernel,) = [call.kernel for call in program.calls if "+=" in str(call.kernel)]
+    assert isinstance(kernel, LoopKernel) and kernel.parts is not None
+    assert kernel.parts.dim == 0
+    kernel.parts = Partition(1, 200, 2)
+    assert "parts of it store the same elements" in refused(program)
+
+
 def test_a_wrong_grid_of_a_product_is_named_and_gives_wrong_numbers() -> None:
     graph = chain()
     program = lowered(graph)

@@ -12,7 +12,9 @@ from ir.op_cases import cases, named, standing_ops
 from random_graphs import Case, cases as random_cases
 
 from lucid.codegen.emit.lowering import RULES
+from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.llvm.target import Target, host_target
+from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.parse import parse_kernels
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
@@ -29,7 +31,8 @@ APPROXIMATE = {
 }  # fmt: skip
 # Sums and products in another order than NumPy's.
 REORDERED = {
-    "sum", "prod", "cumsum", "matmul", "contract", "overlap_add", "attention", "attention_grad",
+    "sum", "prod", "cumsum", "cumlogsumexp", "matmul", "contract", "overlap_add", "attention",
+    "attention_grad",
 }  # fmt: skip
 # Which of two zeros is the greater isn't defined.
 EITHER_ZERO = {"maximum", "minimum", "clamp", "amax", "amin", "sort"}
@@ -158,6 +161,8 @@ def test_inputs_are_read_with_their_strides(
         ops.matmul(ops.transpose(vx, perm=(1, 0)), vo),
         ops.cumsum(vx, axis=0),
         ops.cumsum(vx, axis=1),
+        ops.cummax(ops.transpose(vx, perm=(1, 0)), axis=0),
+        ops.recurrence(vx, vo, axis=0),
         ops.sort(vx, axis=0, descending=True),
         ops.take(vx, vi, axis=1),
         ops.take(ops.transpose(vx, perm=(1, 0)), vi, axis=0),
@@ -342,3 +347,30 @@ def test_a_random_graph_computes_what_the_interpreter_does(
     got = compile_graph(graph, target=target_of(width), fuse=fuse).call(case.inputs)
     for ours, theirs in zip(got, want, strict=True):
         assert_same(ours, theirs)
+
+
+def test_what_runs_along_rows_in_order_takes_one_row_after_the_other() -> None:
+    """Lanes that are a power of two of lines apart would evict each other from the cache."""
+
+    def lanes(shape: tuple[int, int], axis: int, op: Op) -> int:
+        types = [TensorType(f32, shape), TensorType(i64, shape), TensorType(f32, shape)]
+        graph = Graph()
+        values = [
+            graph.add_input(type_) for type_ in (types if op is ops.scatter_add else types[:1])
+        ]
+        graph.outputs = [op(*values, axis=axis)]
+        strides = [(shape[1], 1)] * len(values)
+        kernels = [call.kernel for call in make_program(graph, strides, host_target()).calls]
+        (nest,) = [
+            kernel.body
+            for kernel in kernels
+            if isinstance(kernel, LoopKernel) and kernel.kind in ("scan", "scatter")
+        ]
+        return nest.lanes
+
+    assert lanes((256, 1024), 1, ops.cumsum) == 1
+    assert lanes((256, 1024), 0, ops.cumsum) > 1
+    assert lanes((1024, 4), 1, ops.cumprod) > 1
+    assert lanes((256, 1024), 1, ops.cumlogsumexp) > 1
+    assert lanes((256, 1024), 1, ops.scatter_add) == 1
+    assert lanes((256, 1024), 0, ops.scatter_add) > 1

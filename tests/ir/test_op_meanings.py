@@ -256,6 +256,32 @@ def test_a_product_of_two_zeros_has_a_second_derivative() -> None:
     np.testing.assert_array_equal(second.array, [0.0, 0.0, 3.0])
 
 
+def test_running_products_of_zeros_have_derivatives_of_any_order() -> None:
+    """Of y = x0, x0 x1, x0 x1 x2 where two factors are 0."""
+    x = Taped(np.array([0.0, 3.0, 0.0]))
+    g = Taped(np.array([1.0, 10.0, 100.0]))
+    (first,) = gradients(ops.cumprod(x, axis=0), g, [x])
+    np.testing.assert_array_equal(first.array, [31.0, 0.0, 0.0])
+    (second,) = gradients(first, Taped(np.array([1.0, 0.0, 0.0])), [x])
+    np.testing.assert_array_equal(second.array, [0.0, 10.0, 300.0])
+
+
+def test_running_extremes_go_to_the_latest_and_nan_is_reached_anew() -> None:
+    x = Taped(np.array([1.0, 3.0, 3.0, 2.0, NAN, 5.0, NAN]))
+    y = ops.cummax(x, axis=0)
+    np.testing.assert_array_equal(ops.reached(x, y, 0).array, [0, 1, 2, 2, 4, 4, 6])
+    (found,) = gradients(y, Taped(np.arange(1.0, 8.0)), [x])
+    np.testing.assert_array_equal(found.array, [1.0, 2.0, 7.0, 0.0, 11.0, 0.0, 7.0])
+
+
+def test_running_logarithms_of_sums_of_infinities() -> None:
+    x = Taped(np.array([-INF, -INF, 1.0, 1.0]))
+    y = ops.cumlogsumexp(x, axis=0)
+    np.testing.assert_allclose(y.array, [-INF, -INF, 1.0, 1.0 + math.log(2)])
+    (found,) = gradients(y, Taped(np.array([0.0, 0.0, 1.0, 2.0])), [x])
+    np.testing.assert_allclose(found.array, [0.0, 0.0, 2.0, 1.0])
+
+
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_powers_of_zero_have_finite_derivatives_of_any_order(order: int) -> None:
     x, exponent = Taped(np.array([0.0, 2.0])), Taped(np.array(2.0))

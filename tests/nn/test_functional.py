@@ -12,6 +12,7 @@ from scipy import special
 
 import lucid
 import lucid.nn.functional as F
+from lucid.nn.functional import resizing
 
 X = np.linspace(-4.0, 4.0, 33).reshape(3, 11)
 
@@ -285,3 +286,35 @@ def test_the_nearest_of_a_grid_moves_with_nothing(run: Any) -> None:
     assert_array_equal(y.detach().numpy(), [[[[5.0, 0.0, 0.0, 1.0]]]])
     assert_array_equal(of_image.numpy(), [[[[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]])
     assert_array_equal(of_grid.numpy(), np.zeros((1, 1, 4, 2)))
+
+
+@pytest.mark.parametrize("mode", ["linear", "bicubic"])
+@pytest.mark.parametrize("size", [50, 333])
+def test_long_axes_are_interpolated_by_looking_neighbours_up(mode: str, size: int) -> None:
+    """As by the matrix that short axes are multiplied with."""
+    is_cubic = mode == "bicubic"
+    x = lucid.randn(2, 3, 150, dtype=lucid.float64)
+    long = (x.unsqueeze(-1) if is_cubic else x).requires_grad_()
+    options = {"size": (size, 1)} if is_cubic else {"size": size}
+    y = F.interpolate(long, mode=mode, **options)
+    matrix = resizing._weights(150, size, 150 / size, is_cubic, False)
+    np.testing.assert_allclose(
+        y.detach().numpy().reshape(2, 3, -1), x.detach().numpy() @ matrix, atol=1e-12
+    )
+    cotangent = lucid.randn_like(y)
+    (gradient,) = lucid.autograd.grad(y, [long], cotangent)
+    expected = cotangent.numpy().reshape(2, 3, -1) @ matrix.T
+    np.testing.assert_allclose(gradient.numpy().reshape(2, 3, -1), expected, atol=1e-12)
+
+
+def test_places_of_many_maxima_are_one_program_with_a_gradient() -> None:
+    """Its outputs are floats and indices, of which the latter have no gradient."""
+    x = lucid.randn(2, 3, 120, 90, requires_grad=True)
+    y, places = F.max_pool2d(x, 3, 2, 1, return_indices=True)
+    only = F.max_pool2d(x, 3, 2, 1)
+    np.testing.assert_array_equal(y.detach().numpy(), only.detach().numpy())
+    flat = x.detach().flatten(2).numpy()
+    picked = np.take_along_axis(flat, places.flatten(2).numpy(), 2)
+    np.testing.assert_array_equal(picked.reshape(y.shape), y.detach().numpy())
+    found, expected = (lucid.autograd.grad(t.square().sum(), x)[0] for t in (y, only))
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)

@@ -219,3 +219,49 @@ def test_slices_may_say_more_than_there_is(far: int, mode: str) -> None:
     whole, first, same, nothing, last = call(lucid.arange(3.0))
     assert whole.tolist() == same.tolist() == [0.0, 1.0, 2.0]
     assert (first.tolist(), nothing.tolist(), last.tolist()) == ([0.0], [], [4.0])
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduce", ["amax", "amin", "prod"])
+@pytest.mark.parametrize(("shape", "count", "dim"), [((7, 5), 11, 0), ((250, 70), 133, 1)])
+def test_reductions_by_index_are_those_of_loops(
+    shape: tuple[int, int], count: int, dim: int, reduce: str, include_self: bool
+) -> None:
+    """With ties, a NaN and zeros; of those that reach an extreme each has its share."""
+    rng = np.random.default_rng(8)
+    given = tuple(count if axis == dim else size - 1 for axis, size in enumerate(shape))
+    x, source = (rng.integers(-3, 4, size).astype(np.float64) for size in (shape, given))
+    index = rng.integers(0, shape[dim] - 1, given)
+    if reduce != "prod":
+        source[2, 3] = np.nan
+    fold: Any = {"amax": np.maximum, "amin": np.minimum, "prod": np.multiply}[reduce]
+    results, went = x.copy(), [[[] for _ in row] for row in x]
+    for place in np.ndindex(*given):
+        at = list(place)
+        at[dim] = index[place]
+        went[at[0]][at[1]].append(place)
+    for place in np.ndindex(*shape):
+        parts = [source[p] for p in went[place[0]][place[1]]]
+        if parts:
+            results[place] = fold.reduce([x[place], *parts] if include_self else parts)
+    tensors = [lucid.tensor(array, requires_grad=True) for array in (x, source)]
+    y = tensors[0].scatter_reduce(
+        dim, lucid.tensor(index), tensors[1], reduce, include_self=include_self
+    )
+    np.testing.assert_array_equal(y.detach().numpy(), results)
+    shares = [gradient.numpy() for gradient in lucid.autograd.grad(y.sum(), tensors)]
+    for place in np.ndindex(*shape):
+        places = went[place[0]][place[1]]
+        parts = np.array(
+            [*([x[place]] if include_self or not places else []), *[source[p] for p in places]]
+        )
+        if reduce == "prod":
+            expected = [np.prod(np.delete(parts, i)) for i in range(len(parts))]
+        else:
+            reached = parts == results[place]
+            expected = reached / reached.sum() if reached.any() else [np.nan] * len(parts)
+        own = [shares[0][place]] if include_self or not places else []
+        if np.isfinite(expected).all():
+            np.testing.assert_allclose(
+                [*own, *[shares[1][p] for p in places]], expected, atol=1e-12
+            )

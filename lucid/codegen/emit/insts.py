@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lucid.codegen.emit import lowering, memory, philox
+from lucid.codegen.emit import lowering, memory, philox, reductions
 from lucid.codegen.kernel_ir.affine import AffineExpr
 from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst, OpenBits
 from lucid.codegen.kernel_ir.nest import LoopNest
@@ -172,7 +172,9 @@ class InstEmitter:
                 index = b.add(index, memory.element_offset(b, position, axis.size, axis.stride))
             return self._from_index(inst, index)
         if inst.op == "scan":  # over one element
-            return self.value(inst.operands[0], lanes)
+            start = reductions.start(inst.fold, inst.dtype, lanes)
+            element = [self.value(n, lanes) for n in inst.operands]
+            return reductions.combine(b, inst.fold, inst.dtype, start, element)[0]
         if OPS[inst.op].kind == "random":
             return self._random(inst, lanes)
         operands = [self.value(n, lanes) for n in inst.operands]

@@ -236,7 +236,7 @@ class LoopEmitter(InstEmitter):
         starts: list[Val] = []
         for number, dtype in zip(self.folded, self.dtypes, strict=True):
             inst = self.kernel.insts[number]
-            wide = self.kernel.vector >= self.outer or self.is_vector(inst.operands[0])
+            wide = self.kernel.vector >= self.outer or any(map(self.is_vector, inst.operands))
             starts += reductions.start(inst.fold, dtype, self.lanes if wide else 1)
         return starts
 
@@ -309,6 +309,9 @@ class LoopEmitter(InstEmitter):
         op, operand = inst.fold, inst.operands[0]
         source = self.kernel.insts[operand].dtype
         lanes = old[0].lanes
+        if inst.op == "scan":
+            element = [self.value(n, lanes) for n in inst.operands]
+            return reductions.combine(self.b, op, dtype, old, element)
         value = lowering.convert(self.b, source, self.value(operand, lanes), dtype)
         if source is dtype and op in ("any", "all"):
             value = self.value(operand, lanes)

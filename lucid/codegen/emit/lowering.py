@@ -225,6 +225,14 @@ def _not(b: FunctionBuilder, d: DType, x: Val) -> Val:
     return b.not_(x)
 
 
+@lowers(ops.gcd)
+def _gcd(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
+    """Of absolute values; that of the lowest number is read without a sign, as it is stored."""
+    if d.is_signed:
+        x, y = (b.select(b.lt(v, 0), b.neg(v), v) for v in (x, y))
+    return vmath.integer.gcd(b, x, y)
+
+
 @lowers(ops.shift_left)
 def _shift_left(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
     """Counts outside of 0 ... bits - 1 move every bit out."""

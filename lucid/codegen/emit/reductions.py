@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from lucid.codegen import vmath
 from lucid.codegen.emit.lowering import ELEMENTS, less, maximum, minimum
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, vector
 from lucid.ir.types import DType, f32, f64, i32
@@ -35,10 +36,18 @@ def _and(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
     return b.and_(x, y)
 
 
+def _log_add_exp(b: FunctionBuilder, d: DType, x: Val, y: Val) -> Val:
+    """log(e^x + e^y), from the greater one and what the difference adds, of infinities log 2."""
+    high, low = maximum(b, d, x, y), minimum(b, d, x, y)
+    difference = b.select(b.eq(high, low), 0.0, b.sub(low, high))
+    return b.add(high, vmath.log1p(b, vmath.exp(b, difference)))
+
+
 _COMBINE: dict[str, Combine] = {
     "sum": _add, "prod": _mul, "amax": maximum, "amin": minimum, "any": _or, "all": _and,
+    "cumsum": _add, "cumprod": _mul, "cummax": maximum, "cummin": minimum,
+    "cumlogsumexp": _log_add_exp,
 }  # fmt: skip
-REDUCTIONS = (*_COMBINE, "argmax", "argmin")
 
 
 def lowest(dtype: DType) -> float:
@@ -59,11 +68,12 @@ def highest(dtype: DType) -> float:
 
 def identity(op: str, dtype: DType) -> float:
     """What a reduction starts from; a sum from +0.0, as NumPy's, so that one of -0.0 is +0.0."""
-    if op in ("prod", "all"):
+    if op in ("prod", "all", "cumprod"):
         return 1
-    if op in ("sum", "any"):
+    if op in ("sum", "any", "cumsum", "recurrence"):
         return 0
-    return lowest(dtype) if op in ("amax", "argmax") else highest(dtype)
+    is_low = op in ("amax", "argmax", "cummax", "cumlogsumexp")
+    return lowest(dtype) if is_low else highest(dtype)
 
 
 def accumulated(op: str, dtype: DType, rounds: int) -> DType:
@@ -82,7 +92,12 @@ def start(op: str, dtype: DType, lanes: int) -> Accumulator:
 def combine(
     b: FunctionBuilder, op: str, dtype: DType, x: Accumulator, y: Accumulator
 ) -> Accumulator:
-    """Combine two accumulators; x has seen the elements before those of y, or among them."""
+    """Combine two accumulators; x has seen the elements before those of y, or among them.
+
+    Of a recurrence y is a factor and a term.
+    """
+    if op == "recurrence":
+        return [b.add(b.mul(y[0], x[0]), y[1])]
     if op not in ("argmax", "argmin"):
         return [_COMBINE[op](b, dtype, x[0], y[0])]
     return _better(b, op, dtype, x, y)

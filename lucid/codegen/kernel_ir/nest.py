@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst, print_inst
+from lucid.ir.extents import hint
 from lucid.ir.types import DType, Shape
 
 
@@ -62,11 +63,28 @@ class LoopNest:
 
     def free_dims(self) -> list[int]:
         """The kept dims of which each index writes elements of its own."""
-        free = set(range(len(self.kept)))
-        for inst in self.effects:
-            assert inst.form is not None
-            free &= inst.form.dims
-        return sorted(free)
+        kept, effects = range(len(self.kept)), self.effects
+        return [dim for dim in kept if all(self.is_apart(inst, dim) for inst in effects)]
+
+    def is_apart(self, inst: Inst, dim: int) -> bool:
+        """Whether what an instruction stores for one index of a dim it stores for no other one.
+
+        Sums may overlap, those of windows: an address says all indices from this dim's on if each
+        further step is longer than all that the shorter ones reach.
+        """
+        assert inst.form is not None
+        if dim not in inst.form.dims or not inst.adds or inst.begins:
+            return dim in inst.form.dims
+        steps = sorted((abs(hint(step)), other) for other, step in inst.form.terms)
+        reach, is_further = 0, False
+        for _, other in steps:
+            step = inst.form.coefficient(other)
+            step = -step if hint(step) < 0 else step
+            is_further = is_further or other == dim
+            if is_further and step <= reach:
+                return False
+            reach += (self.sizes[other] - 1) * step
+        return True
 
     def in_order(self) -> list[int]:
         """The instructions' numbers as they run: each pass, and what comes before and after it."""

@@ -254,9 +254,10 @@ class _Evaluation:
         if inst.op == "reduce":
             return self._reduce(inst)
         if inst.op == "scan":
-            full = self._full(inst.operands[0])
-            rows = full.reshape([*full.shape[: len(self.nest.kept)], -1])
-            return np.cumsum(rows, -1, dtype).reshape(full.shape)
+            full = np.broadcast_arrays(*[self._full(n) for n in inst.operands])
+            kept = len(self.nest.kept)
+            rows = [x.reshape([*x.shape[:kept], -1]) for x in full]
+            return OPS[inst.fold].evaluate(*rows, axis=kept).reshape(full[0].shape)
         if OPS[inst.op].kind == "random":
             return self._draw(inst)
         return OPS[inst.op].evaluate(*operands, **_keywords(inst.attributes))

@@ -105,7 +105,7 @@ class LoopKernel(Kernel):
             own = {arg for arg, _ in self.parts.partials}
             for inst in self.body.effects:
                 assert inst.form is not None
-                if inst.arg not in own and self.parts.dim not in inst.form.dims:
+                if inst.arg not in own and not self.body.is_apart(inst, self.parts.dim):
                     dim, arg = self.parts.dim, inst.arg
                     yield f"is cut along i{dim}: parts of it store the same elements of a{arg}"
 

@@ -37,7 +37,7 @@ from lucid.codegen.lower.attention import attention_of
 from lucid.codegen.lower.contractions import axes_kernel, axes_of, blocked_kernel
 from lucid.codegen.lower.fuse import Fusion
 from lucid.codegen.lower.groups import FusionGroup, writes_slices
-from lucid.codegen.lower.item import Item, is_reduction
+from lucid.codegen.lower.item import SCANS, Item, is_reduction
 from lucid.codegen.lower.loop_schedule import (
     choose_scratch,
     choose_vector,
@@ -243,8 +243,8 @@ class Builder:
         if is_reduction(item):
             place = self._position(item) if op in ("argmax", "argmin") else None
             return self.body.add(Inst("reduce", dtype, operands, place, attributes=Fold(op)))
-        if op == "cumsum":
-            return self.body.add(Inst("scan", dtype, operands, attributes=Fold("sum")))
+        if op in SCANS:
+            return self.body.add(Inst("scan", dtype, operands, attributes=Fold(op)))
         if OPS[op].kind == "random":
             state = tuple(self._read_element(item.operands[0], i) for i in (0, 1))
             strides = [prod(item.shape[axis + 1 :]) for axis in range(len(item.shape))]

@@ -47,7 +47,7 @@ from lucid.codegen.lower.groups import (
 )
 from lucid.codegen.lower.horizontal_fusion import merge_siblings
 from lucid.codegen.lower.image_folding import has_small_images
-from lucid.codegen.lower.item import Item, is_reduction
+from lucid.codegen.lower.item import SCANS, Item, is_reduction
 from lucid.codegen.lower.items import ItemList
 from lucid.codegen.lower.precedence import Precedence
 from lucid.ir.extents import hint, is_multiple, is_open, replaced
@@ -58,8 +58,8 @@ from lucid.ir.types import Shape, TensorType
 
 # Ops that read their operands at other places than that of the element that they compute.
 _WHOLE_OPERANDS = (
-    "take", "gather", "write_at", "add_to", "matmul", "contract", "cumsum",
-    "random_uniform", "random_normal",
+    "take", "gather", "write_at", "add_to", "matmul", "contract",
+    "random_uniform", "random_normal", *SCANS,
 )  # fmt: skip
 _PRODUCTS = ("matmul", "contract")
 
@@ -249,7 +249,7 @@ class Fusion:
         if kind == "reduce":
             self._enter_reduction(item, group, tuple(forms))
         else:
-            if item.op == "cumsum" and item.node is not None:
+            if item.op in SCANS and item.node is not None:
                 group.reduced = forms[item.node.attributes["axis"]].dims
             self._enter(item, group, tuple(forms))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from lucid.codegen.kernel_ir.affine import AffineExpr, IndexMap, SplitNeeded, form, fresh_dim
-from lucid.codegen.lower.item import Item
+from lucid.codegen.lower.item import SCANS, Item
 from lucid.ir.graph import Graph, Value
 from lucid.ir.op import OPS
 
@@ -167,7 +167,7 @@ def _serial_of_sum(item: Item, group: FusionGroup) -> frozenset[int]:
 
 
 _SERIAL: dict[str, Callable[[Item, FusionGroup], frozenset[int]]] = {
-    "cumsum": lambda item, group: group.reduced,
+    **dict.fromkeys(SCANS, lambda item, group: group.reduced),
     "write_at": _serial_of_write,
     "add_to": _serial_of_windows,
     "partial_sum": _serial_of_sum,
@@ -183,7 +183,7 @@ def kind_of(item: Item) -> str:
     """How an item is placed: "map", "reduce", "contract", "closed" (a loop alone), "opaque"."""
     if item.op == "store":
         return "map"
-    if item.op in ("write_at", "add_to", "cumsum"):
+    if item.op in ("write_at", "add_to", *SCANS):
         return "closed"
     kind = OPS[item.op].kind if item.op in OPS else ""
     if item.op in ("take", "gather") or kind in ("map", "random"):

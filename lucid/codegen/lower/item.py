@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from lucid.codegen.emit.lowering import RULES
 from lucid.codegen.kernel_ir.regions import BufferView
 from lucid.ir.graph import Node, Value
+from lucid.ir.op import OPS
 from lucid.ir.types import Shape
 
 
@@ -41,6 +42,9 @@ class Item:
     def __str__(self) -> str:
         name = self.op if self.region is None else f"{self.op} -> {self.region.buffer}"
         return f"{name}{list(self.shape)}"
+
+
+SCANS = frozenset(op.name for op in OPS.values() if op.kind == "scan")
 
 
 def is_reduction(item: Item) -> bool:

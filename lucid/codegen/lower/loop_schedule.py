@@ -53,7 +53,13 @@ def choose_vector(
         total -= 6 * ((size * 2 <= lanes) + (size * 4 <= lanes))
         return total, -far, size, -dim
 
-    return max((dim for dim in sizes if dim not in serial), key=score, default=-1)
+    best = max((dim for dim in sizes if dim not in serial), key=score, default=-1)
+    if any(inst.op in ("scan", "write") for inst in insts):
+        named = (inst.fold if inst.op == "scan" else inst.op for inst in insts if inst.arg < 0)
+        strides = [abs(hint(form.coefficient(best))) for is_store, form, _ in accesses if is_store]
+        is_far = min(strides, default=0) >= costs.LINE
+        return -1 if is_far and sum(map(costs.cost_of, named)) <= costs.SERIAL else best
+    return best
 
 
 def order_dims(

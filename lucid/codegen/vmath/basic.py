@@ -107,7 +107,7 @@ def remainder(b: FunctionBuilder, x: Val, y: Val) -> Val:
 
 def _divmod(b: FunctionBuilder, x: Val, y: Val) -> tuple[Val, Val]:
     """The remainder, and the quotient before it is rounded to an integer."""
-    rest = b.binary("frem", x, y)
+    rest = _rest(b, x, y)
     quotient = b.div(b.sub(x, rest), y)
     nonzero = b.ne(rest, 0.0)
     opposite = b.xor(b.lt(rest, 0.0), b.lt(y, 0.0))
@@ -116,6 +116,29 @@ def _divmod(b: FunctionBuilder, x: Val, y: Val) -> tuple[Val, Val]:
     quotient = b.select(adjust, b.sub(quotient, 1.0), quotient)
     zero = copysign(b, const(x.type, 0.0), y)
     return b.select(nonzero, shifted, zero), quotient
+
+
+def _rest(b: FunctionBuilder, x: Val, y: Val) -> Val:
+    """What is left of x when whole y are taken off, with the sign of x: C's fmod, exactly.
+
+    The quotient, rounded, may be one too large, but where it has fewer bits than a float all of
+    x - q y can be represented, and one rounding is none. Lanes further apart, an infinite x and a
+    division by 0 are left to the library, one by one.
+    """
+    if not b.target.has_fma:
+        return b.binary("frem", x, y)
+    size, unit = absolute(b, x), absolute(b, y)
+    near = b.fma(b.neg(trunc(b, b.div(size, unit))), unit, size)
+    near = b.select(b.lt(near, 0.0), b.add(near, unit), near)
+    near = copysign(b, b.select(b.lt(size, unit), size, near), x)
+    whole = 2.0**22 if x.element == "float" else 2.0**51
+    is_far = b.compare("uge", size, b.mul(unit, whole))
+    with b.if_else(b.any(is_far)) as branch:
+        with branch.then():
+            exact = b.binary("frem", x, y)
+        with branch.otherwise():
+            pass
+    return branch.merge(exact, near)
 
 
 def convert(b: FunctionBuilder, x: Val, element: str) -> Val:

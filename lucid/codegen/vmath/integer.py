@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
+from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
 
 
 def _safe_divisor(b: FunctionBuilder, x: Val, y: Val) -> Val:
@@ -50,3 +50,29 @@ def power(b: FunctionBuilder, x: Val, y: Val) -> Val:
             b.select(odd, b.mul(result, square), result), b.mul(square, square), b.lshr(rest, 1)
         )
     return loop.results[0]
+
+
+def gcd(b: FunctionBuilder, x: Val, y: Val) -> Val:
+    """The greatest common divisor of unsigned numbers, by Euclid's algorithm; of two 0 it is 0."""
+    name = f"lucid_gcd_{x.element}x{x.lanes}"
+    if name not in b.module.functions:
+        _define_gcd(b.module, name, x)
+    return b.call(name, x.type, x, y)
+
+
+def _define_gcd(module: Module, name: str, like: Val) -> None:
+    """Divisions until the last lane has come to 0."""
+    parameters = [(like.type, "x"), (like.type, "y")]
+    with FunctionBuilder(
+        module, name, parameters, like.type, internal=True, attributes="noinline"
+    ) as b:
+        high, low = b.alloca(like.type), b.alloca(like.type)
+        for value, place in zip(b.args, (high, low), strict=True):
+            b.store(value, place)
+        with b.while_(lambda: b.any(b.ne(b.load(like.type, low), 0))):
+            x, y = b.load(like.type, high), b.load(like.type, low)
+            is_done = b.eq(y, 0)
+            rest = b.binary("urem", x, b.select(is_done, 1, y))
+            b.store(b.select(is_done, x, y), high)
+            b.store(b.select(is_done, 0, rest), low)
+        b.ret(b.load(like.type, high))

@@ -121,6 +121,7 @@ floor_div = _binary(
     np.floor_divide,
     NUMBERS,
     lambda g, y, a, b: (None, None),
+    traits={Trait.SLOW},
     samples=_QUOTIENTS,
 )
 remainder = _binary(
@@ -128,9 +129,10 @@ remainder = _binary(
     np.remainder,
     NUMBERS,
     lambda g, y, a, b: (g, -(g * ops.floor_div(a, b))),
+    traits={Trait.SLOW},
     samples=_QUOTIENTS,
 )
-pow = _binary("pow", _pow, NUMBERS, _pow_vjp, samples=pairs(0.5, 4.0))
+pow = _binary("pow", _pow, NUMBERS, _pow_vjp, {Trait.SLOW}, pairs(0.5, 4.0))
 
 # NaN wins. Of two zeros, either may be returned, whatever their signs: so they don't commute.
 _EXTREMUM = {Trait.IDEMPOTENT}
@@ -144,6 +146,7 @@ clamp = declare(
         elementwise("clamp", ("x", "low", "high"), NUMBERS),
         quiet(_clamp),
         _clamp_vjp,
+        traits={Trait.SLOW},
         samples=(
             Sample(((6, 5), np.array(-0.7), np.array(0.6))),
             Sample(((6, 5), (5,), (6, 1))),

@@ -48,33 +48,40 @@ def _sigmoid(x: np.ndarray) -> Any:
 
 
 _POSITIVE = singles(0.3, 4.0)
+_SLOW = {Trait.SLOW}
 _NO_ZERO = (*_POSITIVE, *singles(-4.0, -0.3))
 _STEPS = (*singles(0.1, 0.4), Sample((np.array([-2.5, -1.5, -0.5, -0.4, 0.5, 1.5, 2.5, 1e10]),)))
 
 neg = _unary("neg", np.negative, lambda g, y, x: (-g,), NUMBERS, traits={Trait.INVOLUTION})
 abs = _unary("abs", np.abs, lambda g, y, x: (g * sign(x),), NUMBERS, _NO_ZERO)
-sign: Op = _unary("sign", np.sign, _flat, NUMBERS, _NO_ZERO)
+sign: Op = _unary("sign", np.sign, _flat, NUMBERS, _NO_ZERO, traits=_SLOW)
 
-exp = _unary("exp", np.exp, lambda g, y, x: (g * y,))
-expm1 = _unary("expm1", np.expm1, lambda g, y, x: (g * (y + 1),))
+exp = _unary("exp", np.exp, lambda g, y, x: (g * y,), traits=_SLOW)
+expm1 = _unary("expm1", np.expm1, lambda g, y, x: (g * (y + 1),), traits=_SLOW)
 log = _unary("log", np.log, lambda g, y, x: (g / x,), samples=_POSITIVE)
-log1p = _unary("log1p", np.log1p, lambda g, y, x: (g / (x + 1),), samples=singles(-0.6, 3.0))
-sqrt = _unary("sqrt", np.sqrt, lambda g, y, x: (g * 0.5 / y,), samples=_POSITIVE)
+log1p = _unary(
+    "log1p", np.log1p, lambda g, y, x: (g / (x + 1),), samples=singles(-0.6, 3.0), traits=_SLOW
+)
+sqrt = _unary("sqrt", np.sqrt, lambda g, y, x: (g * 0.5 / y,), samples=_POSITIVE, traits=_SLOW)
 rsqrt = _unary(
-    "rsqrt", lambda x: 1 / np.sqrt(x), lambda g, y, x: (g * -0.5 * (y * y * y),), samples=_POSITIVE
+    "rsqrt",
+    lambda x: 1 / np.sqrt(x),
+    lambda g, y, x: (g * -0.5 * (y * y * y),),
+    samples=_POSITIVE,
+    traits=_SLOW,
 )
 reciprocal = _unary(
-    "reciprocal", np.reciprocal, lambda g, y, x: (-(g * (y * y)),), samples=_NO_ZERO
+    "reciprocal", np.reciprocal, lambda g, y, x: (-(g * (y * y)),), samples=_NO_ZERO, traits=_SLOW
 )
-sin = _unary("sin", np.sin, lambda g, y, x: (g * cos(x),))
-cos: Op = _unary("cos", np.cos, lambda g, y, x: (-(g * sin(x)),))
-tanh = _unary("tanh", np.tanh, lambda g, y, x: (g - g * (y * y),))
-sigmoid = _unary("sigmoid", _sigmoid, lambda g, y, x: (g * (y - y * y),))
+sin = _unary("sin", np.sin, lambda g, y, x: (g * cos(x),), traits=_SLOW)
+cos: Op = _unary("cos", np.cos, lambda g, y, x: (-(g * sin(x)),), traits=_SLOW)
+tanh = _unary("tanh", np.tanh, lambda g, y, x: (g - g * (y * y),), traits=_SLOW)
+sigmoid = _unary("sigmoid", _sigmoid, lambda g, y, x: (g * (y - y * y),), traits=_SLOW)
 erf = _unary(
     "erf",
     error_function,
     lambda g, y, x: (g * exp(-(x * x)) * (2 / pi**0.5),),
-    traits={Trait.SLOW},
+    traits=_SLOW,
 )
 
 floor = _unary("floor", np.floor, _flat, samples=_STEPS)

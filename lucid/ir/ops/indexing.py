@@ -273,6 +273,7 @@ index_set = _move(
     _index_set_vjp,
     _index_samples(writes=True),
     batching.slice_write("scatter"),
+    is_slow=True,
 )
 scatter = _move(
     "scatter",
@@ -280,4 +281,5 @@ scatter = _move(
     _writing("scatter", _along_targets, np.put),
     _scatter_vjp,
     _along_samples(writes=True),
+    is_slow=True,
 )

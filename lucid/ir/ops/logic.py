@@ -95,6 +95,9 @@ bit_not = _negation("bit_not", np.invert, INTEGERS)
 shift_left = _pair("shift_left", np.left_shift, INTEGERS, samples=_SHIFTS)
 shift_right = _pair("shift_right", np.right_shift, INTEGERS, samples=_SHIFTS)
 
+# Not negative, but that of the lowest number and 0 is the lowest number; that of 0 and 0 is 0.
+gcd = _pair("gcd", np.gcd, INTEGERS, traits=_SYMMETRIC)
+
 _WHERE = ("condition", "x", "other")
 
 
@@ -119,6 +122,7 @@ where = declare(
         _infer_where,
         quiet(np.where),
         _where_vjp,
+        traits={Trait.SLOW},
         samples=(
             Sample((_CHECKED, (2, 3), (2, 3))),
             Sample((_CHECKED, (), (3,))),

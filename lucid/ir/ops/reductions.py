@@ -1,15 +1,15 @@
-"""Ops that fold axes away, and the running sum. Reduced axes are dropped."""
+"""Ops that fold axes away: reduced axes are dropped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.errors import ShapeError
-from lucid.ir.op import Op, Operand, Sample, declare
+from lucid.ir.op import Op, Operand, Sample, Trait, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import (
@@ -64,12 +64,13 @@ def _reduction(
     dtypes: DTypeSet,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
     empty: bool = True,
+    traits: Set[Trait] = frozenset(),
 ) -> Op:
     samples = _SAMPLES + _EMPTY if empty else _SAMPLES
     infer = _reduced(name, dtypes, empty)
     rule = batching.reduction
     return declare(
-        Op(name, infer, quiet(evaluate), vjp, kind="reduce", samples=samples, batch=rule)
+        Op(name, infer, quiet(evaluate), vjp, "reduce", traits, samples=samples, batch=rule)
     )
 
 
@@ -86,28 +87,13 @@ def _prod_vjp(g: Operand, y: Operand, x: Operand, axes: Ints) -> tuple[Any, ...]
     for axis in axes:
         count *= x.shape[axis]
     rows = ops.reshape(moved, shape=(*shape[:-1], count))
-    others = _product_before(rows) * ops.flip(_product_before(ops.flip(rows, -1)), -1)
+    last, one = len(rest), ops.one(x)
+    before = ops.moved_on(ops.cumprod(rows, axis=last), last, one)
+    behind = ops.moved_on(ops.cumprod(ops.flip(rows, last), axis=last), last, one)
+    others = before * ops.flip(behind, last)
     cotangents = ops.reshape(g, shape=(*g.shape, 1)) * others
     ordered = ops.reshape(cotangents, shape=moved.shape)
     return (ops.transpose(ordered, perm=ops.inverse_permutation(perm)),)
-
-
-def _product_before(x: Operand) -> Any:
-    """Return the product of all elements before each one on the last axis, by doubling steps."""
-    axis, count = len(x.shape) - 1, x.shape[-1]
-    low, high = [0] * (axis + 1), (0,) * (axis + 1)
-
-    def later(product: Operand, step: int) -> Any:
-        low[axis] = min(step, count)
-        kept = ops.slice_axis(product, axis, 0, count - low[axis])
-        return ops.pad(kept, ops.one(x), low=tuple(low), high=high)
-
-    product = later(x, 1)
-    step = 1
-    while step < count:
-        product = product * later(product, step)
-        step *= 2
-    return product
 
 
 def _extreme_vjp(g: Operand, y: Operand, x: Operand, axes: Ints) -> tuple[Any, ...]:
@@ -126,9 +112,13 @@ def _prod(x: np.ndarray, axes: Ints) -> Any:
 
 
 sum = _reduction(
-    "sum", _sum, NUMBERS, lambda g, y, x, axes: (ops.expand_reduced(g, x.shape, axes),)
+    "sum",
+    _sum,
+    NUMBERS,
+    lambda g, y, x, axes: (ops.expand_reduced(g, x.shape, axes),),
+    traits={Trait.SLOW},
 )
-prod = _reduction("prod", _prod, NUMBERS, _prod_vjp)
+prod = _reduction("prod", _prod, NUMBERS, _prod_vjp, traits={Trait.SLOW})
 # A NaN wins, and there is no extreme of no elements.
 amax = _reduction(
     "amax", lambda x, axes: np.maximum.reduce(x, axes), ANY, _extreme_vjp, empty=False
@@ -169,37 +159,3 @@ def _position(name: str, evaluate: Callable[..., Any]) -> Op:
 
 argmax = _position("argmax", np.argmax)
 argmin = _position("argmin", np.argmin)
-
-
-def _infer_cumsum(x: TensorType, axis: int) -> TensorType:
-    require_dtype("cumsum", ("x",), (x,), NUMBERS)
-    require_axis("cumsum", ("x",), (x,), axis)
-    return x
-
-
-def _cumsum(x: np.ndarray, axis: int) -> np.ndarray:
-    return np.cumsum(x, axis, dtype=x.dtype)
-
-
-def _cumsum_vjp(g: Operand, y: Operand, x: Operand, axis: int) -> tuple[Any, ...]:
-    """The running sum from the other end."""
-    return (ops.flip(ops.cumsum(ops.flip(g, axis), axis=axis), axis),)
-
-
-cumsum = declare(
-    Op(
-        "cumsum",
-        _infer_cumsum,
-        quiet(_cumsum),
-        _cumsum_vjp,
-        kind="scan",
-        samples=(
-            Sample(((9,),), {"axis": 0}),
-            Sample(((4, 7),), {"axis": 0}),
-            Sample(((4, 7),), {"axis": 1}),
-            Sample(((2, 3, 4),), {"axis": 1}),
-            Sample(((0, 3),), {"axis": 0}),
-        ),
-        batch=batching.along_axis,
-    )
-)

@@ -12,7 +12,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd import Function
-from lucid.autograd.native import runs_natively
+from lucid.autograd.native import fused, runs_natively
 from lucid.docstrings import like
 from lucid.functions.elementwise import where
 from lucid.ir import ops
@@ -173,15 +173,21 @@ def _max_pool(
     x, had_batch = batched(name, input, rank)
     windows = _pool_windows(name, x, kernel_size, (stride, padding, dilation), ceil_mode)
     if return_indices:
-        places = _places_of_greatest(x, windows)
-        flat = ops.gather(x.flatten(2), places.flatten(2), axis=2)
-        both = flat.reshape(places.shape), places
+        both = _with_places(x, windows)
         return both if had_batch else (both[0].squeeze(0), both[1].squeeze(0))
     y = apply(MaxPool, x, windows)
     return y if had_batch else y.squeeze(0)
 
 
 max_pool1d, max_pool2d, max_pool3d = of_each_rank(_max_pool)
+
+
+@fused
+def _with_places(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
+    """The windows' first maxima, and where in the input these are."""
+    places = _places_of_greatest(x, windows)
+    flat: Tensor = ops.gather(x.flatten(2), places.flatten(2), axis=2)
+    return flat.reshape(places.shape), places
 
 
 def _places_of_greatest(x: Tensor, windows: Windows) -> Tensor:

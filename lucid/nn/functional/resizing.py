@@ -8,7 +8,7 @@ Args:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import lucid
+from lucid.autograd.native import fused
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.adaptive_pooling import (
@@ -32,6 +33,8 @@ __all__ = [
 ]  # fmt: skip
 
 _LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
+# Elements of an axis, for each neighbour of a point, up to which a product beats look-ups.
+_DENSE = 32
 _CUBIC = -0.75
 Scales = tuple[float, ...]
 
@@ -77,10 +80,16 @@ def interpolate(
         return _nearest(input, sizes, scales, 0.5 if mode == "nearest-exact" else 0.0)
     if _LINEAR.get(mode) != input.ndim:
         raise OptionError(f"interpolate: mode {mode!r} doesn't fit an input of {input.ndim} axes")
-    y, weights = input, _smooth_weights if antialias else _weights
+    y, is_cubic = input, mode == "bicubic"
     for i, (wanted, scale) in enumerate(zip(sizes, scales, strict=True)):
-        matrix = weights(input.shape[i + 2], wanted, scale, mode == "bicubic", bool(align_corners))
-        y = _along(y, i + 2, matrix)
+        axis, length = i + 2, input.shape[i + 2]
+        options = wanted, scale, is_cubic, bool(align_corners)
+        if antialias:
+            y = _along(y, axis, _smooth_weights(length, *options))
+        elif length <= (4 if is_cubic else 2) * _DENSE:
+            y = _along(y, axis, _weights(length, *options))
+        else:
+            y = _between(y, axis, *options)
     return y
 
 
@@ -131,6 +140,28 @@ def _nearest(x: Tensor, sizes: tuple[int, ...], scales: Scales, shift: float) ->
 
 def _weights(length: int, size: int, scale: float, is_cubic: bool, align: bool) -> np.ndarray:
     """The matrix (length, size) that interpolates between neighbours."""
+    matrix = np.zeros((length, size))
+    for places, weight in _neighbours(length, size, scale, is_cubic, align):
+        np.add.at(matrix, (places, np.arange(size)), weight)
+    return matrix
+
+
+@fused
+def _between(x: Tensor, axis: int, size: int, scale: float, is_cubic: bool, align: bool) -> Tensor:
+    """Interpolate between the neighbours along a long axis, each of which is looked up."""
+    shape = [-1] + [1] * (x.ndim - 1 - axis)
+    total: Any = 0.0
+    for places, weight in _neighbours(x.shape[axis], size, scale, is_cubic, align):
+        factor = from_array(weight.astype(x.dtype.numpy).reshape(shape))
+        total = total + ops.take(x, from_array(places), axis=axis) * factor
+    result: Tensor = total
+    return result
+
+
+def _neighbours(
+    length: int, size: int, scale: float, is_cubic: bool, align: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The places of each point's neighbours, and their weights."""
     if align:
         points = np.arange(size) * ((length - 1) / (size - 1) if size > 1 else 0.0)
     else:
@@ -142,10 +173,8 @@ def _weights(length: int, size: int, scale: float, is_cubic: bool, align: bool) 
         taps = [(-1, _far(part + 1)), (0, _near(part)), (1, _near(1 - part)), (2, _far(2 - part))]
     else:
         taps = [(0, 1 - part), (1, part)]
-    matrix = np.zeros((length, size))
     for offset, weight in taps:
-        np.add.at(matrix, (np.clip(first + offset, 0, length - 1), np.arange(size)), weight)
-    return matrix
+        yield np.clip(first + offset, 0, length - 1), weight
 
 
 def _smooth_weights(
@@ -275,6 +304,7 @@ def _centres(count: int, align: bool) -> np.ndarray:
     return points if align else points * (count - 1) / count
 
 
+@fused
 def grid_sample(
     input: Tensor,
     grid: Tensor,
