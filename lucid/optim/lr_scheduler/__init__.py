@@ -10,8 +10,7 @@ from lucid.functions.border import constructors_at_border
 from lucid.ir import frames
 from lucid.optim.lr_scheduler.base import LRScheduler
 from lucid.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR
-from lucid.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
-from lucid.optim.lr_scheduler.cyclic import CyclicLR
+from lucid.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from lucid.optim.lr_scheduler.decay import (
     ConstantLR,
     CosineAnnealingLR,

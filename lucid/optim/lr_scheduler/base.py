@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from lucid.autograd.modes import no_grad
 from lucid.compiler.recording import hooks
 from lucid.compiler.results.replayed_effects import ReplayedEffect
-from lucid.ir.errors import ArgumentError, MissingRuleError
+from lucid.docstrings import like
+from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.location import warn
 from lucid.ir.whose_code import is_librarys
 from lucid.nn.errors import NamingError
@@ -19,6 +21,8 @@ from lucid.optim.optimizer import Optimizer
 from lucid.tensor.core import constant
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
+
+S = TypeVar("S", bound="type[LRScheduler]")
 
 
 def check_optimizer(optimizer: object) -> None:
@@ -43,6 +47,15 @@ def set_rate(group: ParamGroup, rate: Any) -> None:
             write_(present, rate if isinstance(rate, Tensor) else constant(rate, present.dtype))
     else:
         group["lr"] = rate
+
+
+def per_group(name: str, value: Any, count: int) -> list[Any]:
+    """One value for each of `count` groups: a list of them, or one for all."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * count
+    if len(value) != count:
+        raise OptionError(f"expected {count} values for {name}, got {len(value)}")
+    return list(value)
 
 
 class LRScheduler:
@@ -183,3 +196,28 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` gave; the optimizer's own state is loaded by itself."""
         vars(self).update(state_dict)
+
+
+def example(arguments: str, rates: list[float], made: str = "lr=1.0") -> Callable[[S], S]:
+    """Show in a schedule's docstring the first rates that it sets; what it lacks is the base's.
+
+    arguments: of the schedule. made: those of the optimizer.
+    """
+
+    def complete(cls: S) -> S:
+        lines = [
+            f">>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], {made})",
+            f">>> scheduler = lucid.optim.lr_scheduler.{cls.__name__}({arguments})",
+            ">>> rates = []",
+            f">>> for _ in range({len(rates)}):",
+            "...     opt.step()",
+            "...     scheduler.step()",
+            "...     rates.append(round(scheduler.get_last_lr()[0], 4))",
+            ">>> rates",
+            repr(rates),
+        ]
+        own = inspect.cleandoc(cls.__doc__ or "")
+        cls.__doc__ = "\n    ".join([f"{own}\n\nExample:", *lines])
+        return like(LRScheduler)(cls)
+
+    return complete

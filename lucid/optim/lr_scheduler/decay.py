@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
-from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
-from lucid.optim.lr_scheduler.base import LRScheduler
+from lucid.optim.lr_scheduler.base import LRScheduler, example
 from lucid.optim.optimizer import Optimizer
 
 
@@ -59,68 +58,61 @@ class _ByFunction(LRScheduler):
                 vars(function).update(attributes)
 
 
+@example("opt, lambda epoch: 1 / (epoch + 1)", [0.5, 0.3333, 0.25])
 class LambdaLR(_ByFunction):
     """The initial rate times `lr_lambda(epoch)`; one function, or one per group.
 
     Args:
         lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
-
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (epoch + 1))
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.5, 0.3333, 0.25]
     """
 
     def get_lr(self) -> list[Any]:
         return self._times(self.base_lrs)
 
 
-@like(LambdaLR)
+@example("opt, lambda epoch: 0.5", [0.5, 0.25, 0.125])
 class MultiplicativeLR(_ByFunction):
     """The rate before times `lr_lambda(epoch)`; one function, or one per group.
 
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.MultiplicativeLR(opt, lambda epoch: 0.5)
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.5, 0.25, 0.125]
+    Args:
+        lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
     """
 
     def get_lr(self) -> list[Any]:
         return self._rates() if self._is_initial else self._times(self._rates())
 
 
-@like(LRScheduler)
-class StepLR(LRScheduler):
+class _ByFactor(LRScheduler):
+    """The initial rate times a factor of the epoch, which subclasses define."""
+
+    _is_stepwise = False  # then a schedule that goes on after some epoch makes its step at once
+
+    def _factor(self, epoch: int) -> float:
+        raise NotImplementedError
+
+    def get_lr(self) -> list[Any]:
+        now = self._factor(self.last_epoch)
+        before = self._factor(self.last_epoch - 1) if self.last_epoch else 1.0
+        goes_on = self._is_initial and self.last_epoch and not self._is_stepwise
+        if now == before or goes_on:
+            return self._rates()
+        return [rate * (now / before) for rate in self._rates()]
+
+    def closed_form(self) -> list[Any]:
+        return [base * self._factor(self.last_epoch) for base in self.base_lrs]
+
+
+@example("opt, step_size=2", [1.0, 0.1, 0.1])
+class StepLR(_ByFactor):
     """Multiply by `gamma` every `step_size` epochs.
 
     At epoch t the rate is `initial * gamma ** (t // step_size)`.
 
     Args:
         step_size: how many epochs a rate holds.
-
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.StepLR(opt, step_size=2)
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [1.0, 0.1, 0.1]
     """
+
+    _is_stepwise = True
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
@@ -129,35 +121,21 @@ class StepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        if self.last_epoch == 0 or self.last_epoch % self.step_size != 0:
-            return self._rates()
-        return [rate * self.gamma for rate in self._rates()]
-
-    def closed_form(self) -> list[Any]:
-        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+    def _factor(self, epoch: int) -> float:
+        return self.gamma ** (epoch // self.step_size)
 
 
-@like(LRScheduler)
-class MultiStepLR(LRScheduler):
+@example("opt, milestones=[1, 3]", [0.1, 0.1, 0.01])
+class MultiStepLR(_ByFactor):
     """Multiply by `gamma` at each of the milestones.
 
     At epoch t the rate is `initial * gamma ** (milestones up to t)`.
 
     Args:
         milestones: epochs, increasing.
-
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.MultiStepLR(opt, milestones=[1, 3])
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.1, 0.1, 0.01]
     """
+
+    _is_stepwise = True
 
     def __init__(
         self,
@@ -170,47 +148,27 @@ class MultiStepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        if self.last_epoch not in self.milestones:
-            return self._rates()
-        return [rate * self.gamma ** self.milestones[self.last_epoch] for rate in self._rates()]
-
-    def closed_form(self) -> list[Any]:
-        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
-        return [base * self.gamma**passed for base in self.base_lrs]
+    def _factor(self, epoch: int) -> float:
+        return self.gamma ** bisect_right(sorted(self.milestones.elements()), epoch)
 
 
-@like(LRScheduler)
-class ExponentialLR(LRScheduler):
+@example("opt, gamma=0.5", [0.5, 0.25, 0.125])
+class ExponentialLR(_ByFactor):
     """Multiply by `gamma` at each epoch.
 
     At epoch t the rate is `initial * gamma ** t`.
-
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.ExponentialLR(opt, gamma=0.5)
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.5, 0.25, 0.125]
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        return self._rates() if self._is_initial else [r * self.gamma for r in self._rates()]
-
-    def closed_form(self) -> list[Any]:
-        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+    def _factor(self, epoch: int) -> float:
+        return self.gamma**epoch
 
 
-@like(LRScheduler)
-class ConstantLR(LRScheduler):
+@example("opt, factor=0.5, total_iters=2", [0.5, 1.0, 1.0])
+class ConstantLR(_ByFactor):
     """The initial rate times `factor` for `total_iters` epochs, then the initial rate.
 
     Args:
@@ -218,18 +176,9 @@ class ConstantLR(LRScheduler):
 
     Raises:
         OptionError: `factor` is outside of [0, 1].
-
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.ConstantLR(opt, factor=0.5, total_iters=2)
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.5, 1.0, 1.0]
     """
+
+    _is_stepwise = True
 
     def __init__(
         self,
@@ -244,20 +193,12 @@ class ConstantLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        if self.last_epoch == 0:
-            return [rate * self.factor for rate in self._rates()]
-        if self.last_epoch != self.total_iters:
-            return self._rates()
-        return [rate * (1.0 / self.factor) for rate in self._rates()]
-
-    def closed_form(self) -> list[Any]:
-        factor = 1.0 if self.last_epoch >= self.total_iters else self.factor
-        return [base * factor for base in self.base_lrs]
+    def _factor(self, epoch: int) -> float:
+        return 1.0 if epoch >= self.total_iters else self.factor
 
 
-@like(LRScheduler)
-class LinearLR(LRScheduler):
+@example("opt, total_iters=2", [0.6667, 1.0, 1.0])
+class LinearLR(_ByFactor):
     """From `start_factor` to `end_factor` times the initial rate in `total_iters` equal steps.
 
     Args:
@@ -266,17 +207,6 @@ class LinearLR(LRScheduler):
 
     Raises:
         OptionError: a factor outside of [0, 1].
-
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.LinearLR(opt, total_iters=2)
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.6667, 1.0, 1.0]
     """
 
     def __init__(
@@ -296,38 +226,17 @@ class LinearLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        if self.last_epoch == 0:
-            return [rate * self.start_factor for rate in self._rates()]
-        if self._is_initial or self.last_epoch > self.total_iters:
-            return self._rates()
-        change = self.end_factor - self.start_factor
-        before = self.total_iters * self.start_factor + (self.last_epoch - 1) * change
-        return [rate * (1.0 + change / before) for rate in self._rates()]
-
-    def closed_form(self) -> list[Any]:
-        done = min(self.total_iters, self.last_epoch) / self.total_iters
-        factor = self.start_factor + (self.end_factor - self.start_factor) * done
-        return [base * factor for base in self.base_lrs]
+    def _factor(self, epoch: int) -> float:
+        done = min(self.total_iters, epoch) / self.total_iters
+        return self.start_factor + (self.end_factor - self.start_factor) * done
 
 
-@like(LRScheduler)
-class PolynomialLR(LRScheduler):
+@example("opt, total_iters=4", [0.75, 0.5, 0.25])
+class PolynomialLR(_ByFactor):
     """The initial rate times (1 - epoch / total_iters)^power, then 0.
 
     Args:
         power: the power of the fall; 1 is a line. Default: 1.0.
-
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.PolynomialLR(opt, total_iters=4)
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.75, 0.5, 0.25]
     """
 
     def __init__(
@@ -337,19 +246,12 @@ class PolynomialLR(LRScheduler):
         self.power = power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        if self._is_initial or self.last_epoch > self.total_iters:
-            return self._rates()
-        left = 1.0 - self.last_epoch / self.total_iters
-        before = 1.0 - (self.last_epoch - 1) / self.total_iters
-        return [rate * (left / before) ** self.power for rate in self._rates()]
-
-    def closed_form(self) -> list[Any]:
-        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
-        return [base * left**self.power for base in self.base_lrs]
+    def _factor(self, epoch: int) -> float:
+        left: float = (1.0 - min(self.total_iters, epoch) / self.total_iters) ** self.power
+        return left
 
 
-@like(LRScheduler)
+@example("opt, T_max=4", [0.8536, 0.5, 0.1464])
 class CosineAnnealingLR(LRScheduler):
     """Half a cosine wave from the initial rate to `eta_min` in `T_max` epochs, and back.
 
@@ -360,17 +262,6 @@ class CosineAnnealingLR(LRScheduler):
     Args:
         T_max: epochs of half a wave.
         eta_min: the lowest rate. Default: 0.0.
-
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=4)
-        >>> rates = []
-        >>> for _ in range(3):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.8536, 0.5, 0.1464]
     """
 
     def __init__(

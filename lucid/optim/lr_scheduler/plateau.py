@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, SupportsFloat
+from typing import SupportsFloat
 
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.ir.errors import OptionError
-from lucid.optim.lr_scheduler.base import LRScheduler, check_optimizer, rate_of, set_rate
+from lucid.optim.lr_scheduler.base import (
+    LRScheduler,
+    check_optimizer,
+    per_group,
+    rate_of,
+    set_rate,
+)
 from lucid.optim.optimizer import Optimizer
 from lucid.tensor.tensor import Tensor
 
@@ -57,7 +63,7 @@ class ReduceLROnPlateau(LRScheduler):
         check_choice(threshold_mode, "threshold_mode", "ReduceLROnPlateau", ("rel", "abs"))
         check_optimizer(optimizer)
         self.optimizer = optimizer
-        self.min_lrs = _lowest(min_lr, len(optimizer.param_groups))
+        self.min_lrs = per_group("min_lr", min_lr, len(optimizer.param_groups))
         self.mode = mode
         self.factor = factor
         self.patience = patience
@@ -123,10 +129,3 @@ class ReduceLROnPlateau(LRScheduler):
             after = max(before * self.factor, lowest)
             if before - after > self.eps:
                 set_rate(group, after)
-
-
-def _lowest(min_lr: Any, count: int) -> list[float]:
-    rates = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
-    if len(rates) != count:
-        raise OptionError(f"expected {count} min_lrs, got {len(rates)}")
-    return rates
