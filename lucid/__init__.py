@@ -27,7 +27,6 @@ from lucid.functions.gathering import *
 from lucid.functions.incomplete import *
 from lucid.functions.joining import *
 from lucid.functions.legacy import *
-from lucid.functions.linalg import *
 from lucid.functions.matrices import *
 from lucid.functions.products import *
 from lucid.functions.promotion import *

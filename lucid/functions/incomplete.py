@@ -12,7 +12,7 @@ from lucid.docstrings import like
 from lucid.functions.arguments import common_shape
 from lucid.functions.elementwise import choose, exp, log
 from lucid.functions.gamma import lgamma
-from lucid.functions.lapack import Lapack, call
+from lucid.functions.lapack import lapack
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import NotDifferentiableError
@@ -20,26 +20,6 @@ from lucid.ir.errors import NotDifferentiableError
 __all__ = ["igamma", "igammac"]
 
 _MOST_TERMS = 100_000
-
-
-def _regularized(a: np.ndarray, x: np.ndarray, upper: bool) -> np.ndarray:
-    """P(a, x), or Q(a, x) = 1 - P, in f64: by the series left of a + 1, else by the fraction."""
-    dtype = a.dtype
-    a, x = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
-    is_left = x < a + 1
-    known = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
-    with np.errstate(all="ignore"):
-        logs = np.array([math.lgamma(v) if v > 0 else 0.0 for v in a.ravel()]).reshape(a.shape)
-        front = np.exp(a * np.log(np.where(known, x, 1.0)) - x - logs)
-        lower = front * _series(np.where(known & is_left, a, 1.0), np.where(is_left, x, 0.0))
-        rest = known & ~is_left
-        above = front * _fraction(np.where(rest, a, 1.0), np.where(rest, x, 3.0))
-        found = np.where(is_left, 1 - lower if upper else lower, above if upper else 1 - above)
-    at_zero = ((a > 0) & (x == 0)) | (np.isposinf(a) & np.isfinite(x) & (x >= 0))
-    at_end = (np.isposinf(x) & (a >= 0) & np.isfinite(a)) | ((a == 0) & (x > 0))
-    found = np.where(known, found, np.nan)
-    found = np.where(at_zero, 1.0 if upper else 0.0, found)
-    return np.asarray(np.where(at_end, 0.0 if upper else 1.0, found)).astype(dtype)
 
 
 def _series(a: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -72,29 +52,37 @@ def _fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     return total
 
 
-class _IncompleteGamma(Lapack):
-    """P(a, x) or Q(a, x); differentiable by x, as in PyTorch."""
+def _of_incomplete(
+    g: Tensor, a: Tensor, x: Tensor, upper: bool, needs: tuple[bool, ...]
+) -> tuple[None, Tensor]:
+    if needs[0]:
+        raise NotDifferentiableError(
+            "igamma, igammac: the derivative by the first argument is not implemented\n"
+            "hint: detach() it"
+        )
+    slope = exp((a - 1) * log(x) - x - lgamma(a))
+    return None, -g * slope if upper else g * slope
 
-    @staticmethod
-    def forward(a: Tensor, x: Tensor, upper: bool) -> Tensor:
-        found: Tensor = call("igamma", lambda a, x: _regularized(a, x, upper), a, x)
-        return found
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        a, x, ctx.upper = inputs
-        ctx.save_for_backward(a, x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor, None]:
-        if ctx.needs_input_grad[0]:
-            raise NotDifferentiableError(
-                "igamma, igammac: the derivative by the first argument is not implemented\n"
-                "hint: detach() it"
-            )
-        a, x = ctx.saved_tensors
-        slope = exp((a - 1) * log(x) - x - lgamma(a))
-        return None, -g * slope if ctx.upper else g * slope, None
+@lapack("igamma", _of_incomplete)
+def _incomplete_gamma(a: np.ndarray, x: np.ndarray, upper: bool) -> np.ndarray:
+    """P(a, x), or Q(a, x) = 1 - P, in f64: by the series left of a + 1, else by the fraction."""
+    dtype = a.dtype
+    a, x = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
+    is_left = x < a + 1
+    known = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    with np.errstate(all="ignore"):
+        logs = np.array([math.lgamma(v) if v > 0 else 0.0 for v in a.ravel()]).reshape(a.shape)
+        front = np.exp(a * np.log(np.where(known, x, 1.0)) - x - logs)
+        lower = front * _series(np.where(known & is_left, a, 1.0), np.where(is_left, x, 0.0))
+        rest = known & ~is_left
+        above = front * _fraction(np.where(rest, a, 1.0), np.where(rest, x, 3.0))
+        found = np.where(is_left, 1 - lower if upper else lower, above if upper else 1 - above)
+    at_zero = ((a > 0) & (x == 0)) | (np.isposinf(a) & np.isfinite(x) & (x >= 0))
+    at_end = (np.isposinf(x) & (a >= 0) & np.isfinite(a)) | ((a == 0) & (x > 0))
+    found = np.where(known, found, np.nan)
+    found = np.where(at_zero, 1.0 if upper else 0.0, found)
+    return np.asarray(np.where(at_end, 0.0 if upper else 1.0, found)).astype(dtype)
 
 
 def _incomplete(input: Tensor, other: Tensor, upper: bool) -> Tensor:
@@ -102,8 +90,7 @@ def _incomplete(input: Tensor, other: Tensor, upper: bool) -> Tensor:
     a, x = promoted(input, other, name)
     a, x = floating(a, name), floating(x, name)
     shape = common_shape(name, input=a, other=x)
-    found: Tensor = _IncompleteGamma.apply(a.expand(*shape), x.expand(*shape), upper)
-    return found
+    return _incomplete_gamma(a.expand(*shape), x.expand(*shape), upper)
 
 
 def igamma(input: Tensor, other: Tensor) -> Tensor:

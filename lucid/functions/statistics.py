@@ -8,8 +8,8 @@ from lucid import return_types
 from lucid.docstrings import like
 from lucid.functions.arguments import Dims, axis_of, tensor_of
 from lucid.functions.elementwise import choose
-from lucid.functions.linalg import matmul
 from lucid.functions.naming import numpy_names
+from lucid.functions.products import matmul
 from lucid.functions.promotion import floating
 from lucid.functions.reduction import sum
 from lucid.functions.shape import matrix_transpose, reshaped, unsqueeze

@@ -24,7 +24,6 @@ from lucid.functions import (
     incomplete,
     indexing,
     joining,
-    linalg,
     matrices,
     products,
     protocols,
@@ -181,8 +180,8 @@ class Tensor(WrittenInPlace):
     __neg__ = elementwise.neg
     __pos__ = elementwise.positive
     __abs__ = elementwise.abs
-    __matmul__ = linalg.matmul
-    __rmatmul__ = linalg.rmatmul
+    __matmul__ = products.matmul
+    __rmatmul__ = products.rmatmul
 
     # ------------------------------------------------------------------ functions of one element
 
@@ -422,17 +421,17 @@ class Tensor(WrittenInPlace):
 
     # ------------------------------------------------------------------ products
 
-    matmul = linalg.matmul
-    mm = linalg.mm
-    bmm = linalg.bmm
-    mv = linalg.mv
-    dot = linalg.dot
-    outer = linalg.outer
-    ger = linalg.outer
-    addmm = linalg.addmm
-    addbmm = linalg.addbmm
-    addmv = linalg.addmv
-    baddbmm = linalg.baddbmm
+    matmul = products.matmul
+    mm = products.mm
+    bmm = products.bmm
+    mv = products.mv
+    dot = products.dot
+    outer = products.outer
+    ger = products.outer
+    addmm = products.addmm
+    addbmm = products.addbmm
+    addmv = products.addmv
+    baddbmm = products.baddbmm
     addr = products.addr
     cross = products.cross
     inner = products.inner

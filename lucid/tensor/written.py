@@ -14,7 +14,6 @@ from lucid.functions import (
     incomplete,
     inplace,
     joining,
-    linalg,
     products,
     rectifiers,
     reduction,
@@ -135,10 +134,10 @@ class WrittenInPlace(TensorCore):
     less_ = in_place(comparison.lt)
     less_equal_ = in_place(comparison.le)
     not_equal_ = in_place(comparison.ne)
-    addmm_ = in_place(linalg.addmm)
-    addmv_ = in_place(linalg.addmv)
-    addbmm_ = in_place(linalg.addbmm)
-    baddbmm_ = in_place(linalg.baddbmm)
+    addmm_ = in_place(products.addmm)
+    addmv_ = in_place(products.addmv)
+    addbmm_ = in_place(products.addbmm)
+    baddbmm_ = in_place(products.baddbmm)
     addr_ = in_place(products.addr)
     renorm_ = in_place(arranging.renorm)
     put_ = in_place(arranging.put)
