@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 import lucid
-from lucid.autograd import Function
 from lucid.distributions.distribution import uniform_like
+from lucid.functions.gradients import with_gradient
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 
@@ -19,32 +18,17 @@ _NODES = np.exp(math.pi / 2 * np.sinh(_TIMES))
 _WEIGHTS = 0.1 * math.pi / 2 * np.cosh(_TIMES) * _NODES
 
 
-def standard_gamma(concentration: Tensor) -> Tensor:
-    """Draw one number for each concentration."""
-    drawn: Tensor = StandardGamma.apply(concentration)
-    return drawn
-
-
-class StandardGamma(Function):
-    """A draw z from the gamma distribution, with dz/da = -(dF/da) / (dF/dz) of its CDF F.
+def _slope(g: Tensor, concentration: Tensor, y: Tensor) -> Tensor:
+    """By dz/da = -(dF/da) / (dF/dz) of the CDF F.
 
     Reference: Figurnov, Mohamed and Mnih, "Implicit Reparameterization Gradients", 2018.
     """
-
-    @staticmethod
-    def forward(ctx: Any, concentration: Tensor) -> Tensor:
-        drawn = _draw(concentration)
-        ctx.save_for_backward(concentration, drawn)
-        return drawn
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        concentration, drawn = ctx.saved_tensors
-        return g * gamma_slope(concentration.double(), drawn.double()).to(g.dtype)
+    return g * gamma_slope(concentration.double(), y.double()).to(g.dtype)
 
 
-def _draw(concentration: Tensor) -> Tensor:
-    """A fixed number of trials each.
+@with_gradient(_slope, natively=False)
+def standard_gamma(concentration: Tensor) -> Tensor:
+    """Draw one number for each concentration, by a fixed number of trials.
 
     Reference: Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", 2000.
     """
@@ -63,9 +47,7 @@ def _draw(concentration: Tensor) -> Tensor:
         found = lucid.where(accepted & ~done, d * inner, found)
         done = done | accepted
     boost = uniform_like(shape, concentration) ** (1 / concentration)
-    tiny = float(lucid.finfo(dtype).tiny)
-    result: Tensor = lucid.where(small, found * boost, found)
-    return result.clamp(min=tiny)
+    return lucid.where(small, found * boost, found).clamp(min=float(lucid.finfo(dtype).tiny))
 
 
 def gamma_slope(a: Tensor, x: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 
 from lucid.functions.chebyshev import series
-from lucid.functions.curves import curve
 from lucid.functions.elementwise import abs as absolute, choose, cos, exp, sign, sin, sqrt
+from lucid.functions.gradients import curve
 from lucid.functions.tensors import Tensor
 
 __all__ = ["i0"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from lucid.functions.chebyshev import series
-from lucid.functions.curves import curve
 from lucid.functions.elementwise import choose, erf, exp
+from lucid.functions.gradients import curve
 from lucid.functions.tensors import Tensor
 
 __all__ = ["erfc"]

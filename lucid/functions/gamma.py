@@ -13,9 +13,9 @@ from typing import Any
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.functions.conversion import cast
-from lucid.functions.curves import curve, with_gradient
 from lucid.functions.elementwise import abs as absolute, choose, exp, log, log1p, round, sin, sqrt
 from lucid.functions.error import erfc
+from lucid.functions.gradients import curve, with_gradient
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 from lucid.functions.trigonometry import tan
@@ -166,8 +166,7 @@ def digamma(input: Tensor) -> Tensor:
         tensor([-0.5772,  2.2518,     nan])
     """
     x = floating(input, "digamma")
-    result: Tensor = _digamma.apply(x)
-    return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), result)
+    return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), _digamma(x))
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
@@ -189,10 +188,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     if order < 0:
         raise OptionError(f"polygamma(n, x) does not support negative n, got {order}")
     x = floating(input, "polygamma")
-    if order == 0:
-        return digamma(x)
-    result: Tensor = _polygamma.apply(x, order)
-    return result
+    return digamma(x) if order == 0 else _polygamma(x, order)
 
 
 @like(polygamma)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from lucid.autograd.function import Function
 from lucid.docstrings import like
 from lucid.functions.arguments import common_shape
 from lucid.functions.elementwise import choose, exp, log
 from lucid.functions.gamma import lgamma
+from lucid.functions.gradients import with_gradient
 from lucid.functions.lapack import lapack
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
@@ -135,32 +134,28 @@ _WEIGHTS = (
 )  # fmt: skip
 
 
-class _Zeta(Function):
+def _zeta_vjp(g: Tensor, s: Tensor, q: Tensor, needs: tuple[bool, ...]) -> tuple[None, Tensor]:
+    if needs[0]:
+        raise NotDifferentiableError(
+            "zeta: the derivative by the first argument is not implemented\nhint: detach() it"
+        )
+    return None, -g * s * zeta(s + 1, q)
+
+
+@with_gradient(_zeta_vjp, natively=False)
+def _zeta(s: Tensor, q: Tensor) -> Tensor:
     """The sum of (q + k)^-s for s > 1 and q > 0; differentiable by q, as in PyTorch."""
-
-    @staticmethod
-    def forward(ctx: Any, s: Tensor, q: Tensor) -> Tensor:
-        ctx.save_for_backward(s, q)
-        total = q ** (-s)
-        for k in range(1, _FIRST):
-            total = total + (q + k) ** (-s)
-        far = q + _FIRST
-        power = far ** (-s)
-        total = total + power * far / (s - 1) + 0.5 * power
-        term = s * power / far  # with the factors in it, which overflow without its powers
-        for k, weight in enumerate(_WEIGHTS):
-            total = total + weight * term
-            term = term * ((s + (2 * k + 1)) / far) * ((s + (2 * k + 2)) / far)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor]:
-        if ctx.needs_input_grad[0]:
-            raise NotDifferentiableError(
-                "zeta: the derivative by the first argument is not implemented\nhint: detach() it"
-            )
-        s, q = ctx.saved_tensors
-        return None, -g * s * zeta(s + 1, q)
+    total = q ** (-s)
+    for k in range(1, _FIRST):
+        total = total + (q + k) ** (-s)
+    far = q + _FIRST
+    power = far ** (-s)
+    total = total + power * far / (s - 1) + 0.5 * power
+    term = s * power / far  # with the factors in it, which overflow without its powers
+    for k, weight in enumerate(_WEIGHTS):
+        total = total + weight * term
+        term = term * ((s + (2 * k + 1)) / far) * ((s + (2 * k + 2)) / far)
+    return total
 
 
 def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
@@ -184,6 +179,6 @@ def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     s, q = promoted(input, other, "zeta")
     s, q = floating(s, "zeta"), floating(q, "zeta")
     is_known = (s > 1) & (q > 0)
-    known: Tensor = _Zeta.apply(choose(is_known, s, 2.0), choose(is_known, q, 1.0))
+    known = _zeta(choose(is_known, s, 2.0), choose(is_known, q, 1.0))
     is_infinite = (s == 1) | ((s > 1) & (q <= 0) & (q % 1 == 0))
     return choose(is_known, known, choose(is_infinite, math.inf, math.nan))

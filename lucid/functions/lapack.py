@@ -7,7 +7,6 @@ exist, and in a compiled step all around the factorizations stays native.
 from __future__ import annotations
 
 import ctypes
-import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from lucid.autograd.function import Function
 from lucid.functions.arguments import listed, tensor_of
 from lucid.functions.finding import computed
+from lucid.functions.gradients import with_gradient
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, LucidError, ShapeError
 
@@ -43,64 +42,28 @@ def lapack(
     fixed: Sequence[int] = (),
     materialize: bool = True,
 ) -> _Decorator:
-    """Make a function of batches of matrices, and of options, by its value in NumPy.
+    """Make a function of batches of matrices, then options, by its value in NumPy.
 
-    name: what the user calls, for errors.
-    vjp: the rule of its gradient, written with tensor operations: it takes the cotangent, or a
-        tuple of those of several results, and what it names of the value's arguments, of `y`, the
-        results, and of `needs`, whether each argument's gradient is asked for. It gives a cotangent
-        for each tensor.
-    fixed: which results have no derivative.
-    materialize: whether cotangents that nobody sent are zeros, else None.
+    name: what the user calls, for errors. The other arguments are those of `with_gradient`.
     """
-    wanted = [*inspect.signature(vjp).parameters][1:] if vjp else []
 
     def complete(value: Callable[..., Any]) -> Callable[..., Any]:
-        parameters = [*inspect.signature(value).parameters]
-
-        def forward(*given: Any) -> Any:
+        @wraps(value)
+        def on_tensors(*given: Any) -> Any:
             tensors = [x for x in given if isinstance(x, Tensor)]
             options = given[len(tensors) :]
             return call(name, lambda *arrays: value(*arrays, *options), *tensors)
 
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            results = output if isinstance(output, tuple) else (output,)
-            arguments = dict(zip(parameters, inputs, strict=True))
-            tensors = [key for key, x in arguments.items() if isinstance(x, Tensor)]
-            ctx.options = {k: x for k, x in arguments.items() if k not in tensors}
-            ctx.saved_names = [key for key in tensors if key in wanted]
-            kept = [arguments[key] for key in ctx.saved_names]
-            ctx.save_for_backward(*kept, *(results if "y" in wanted else ()))
-            ctx.mark_non_differentiable(*(results[i] for i in fixed))
-            ctx.set_materialize_grads(materialize)
-
-        def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
-            count, saved = len(ctx.saved_names), ctx.saved_tensors
-            known = dict(zip(ctx.saved_names, saved, strict=False)) | ctx.options
-            known["y"] = saved[count] if len(saved) == count + 1 else saved[count:]
-            known["needs"] = ctx.needs_input_grad
-            assert vjp is not None
-            found = vjp(g[0] if len(g) == 1 else g, *(known[key] for key in wanted))
-            parts = found if isinstance(found, tuple) else (found,)
-            return *parts, *(None for _ in ctx.options)
-
-        words = name.removeprefix("linalg.").split("_")
-        methods = {"forward": forward, "setup_context": setup_context, "backward": backward}
-        made: dict[str, Any] = {"__doc__": value.__doc__, "__module__": value.__module__}
-        made |= {key: staticmethod(method) for key, method in methods.items()}
-        cls: Any = type("".join(word.capitalize() for word in words), (Function,), made)
-        cls.vmap = staticmethod(_batched(cls))
-
-        @wraps(value)
-        def applied(*given: Any) -> Any:
-            return cls.apply(*given)
-
-        return applied
+        on_tensors.__name__ = name.removeprefix("linalg.")
+        decorate = with_gradient(vjp, fixed=fixed, materialize=materialize, natively=False)
+        applied: Any = decorate(on_tensors)
+        applied.__self__.vmap = staticmethod(_batched(applied))
+        return applied  # type: ignore[no-any-return]
 
     return complete
 
 
-def _batched(function: Any) -> Callable[..., tuple[Any, Any]]:
+def _batched(function: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
     """The vmap rule: examples become a leading batch axis, which NumPy's LAPACK takes anyway."""
 
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
@@ -112,7 +75,7 @@ def _batched(function: Any) -> Callable[..., tuple[Any, Any]]:
                 moved.append(value.expand(info.batch_size, *value.shape))
             else:
                 moved.append(value.movedim(dim, 0))
-        results = function.apply(*moved)
+        results = function(*moved)
         return results, (0,) * len(results) if isinstance(results, tuple) else 0
 
     return vmap

@@ -12,9 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid.autograd.function import Function
-from lucid.autograd.native import runs_natively
-from lucid.functions.curves import curve
 from lucid.functions.elementwise import (
     abs as absolute,
     choose,
@@ -31,6 +28,7 @@ from lucid.functions.elementwise import (
     sqrt,
     square,
 )
+from lucid.functions.gradients import curve, with_gradient
 from lucid.functions.promotion import floating, promoted
 from lucid.functions.tensors import Tensor
 from lucid.tensor.core import constant
@@ -166,32 +164,22 @@ def atan(input: Tensor) -> Tensor:
 arctan = atan
 
 
-@runs_natively
-class Atan2(Function):
-    """The angle of the point (x, y)."""
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, x: Tensor) -> Tensor:
-        ctx.save_for_backward(y, x)
-        return _angle(y, x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        y, x = ctx.saved_tensors
-        scaled = g / (x * x + y * y)
-        return scaled * x, -scaled * y
+def _atan2_vjp(g: Tensor, rise: Tensor, run: Tensor) -> tuple[Tensor, Tensor]:
+    scaled = g / (run * run + rise * rise)
+    return scaled * run, -scaled * rise
 
 
-def _angle(y: Tensor, x: Tensor) -> Tensor:
-    """atan2 as C has it: signed zeros and infinities included."""
-    rise, run = absolute(y), absolute(x)
-    infinite = (rise == math.inf) & (run == math.inf)
-    quotient = rise / choose(run == 0, 1.0, run)
-    quotient = choose(run == 0, choose(rise == 0, 0.0, math.inf), quotient)
+@with_gradient(_atan2_vjp)
+def _atan2(rise: Tensor, run: Tensor) -> Tensor:
+    """The angle of the point (run, rise) as C has it: signed zeros and infinities included."""
+    up, across = absolute(rise), absolute(run)
+    infinite = (up == math.inf) & (across == math.inf)
+    quotient = up / choose(across == 0, 1.0, across)
+    quotient = choose(across == 0, choose(up == 0, 0.0, math.inf), quotient)
     quotient = choose(infinite, 1.0, quotient)
-    angle = _right_atan(choose((rise != rise) | (run != run), math.nan, quotient))
-    angle = choose(_is_negative(x), math.pi - angle, angle)
-    return choose(_is_negative(y), -angle, angle)
+    angle = _right_atan(choose((up != up) | (across != across), math.nan, quotient))
+    angle = choose(_is_negative(run), math.pi - angle, angle)
+    return choose(_is_negative(rise), -angle, angle)
 
 
 def _is_negative(x: Tensor) -> Tensor:
@@ -214,33 +202,20 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
         tensor([3.1416, 1.5708])
     """
     y, x = promoted(input, other, "atan2")
-    result: Tensor = Atan2.apply(floating(y, "atan2"), floating(x, "atan2"))
-    return result
+    return _atan2(floating(y, "atan2"), floating(x, "atan2"))
 
 
 arctan2 = atan2
 
 
-@runs_natively
-class Hypot(Function):
-    """sqrt(x^2 + y^2), where the squares may overflow."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        a, b = absolute(x), absolute(y)
-        longer, shorter = maximum(a, b), minimum(a, b)
-        simple = (longer == 0) | (longer == math.inf)
-        ratio = shorter / choose(simple, 1.0, longer)
-        infinite = (a == math.inf) | (b == math.inf)
-        length = choose(simple, longer, longer * sqrt(1 + ratio * ratio))
-        length = choose(infinite, math.inf, length)
-        ctx.save_for_backward(x, y, length)
-        return length
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        x, y, length = ctx.saved_tensors
-        return g * (x / length), g * (y / length)
+@with_gradient(lambda g, a, b, y: (g * (a / y), g * (b / y)))
+def _hypot(a: Tensor, b: Tensor) -> Tensor:
+    """sqrt(a^2 + b^2), where the squares may overflow."""
+    longer, shorter = maximum(absolute(a), absolute(b)), minimum(absolute(a), absolute(b))
+    simple = (longer == 0) | (longer == math.inf)
+    ratio = shorter / choose(simple, 1.0, longer)
+    length = choose(simple, longer, longer * sqrt(1 + ratio * ratio))
+    return choose((absolute(a) == math.inf) | (absolute(b) == math.inf), math.inf, length)
 
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
@@ -257,8 +232,7 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
         tensor([5.])
     """
     x, y = promoted(input, other, "hypot")
-    result: Tensor = Hypot.apply(floating(x, "hypot"), floating(y, "hypot"))
-    return result
+    return _hypot(floating(x, "hypot"), floating(y, "hypot"))
 
 
 def sinc(input: Tensor) -> Tensor:

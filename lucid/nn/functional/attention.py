@@ -12,7 +12,6 @@ from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.ops.attention import AttentionSizes, split
 from lucid.ir.types import bool_
-from lucid.nn.functional.calls import apply
 from lucid.nn.functional.dropout import dropout
 from lucid.random import default_generator
 from lucid.tensor.context import context
@@ -141,7 +140,7 @@ def _spelled(
         scores = where(allowed, scores, -math.inf)
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.dtype is bool_ else scores + mask
-        weights = apply(masked_softmax, scores, scores.ndim - 1)
+        weights = masked_softmax(scores, scores.ndim - 1)
     else:
         weights = softmax(scores, -1)
     return dropout(weights, dropout_p) @ v

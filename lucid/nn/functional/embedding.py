@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import lucid
-from lucid.autograd import Function
 from lucid.autograd.modes import no_grad
-from lucid.autograd.native import runs_natively
 from lucid.choices import refuse
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.finding import extent, found
+from lucid.functions.gradients import with_gradient
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import i32, i64
-from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["embedding", "one_hot"]
@@ -24,32 +20,25 @@ __all__ = ["embedding", "one_hot"]
 DENSE = "gradients are dense sums"  # why there are no sparse ones
 
 
-@runs_natively
-class Embedding(Function):
+def _embedding_vjp(g: Tensor, index: Tensor, rows: int, padding: int, by_frequency: bool) -> Tensor:
+    if padding >= 0:
+        g = where((index == padding).unsqueeze(-1), 0.0, g)
+    if by_frequency:
+        ones = lucid.ones(index.shape, dtype=g.dtype)
+        counts = ops.index_add(lucid.zeros(rows, dtype=g.dtype), index, ones, axis=0)
+        g = g / ops.take(counts, index, axis=0).unsqueeze(-1)
+    return ops.index_add(lucid.zeros(rows, g.shape[-1], dtype=g.dtype), index, g, axis=0)
+
+
+@with_gradient(_embedding_vjp)
+def _embedding(
+    weight: Tensor, index: Tensor, rows: int, padding: int, by_frequency: bool
+) -> Tensor:
     """Rows of the weight; the gradient of row `padding` is left out (-1: of none).
 
     by_frequency: that of a row is divided by how often it was looked up.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, index: Tensor, padding: int, by_frequency: bool
-    ) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.shape, ctx.padding, ctx.by_frequency = tuple(weight.shape), padding, by_frequency
-        return ops.take(weight, index, axis=0)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
-        (index,) = ctx.saved_tensors
-        if ctx.padding >= 0:
-            g = where((index == ctx.padding).unsqueeze(-1), 0.0, g)
-        if ctx.by_frequency:
-            ones = lucid.ones(index.shape, dtype=g.dtype)
-            counts = ops.index_add(lucid.zeros(ctx.shape[0], dtype=g.dtype), index, ones, axis=0)
-            g = g / ops.take(counts, index, axis=0).unsqueeze(-1)
-        table = lucid.zeros(ctx.shape, dtype=g.dtype)
-        return ops.index_add(table, index, g, axis=0), None, None, None
+    return ops.take(weight, index, axis=0)
 
 
 def check_index(name: str, index: Tensor) -> None:
@@ -130,7 +119,7 @@ def rows_of(
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise OptionError(f"{name}: Padding_idx must be within num_embeddings")
     padding = -1 if padding_idx is None else padding_idx % rows
-    return apply(Embedding, weight, input, padding, bool(by_frequency))
+    return _embedding(weight, input, rows, padding, bool(by_frequency))
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

@@ -7,8 +7,7 @@ from math import prod
 from lucid.autograd.modes import no_grad
 from lucid.docstrings import like
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.calls import apply
-from lucid.nn.functional.normalization import LayerNorm, batch_norm
+from lucid.nn.functional.normalization import _layer_norm, batch_norm
 from lucid.nn.functional.padding import pad
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -48,7 +47,7 @@ def group_norm(
         raise OptionError(f"group_norm: num_groups={num_groups} must divide {channels} channels")
     size = channels // num_groups * prod(input.shape[2:])
     grouped = input.reshape(input.shape[0], num_groups, size)
-    y = apply(LayerNorm, grouped, None, None, 1, eps).reshape(input.shape)
+    y = _layer_norm(grouped, None, None, 1, eps).reshape(input.shape)
     return _scaled(y, weight, bias)
 
 

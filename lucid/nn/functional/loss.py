@@ -7,17 +7,15 @@ Args:
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from lucid.autograd import Function
-from lucid.autograd.native import composite, runs_natively
+from lucid.autograd.native import composite
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
-from lucid.nn.functional.calls import apply
 from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
 from lucid.tensor.tensor import Tensor
 
@@ -156,26 +154,22 @@ def _huber_loss(
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
-@runs_natively
-class BCELoss(Function):
+def _bce_loss_vjp(
+    g: Tensor, p: Tensor, target: Tensor, needs: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    variance = ((1.0 - p) * p).clamp(min=_SMALLEST_VARIANCE)
+    on, off = _clamped_logs(p) if needs[1] else (p, p)
+    return (
+        g * (p - target) / variance if needs[0] else None,
+        g * (off - on) if needs[1] else None,
+    )
+
+
+@with_gradient(_bce_loss_vjp)
+def _bce_loss(p: Tensor, target: Tensor) -> Tensor:
     """-(t log p + (1 - t) log(1 - p)), each logarithm at least -100."""
-
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, target: Tensor) -> Tensor:
-        ctx.save_for_backward(p, target)
-        on, off = _clamped_logs(p)
-        return (target - 1.0) * off - target * on
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        p, target = ctx.saved_tensors
-        needs_p, needs_target = ctx.needs_input_grad
-        variance = ((1.0 - p) * p).clamp(min=_SMALLEST_VARIANCE)
-        on, off = _clamped_logs(p) if needs_target else (p, p)
-        return (
-            g * (p - target) / variance if needs_p else None,
-            g * (off - on) if needs_target else None,
-        )
+    on, off = _clamped_logs(p)
+    return (target - 1.0) * off - target * on
 
 
 def _clamped_logs(p: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,7 +206,7 @@ def binary_cross_entropy(
                 "hint: binary_cross_entropy_with_logits takes any input"
             ),
         )
-    loss: Tensor = apply(BCELoss, input, target)
+    loss = _bce_loss(input, target)
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import lucid
-from lucid.autograd import Function
 from lucid.autograd.modes import no_grad
-from lucid.autograd.native import composite, runs_natively
+from lucid.autograd.native import composite
+from lucid.functions.gradients import with_gradient
 from lucid.functions.promotion import number
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 __all__ = ["batch_norm", "layer_norm", "rms_norm"]
 
 Axes = tuple[int, ...]
+Parts = tuple[Tensor | None, ...]
 
 
 def _moments(x: Tensor, axes: Axes) -> tuple[Tensor, Tensor, Tensor]:
@@ -38,80 +37,66 @@ def _standardized_vjp(g: Tensor, xhat: Tensor, rstd: Tensor, axes: Axes) -> Tens
     return rstd * (g - g.mean(axes, keepdim=True) - xhat * along)
 
 
-@runs_natively
-class LayerNorm(Function):
+def _layer_norm_vjp(
+    g: Tensor, x: Tensor, weight: Tensor | None, rank: int, eps: float, needs: tuple[bool, ...]
+) -> Parts:
+    axes = tuple(range(x.ndim - rank, x.ndim))
+    scaled = g if weight is None else g * weight
+    return _affine_vjp(g, scaled, x, axes, tuple(range(axes[0])), eps, needs)
+
+
+@with_gradient(_layer_norm_vjp)
+def _layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, rank: int, eps: float
+) -> Tensor:
     """Standardize over the last axes, then scale and shift.
 
     Reference: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, rank: int, eps: float
-    ) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.axes, ctx.eps = tuple(range(x.ndim - rank, x.ndim)), eps
-        centred, _, variance = _moments(x, ctx.axes)
-        y = centred * (variance + eps).rsqrt()
-        if weight is not None:
-            y = y * weight
-        return y if bias is None else y + bias
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        centred, _, variance = _moments(x, ctx.axes)
-        rstd = (variance + ctx.eps).rsqrt()
-        xhat = centred * rstd
-        rows = tuple(range(ctx.axes[0]))
-        scaled = g if weight is None else g * weight
-        return (
-            _standardized_vjp(scaled, xhat, rstd, ctx.axes) if needs_x else None,
-            _sum(g * xhat, rows) if needs_weight else None,
-            _sum(g, rows) if needs_bias else None,
-            None,
-            None,
-        )
+    centred, _, variance = _moments(x, tuple(range(x.ndim - rank, x.ndim)))
+    y = centred * (variance + eps).rsqrt()
+    if weight is not None:
+        y = y * weight
+    return y if bias is None else y + bias
 
 
-@runs_natively
-class BatchNorm(Function):
+def _batch_norm_vjp(
+    g: tuple[Tensor, ...], x: Tensor, weight: Tensor | None, eps: float, needs: tuple[bool, ...]
+) -> Parts:
+    axes = (0, *range(2, x.ndim))
+    scaled = g[0] if weight is None else g[0] * _channels(weight, x)
+    return _affine_vjp(g[0], scaled, x, axes, axes, eps, needs)
+
+
+@with_gradient(_batch_norm_vjp, fixed=(1, 2))
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Standardize each channel (axis 1) over the batch; also returns the batch's mean and variance.
 
     Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
     """
+    centred, mean, variance = _moments(x, (0, *range(2, x.ndim)))
+    y = centred * (variance + eps).rsqrt()
+    if weight is not None:
+        y = y * _channels(weight, x)
+    if bias is not None:
+        y = y + _channels(bias, x)
+    return y, mean.reshape(x.shape[1]), variance.reshape(x.shape[1])
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.save_for_backward(x, weight)
-        ctx.eps, ctx.axes = eps, (0, *range(2, x.ndim))
-        centred, mean, variance = _moments(x, ctx.axes)
-        y = centred * (variance + eps).rsqrt()
-        if weight is not None:
-            y = y * _channels(weight, x)
-        if bias is not None:
-            y = y + _channels(bias, x)
-        mean, variance = mean.reshape(x.shape[1]), variance.reshape(x.shape[1])
-        ctx.mark_non_differentiable(mean, variance)
-        return y, mean, variance
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        centred, _, variance = _moments(x, ctx.axes)
-        rstd = (variance + ctx.eps).rsqrt()
-        xhat = centred * rstd
-        scaled = g if weight is None else g * _channels(weight, x)
-        return (
-            _standardized_vjp(scaled, xhat, rstd, ctx.axes) if needs_x else None,
-            _sum(g * xhat, ctx.axes) if needs_weight else None,
-            _sum(g, ctx.axes) if needs_bias else None,
-            None,
-        )
+def _affine_vjp(
+    g: Tensor, scaled: Tensor, x: Tensor, axes: Axes, rows: Axes, eps: float, needs: Sequence[bool]
+) -> Parts:
+    """The cotangents of x, which was standardized over `axes`, of factors and of shifts."""
+    centred, _, variance = _moments(x, axes)
+    rstd = (variance + eps).rsqrt()
+    xhat = centred * rstd
+    return (
+        _standardized_vjp(scaled, xhat, rstd, axes) if needs[0] else None,
+        _sum(g * xhat, rows) if needs[1] else None,
+        _sum(g, rows) if needs[2] else None,
+    )
 
 
 def _sum(x: Tensor, axes: Axes) -> Tensor:
@@ -155,7 +140,7 @@ def layer_norm(
         tensor([[-1.2247,  0.0000,  1.2247]])
     """
     _check_normalized_shape("layer_norm", input, normalized_shape)
-    return apply(LayerNorm, input, weight, bias, len(normalized_shape), eps)
+    return _layer_norm(input, weight, bias, len(normalized_shape), eps)
 
 
 def rms_norm(
@@ -231,15 +216,14 @@ def batch_norm(
     count = input.shape[0] * prod(input.shape[2:])
     if count == 1:
         raise ShapeError("batch_norm: Expected more than 1 value per channel when training")
-    y, mean, variance = BatchNorm.apply(input, weight, bias, eps)
+    y, mean, variance = _batch_norm(input, weight, bias, eps)
     with no_grad():
         if running_mean is not None:
             write_(running_mean, _moved(running_mean, mean, momentum))
         if running_var is not None and count:
             unbiased = number(count / (count - 1), variance.dtype)
             write_(running_var, _moved(running_var, variance, momentum, unbiased))
-    result: Tensor = y
-    return result
+    return y
 
 
 @composite

@@ -15,10 +15,10 @@ from lucid.autograd import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
 from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
-from lucid.nn.functional.calls import apply
 from lucid.nn.functional.sliding import (
     Ints,
     Size,
@@ -82,23 +82,16 @@ def _first_greatest(view: Tensor, y: Tensor, windows: Windows) -> Tensor:
     return found
 
 
-@runs_natively
-class AvgPool(Function):
+def _avg_vjp(g: Tensor, divisor: float | Tensor, windows: Windows, lengths: Shape) -> Tensor:
+    spread = _kept(g / divisor, windows.rank).expand(*g.shape, *windows.sizes)
+    return add_windows(spread, windows, lengths)
+
+
+@with_gradient(_avg_vjp)
+def _averages(x: Tensor, divisor: float | Tensor, windows: Windows, lengths: Shape) -> Tensor:
     """The sum of each window, divided by a number or by one per window."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, windows: Windows, divisor: float | Tensor) -> Tensor:
-        ctx.windows, ctx.divisor, ctx.lengths = windows, divisor, tuple(x.shape[-windows.rank :])
-        view = windows_of(x, windows)
-        total: Tensor = ops.sum(view, axes=last_axes(view, windows.rank))
-        return total / divisor
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        windows: Windows = ctx.windows
-        part = _kept(g / ctx.divisor, windows.rank)
-        spread = part.expand(*g.shape, *windows.sizes)
-        return add_windows(spread, windows, ctx.lengths), None, None
+    view = windows_of(x, windows)
+    return ops.sum(view, axes=last_axes(view, windows.rank)) / divisor
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -177,7 +170,7 @@ def _max_pool(
         flat = ops.gather(x.flatten(2), places.flatten(2), axis=2)
         both = flat.reshape(places.shape), places
         return both if had_batch else (both[0].squeeze(0), both[1].squeeze(0))
-    y = apply(MaxPool, x, windows)
+    y: Tensor = MaxPool.apply(x, windows)
     return y if had_batch else y.squeeze(0)
 
 
@@ -239,7 +232,7 @@ def _avg_pool(
     if divisor_override is None and (ceil_mode or not count_include_pad) and max(windows.high):
         counts = _elements(windows, tuple(x.shape[2:]), count_include_pad)
         divisor = from_array(counts.astype(x.dtype.numpy))
-    y = apply(AvgPool, x, windows, divisor)
+    y = _averages(x, divisor, windows, tuple(x.shape[2:]))
     return y if had_batch else y.squeeze(0)
 
 

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import lucid
-from lucid.autograd import Function
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
+from lucid.functions.gradients import with_gradient
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.calls import apply
 from lucid.nn.functional.sliding import Ints, Size, batched, entries, of_each_rank
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
 
 
-class MaxUnpool(Function):
+@with_gradient(lambda g, places: ops.gather(g, places, axis=2))
+def _unpooled(x: Tensor, places: Tensor, count: int) -> Tensor:
     """Write numbers to their places; one that several windows gave has each one's gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, places: Tensor, count: int) -> Tensor:
-        ctx.save_for_backward(places)
-        zeros = lucid.zeros(*x.shape[:2], count, dtype=x.dtype)
-        return ops.scatter(zeros, places, x, axis=2)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        (places,) = ctx.saved_tensors
-        return ops.gather(g, places, axis=2), None, None
+    zeros = lucid.zeros(*x.shape[:2], count, dtype=x.dtype)
+    return ops.scatter(zeros, places, x, axis=2)
 
 
 def _max_unpool(
@@ -77,7 +67,7 @@ def _max_unpool(
             f"{typed(input=input, indices=indices)}"
         ),
     )
-    y = apply(MaxUnpool, x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
+    y = _unpooled(x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
     return y if had_batch else y.squeeze(0)
 
 
