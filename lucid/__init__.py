@@ -20,17 +20,14 @@ from lucid.functions.creation import *
 from lucid.functions.distances import *
 from lucid.functions.einsum import *
 from lucid.functions.elementwise import *
-from lucid.functions.error import *
 from lucid.functions.from_data import *
 from lucid.functions.gamma import *
 from lucid.functions.gathering import *
-from lucid.functions.incomplete import *
 from lucid.functions.joining import *
 from lucid.functions.legacy import *
 from lucid.functions.matrices import *
 from lucid.functions.products import *
 from lucid.functions.promotion import *
-from lucid.functions.quantiles import *
 from lucid.functions.rectifiers import *
 from lucid.functions.reduction import *
 from lucid.functions.scans import *

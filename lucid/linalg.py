@@ -23,7 +23,7 @@ import numpy as np
 
 from lucid.choices import check_choice
 from lucid.docstrings import like
-from lucid.functions.arguments import Dims, axes_of, listed, typed
+from lucid.functions.arguments import listed, typed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, eye
 from lucid.functions.factorizations import (
@@ -46,13 +46,12 @@ from lucid.functions.factorizations import (
 from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import broadcast_shapes, diag_embed, diagonal, tril, triu
 from lucid.functions.lapack import LinAlgError as LinAlgError, call, matrices
-from lucid.functions.naming import numpy_names
+from lucid.functions.norms import matrix_norm, norm, vecdot, vector_norm
 from lucid.functions.products import cross as _cross, matmul as matmul, matrix_power, multi_dot
-from lucid.functions.reduction import norm as _norm
 from lucid.functions.shape import broadcast, matrix_transpose, movedim, reshape
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
-from lucid.ir.types import DType, i32
+from lucid.ir.types import i32
 from lucid.return_types import (
     linalg_cholesky_ex,
     linalg_eigh,
@@ -798,151 +797,6 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     inner = triu(matmul(v.mT, v), 1) * tau[..., None] + eye(count, dtype=a.dtype)
     t = triangular_solution(inner, diag_embed(tau), True, True)
     return identity - matmul(matmul(v, t), v[..., :columns, :].mT)
-
-
-# ---------------------------------------------------------------------- norms
-
-
-@numpy_names
-def vector_norm(
-    x: Tensor,
-    ord: float = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: DType | None = None,
-) -> Tensor:
-    """Return the norm of order `ord` over `dim`, of all elements by default.
-
-    It is `sum(abs(x)**ord)**(1 / ord)`; inf and -inf are the greatest and the smallest absolute
-    value, 0 the number of elements that aren't 0.
-
-    Args:
-        x: a tensor of floats, unless `dtype` makes it one.
-        ord: the order, a number. Default: 2.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before. Default: None.
-
-    Raises:
-        DTypeError: integers or bools without a `dtype` of floats.
-        OptionError: a string but "fro".
-
-    Example:
-        >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]))
-        tensor(5.)
-        >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]), 1)
-        tensor(7.)
-    """
-    return _norm(x, ord, dim, keepdim, dtype=dtype)
-
-
-@numpy_names
-def matrix_norm(
-    A: Tensor, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False
-) -> Tensor:
-    """Return the norm of matrices: of their elements, sums or singular values.
-
-    Args:
-        A: a tensor of floats.
-        ord: "fro" (Frobenius); 1, -1 (the largest, the smallest of the columns' sums of absolute
-            values); inf, -inf (of the rows'); "nuc", 2, -2 (the sum, the largest, the smallest
-            singular value).
-            Default: "fro".
-        dim: the axes of rows and columns, which the result lacks. Default: (-2, -1).
-
-    Raises:
-        OptionError: another `ord`.
-        DTypeError: integers or bools.
-
-    Example:
-        >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
-        tensor(6.)
-    """
-    if ord == "fro":
-        return _norm(A, 2, dim, keepdim)
-    check_choice(ord, "ord", "matrix_norm", (*_OF_SINGULAR_VALUES, 1, -1, math.inf, -math.inf))
-    if ord in _OF_SINGULAR_VALUES:
-        return _spectral_norm(A, ord, dim, keepdim)
-    rows, columns = (axis % A.ndim for axis in dim)
-    first, second = (rows, columns) if ord in (1, -1) else (columns, rows)
-    sums = A.abs().sum(first, keepdim=True)
-    kept: Tensor = (sums.amax if ord > 0 else sums.amin)(second, keepdim=True)
-    return kept if keepdim else kept.squeeze((rows, columns))
-
-
-_OF_SINGULAR_VALUES = ("nuc", 2, -2)
-
-
-def _spectral_norm(A: Tensor, ord: Any, dim: tuple[int, int], keepdim: bool) -> Tensor:
-    _, values, _ = singular_values(movedim(A, dim, (-2, -1)), False)
-    found: Tensor = values.sum(-1) if ord == "nuc" else getattr(values, _ENDS[ord])(-1)
-    if not keepdim:
-        return found
-    rows, columns = sorted(axis % A.ndim for axis in dim)
-    return found.unsqueeze(rows).unsqueeze(columns)
-
-
-_ENDS = {2: "amax", -2: "amin"}
-
-
-@numpy_names
-def norm(
-    A: Tensor,
-    ord: Any = None,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: DType | None = None,
-) -> Tensor:
-    """Return the norm of vectors or matrices, by how many axes are named.
-
-    Without `ord` it is the 2-norm of all elements; with `ord` and without `dim` that of a vector or
-    matrix, by the tensor's rank. One axis is as `vector_norm`, two are as `matrix_norm`.
-
-    Args:
-        A: a tensor of floats, unless `dtype` makes it one.
-        ord: the order. Default: None.
-        dim: an axis or two, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before. Default: None.
-
-    Raises:
-        DTypeError: integers or bools without a `dtype` of floats.
-        OptionError: an `ord` for more than two axes, or one that there isn't.
-
-    Example:
-        >>> lucid.linalg.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 2, dim=1)
-        tensor([ 5., 10.])
-        >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
-        tensor(7.)
-    """
-    x = A if dtype is None else A.to(dtype)
-    if ord is None:
-        return _norm(x, 2, dim, keepdim)
-    axes = axes_of(dim, x.ndim, "linalg.norm")
-    if len(axes) == 1:
-        return _norm(x, ord, axes, keepdim)
-    if len(axes) != 2:
-        raise OptionError(f"linalg.norm: with ord, dim names 1 or 2 axes, not {dim}{listed(A=A)}")
-    return matrix_norm(x, ord, axes, keepdim)
-
-
-@numpy_names
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Return the sums of products along `dim`, of vectors that broadcast.
-
-    Args:
-        x: a tensor of numbers.
-        y: another one.
-        dim: the axis of the vectors' elements, which the result lacks. Default: -1.
-
-    Raises:
-        ShapeError: the shapes don't broadcast.
-
-    Example:
-        >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
-        tensor([21., 43.])
-    """
-    return (x * y).sum(dim)
 
 
 explain_calls(

@@ -28,8 +28,8 @@ from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, floor, log1p
 from lucid.functions.promotion import Number
-from lucid.functions.quantiles import searchsorted
 from lucid.functions.shape import broadcast
+from lucid.functions.sorting import searchsorted
 from lucid.functions.tensors import Tensor
 from lucid.ir import frames, ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError

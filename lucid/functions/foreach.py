@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
+from lucid.functions.norms import vector_norm
 from lucid.ir.errors import LucidError
-from lucid.linalg import vector_norm
 from lucid.tensor.tensor import Tensor
 
 PREFIX = "_foreach_"

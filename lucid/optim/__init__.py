@@ -12,8 +12,7 @@ from lucid.optim import lr_scheduler, swa_utils
 from lucid.optim.adadelta import Adadelta
 from lucid.optim.adafactor import Adafactor
 from lucid.optim.adagrad import Adagrad
-from lucid.optim.adam import Adam, AdamW
-from lucid.optim.adam_variants import Adamax, NAdam, RAdam
+from lucid.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
 from lucid.optim.asgd import ASGD
 from lucid.optim.lbfgs import LBFGS
 from lucid.optim.muon import Muon
@@ -21,7 +20,6 @@ from lucid.optim.optimizer import Optimizer
 from lucid.optim.rmsprop import RMSprop
 from lucid.optim.rprop import Rprop
 from lucid.optim.sgd import SGD
-from lucid.optim.sparse_adam import SparseAdam
 
 constructors_at_border(dict(vars()), "lucid.optim.")
 

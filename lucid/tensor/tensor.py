@@ -18,16 +18,13 @@ from lucid.functions import (
     creation,
     distances,
     elementwise,
-    error,
     gamma,
     gathering,
-    incomplete,
     indexing,
     joining,
     matrices,
     products,
     protocols,
-    quantiles,
     rectifiers,
     reduction,
     scans,
@@ -219,12 +216,12 @@ class Tensor(WrittenInPlace):
     arctan2 = trigonometry.atan2
     arctanh = trigonometry.atanh
     copysign = special.copysign
-    erfc = error.erfc
+    erfc = bessel.erfc
     float_power = special.float_power
     heaviside = special.heaviside
     i0 = bessel.i0
-    igamma = incomplete.igamma
-    igammac = incomplete.igammac
+    igamma = gamma.igamma
+    igammac = gamma.igammac
     logaddexp = special.logaddexp
     logaddexp2 = special.logaddexp2
     logit = special.logit
@@ -350,11 +347,11 @@ class Tensor(WrittenInPlace):
     cumprod = scans.cumprod
     diff = scans.diff
     logcumsumexp = scans.logcumsumexp
-    kthvalue = quantiles.kthvalue
-    median = quantiles.median
-    nanmedian = quantiles.nanmedian
-    quantile = quantiles.quantile
-    nanquantile = quantiles.nanquantile
+    kthvalue = sorting.kthvalue
+    median = sorting.median
+    nanmedian = sorting.nanmedian
+    quantile = sorting.quantile
+    nanquantile = sorting.nanquantile
     bincount = scattering.bincount
     histc = scattering.histc
     softmax = reduction.softmax

@@ -8,10 +8,8 @@ from lucid.functions import (
     bessel,
     comparison,
     elementwise,
-    error,
     gamma,
     gathering,
-    incomplete,
     inplace,
     joining,
     products,
@@ -115,10 +113,10 @@ class WrittenInPlace(TensorCore):
     rad2deg_ = in_place(trigonometry.rad2deg)
     hypot_ = in_place(trigonometry.hypot)
     sinc_ = in_place(trigonometry.sinc)
-    erfc_ = in_place(error.erfc)
+    erfc_ = in_place(bessel.erfc)
     i0_ = in_place(bessel.i0)
-    igamma_ = in_place(incomplete.igamma)
-    igammac_ = in_place(incomplete.igammac)
+    igamma_ = in_place(gamma.igamma)
+    igammac_ = in_place(gamma.igammac)
     erfinv_ = in_place(gamma.erfinv)
     lgamma_ = in_place(gamma.lgamma)
     digamma_ = in_place(gamma.digamma)

@@ -11,8 +11,7 @@ from lucid.device import check_device
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
-from lucid.nn.functional.bags import embedding_bag
-from lucid.nn.functional.embedding import DENSE, embedding
+from lucid.nn.functional.embedding import DENSE, embedding, embedding_bag
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor

@@ -7,7 +7,7 @@ from typing import ClassVar
 from lucid.docstrings import like
 from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType
-from lucid.nn.functional.grouped import instance_norm
+from lucid.nn.functional.normalization import instance_norm
 from lucid.nn.modules.batchnorm import _NormBase
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor

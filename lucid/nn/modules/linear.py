@@ -9,7 +9,7 @@ import lucid
 from lucid.device import check_device
 from lucid.ir.types import DType
 from lucid.nn import init
-from lucid.nn.functional.bags import bilinear
+from lucid.nn.functional.embedding import bilinear
 from lucid.nn.functional.linear import linear
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter

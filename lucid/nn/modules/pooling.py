@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lucid.docstrings import like
-from lucid.nn.functional.adaptive_pooling import (
+from lucid.nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
     adaptive_max_pool1d,
     adaptive_max_pool2d,
     adaptive_max_pool3d,
-)
-from lucid.nn.functional.pooling import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -24,9 +22,11 @@ from lucid.nn.functional.pooling import (
     max_pool1d,
     max_pool2d,
     max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
 )
 from lucid.nn.functional.sliding import Size, entries
-from lucid.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from lucid.nn.modules.module import Module
 from lucid.nn.modules.settings import FunctionModule, UnaryModule, calling
 from lucid.tensor.tensor import Tensor
