@@ -531,11 +531,6 @@ def pad(
         ShapeError: there is an odd number of widths, or more than two for each axis, or more is cut
             than there is.
         OptionError: the mode is another one.
-
-    Example:
-        >>> from lucid.functions.joining import pad
-        >>> pad(lucid.tensor([1, 2]), (1, 2), value=9)
-        tensor([9, 1, 2, 9, 9])
     """
     if mode != "constant":
         raise OptionError(f"pad: mode 'constant' is what there is, not {mode!r}")

@@ -15,19 +15,7 @@ _NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def numpy_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function be called with `axis=` for `dim=` and `keepdims=` for `keepdim=`.
-
-    Args:
-        function: what has parameters of these names; its signature and text are kept.
-
-    Example:
-        >>> from lucid.functions.naming import numpy_names
-        >>> @numpy_names
-        ... def last(sizes, dim=0):
-        ...     return sizes[dim]
-        >>> last((2, 3), axis=-1)
-        3
-    """
+    """Let a function be called with `axis=` for `dim=` and `keepdims=` for `keepdim=`."""
 
     @wraps(function)
     def named(*args: P.args, **kwargs: P.kwargs) -> R:

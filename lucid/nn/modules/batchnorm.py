@@ -11,9 +11,7 @@ from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType, i64
 from lucid.nn import init
 from lucid.nn.functional.normalization import batch_norm
-from lucid.nn.modules.module import Module
-from lucid.nn.modules.normalization import register_affine, reset_affine
-from lucid.nn.parameter import Parameter
+from lucid.nn.modules.normalization import Affine
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -21,15 +19,13 @@ from lucid.tensor.writing import write_
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
 
-class _NormBase(Module):
+class _NormBase(Affine):
     """What normalizations with running statistics share.
 
     momentum: how far the running statistics move towards each batch's; None averages all batches.
     track_running_stats: without it, evaluation uses the batch's statistics too.
     """
 
-    weight: Parameter | None
-    bias: Parameter | None
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -51,7 +47,7 @@ class _NormBase(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        register_affine(self, (num_features,), affine, affine, dtype)
+        self._add_affine((num_features,), affine, affine, dtype)
         start = {
             "running_mean": lucid.zeros(num_features, dtype=dtype),
             "running_var": lucid.ones(num_features, dtype=dtype),
@@ -71,7 +67,7 @@ class _NormBase(Module):
     def reset_parameters(self) -> None:
         """Forget all batches; set the weight to ones and the bias to zeros."""
         self.reset_running_stats()
-        reset_affine(self.weight, self.bias)
+        super().reset_parameters()
 
     def extra_repr(self) -> str:
         return (
