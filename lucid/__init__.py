@@ -36,7 +36,7 @@ from lucid.functions.shape import *
 from lucid.functions.sorting import *
 from lucid.functions.special import *
 from lucid.functions.statistics import *
-from lucid.functions.trigonometry import *
+from lucid.functions.transcendental import *
 from lucid.functions.windows import *
 from lucid.ir import frames, types as _types
 from lucid.ir.environment import check as _check_environment

@@ -12,7 +12,7 @@ from lucid.functions.bessel import (
     i1 as modified_bessel_i1,
     i1e,
 )
-from lucid.functions.elementwise import erf, exp2, expm1, log1p, round, sigmoid as expit
+from lucid.functions.elementwise import round
 from lucid.functions.gamma import (
     digamma,
     digamma as psi,
@@ -30,7 +30,7 @@ from lucid.functions.gamma import (
 )
 from lucid.functions.reduction import log_softmax, logsumexp, softmax
 from lucid.functions.special import logit, xlog1py, xlogy
-from lucid.functions.trigonometry import sinc
+from lucid.functions.transcendental import erf, exp2, expm1, log1p, sigmoid as expit, sinc
 from lucid.ir import frames
 
 __all__ = [

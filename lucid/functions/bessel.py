@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lucid.functions.elementwise import abs as absolute, choose, cos, erf, exp, sign, sin, sqrt
+from lucid.functions.elementwise import abs as absolute, choose, sign, sqrt
 from lucid.functions.gradients import curve
 from lucid.functions.tensors import Tensor
+from lucid.functions.transcendental import cos, erf, exp, sin
 
 __all__ = ["erfc", "i0"]
 

@@ -16,12 +16,12 @@ from lucid.docstrings import like
 from lucid.functions.arguments import common_shape, integer
 from lucid.functions.bessel import erfc
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import abs as absolute, choose, exp, log, log1p, round, sin, sqrt
+from lucid.functions.elementwise import abs as absolute, choose, round, sqrt
 from lucid.functions.gradients import curve, with_gradient
 from lucid.functions.lapack import lapack
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
-from lucid.functions.trigonometry import tan
+from lucid.functions.transcendental import exp, log, log1p, sin, tan
 from lucid.ir import ops
 from lucid.ir.errors import NotDifferentiableError, OptionError
 from lucid.ir.philox import CENTRAL, FAR_TAIL, TAIL

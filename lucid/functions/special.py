@@ -11,19 +11,10 @@ from typing import Any
 
 from lucid.docstrings import like
 from lucid.functions.arguments import tensor_of
-from lucid.functions.elementwise import (
-    abs as absolute,
-    choose,
-    div,
-    exp,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    sigmoid,
-)
+from lucid.functions.elementwise import abs as absolute, choose, div, maximum, minimum
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
+from lucid.functions.transcendental import exp, log, log1p, sigmoid
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError
 from lucid.ir.types import bool_

@@ -33,7 +33,7 @@ from lucid.functions import (
     sorting,
     special,
     statistics,
-    trigonometry,
+    transcendental,
 )
 from lucid.functions.border import enter_border
 from lucid.ir.frames import edge_of_class
@@ -182,39 +182,39 @@ class Tensor(WrittenInPlace):
 
     # ------------------------------------------------------------------ functions of one element
 
-    exp = elementwise.exp
-    exp2 = elementwise.exp2
-    expm1 = elementwise.expm1
-    log = elementwise.log
-    log2 = elementwise.log2
-    log10 = elementwise.log10
-    log1p = elementwise.log1p
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tanh = elementwise.tanh
-    sigmoid = elementwise.sigmoid
-    erf = elementwise.erf
-    acos = trigonometry.acos
-    acosh = trigonometry.acosh
-    asin = trigonometry.asin
-    asinh = trigonometry.asinh
-    atan = trigonometry.atan
-    atan2 = trigonometry.atan2
-    atanh = trigonometry.atanh
-    cosh = trigonometry.cosh
-    deg2rad = trigonometry.deg2rad
-    hypot = trigonometry.hypot
-    rad2deg = trigonometry.rad2deg
-    sinc = trigonometry.sinc
-    sinh = trigonometry.sinh
-    tan = trigonometry.tan
-    arccos = trigonometry.acos
-    arccosh = trigonometry.acosh
-    arcsin = trigonometry.asin
-    arcsinh = trigonometry.asinh
-    arctan = trigonometry.atan
-    arctan2 = trigonometry.atan2
-    arctanh = trigonometry.atanh
+    exp = transcendental.exp
+    exp2 = transcendental.exp2
+    expm1 = transcendental.expm1
+    log = transcendental.log
+    log2 = transcendental.log2
+    log10 = transcendental.log10
+    log1p = transcendental.log1p
+    sin = transcendental.sin
+    cos = transcendental.cos
+    tanh = transcendental.tanh
+    sigmoid = transcendental.sigmoid
+    erf = transcendental.erf
+    acos = transcendental.acos
+    acosh = transcendental.acosh
+    asin = transcendental.asin
+    asinh = transcendental.asinh
+    atan = transcendental.atan
+    atan2 = transcendental.atan2
+    atanh = transcendental.atanh
+    cosh = transcendental.cosh
+    deg2rad = transcendental.deg2rad
+    hypot = transcendental.hypot
+    rad2deg = transcendental.rad2deg
+    sinc = transcendental.sinc
+    sinh = transcendental.sinh
+    tan = transcendental.tan
+    arccos = transcendental.acos
+    arccosh = transcendental.acosh
+    arcsin = transcendental.asin
+    arcsinh = transcendental.asinh
+    arctan = transcendental.atan
+    arctan2 = transcendental.atan2
+    arctanh = transcendental.atanh
     copysign = special.copysign
     erfc = bessel.erfc
     float_power = special.float_power

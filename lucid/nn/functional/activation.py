@@ -9,11 +9,12 @@ import lucid
 from lucid.docstrings import like
 from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
-from lucid.functions.elementwise import sigmoid, tanh, where
+from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
 from lucid.functions.inplace import in_place
 from lucid.functions.rectifiers import softplus
 from lucid.functions.softmax import softmax
+from lucid.functions.transcendental import sigmoid, tanh
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.tensor.tensor import Tensor
 

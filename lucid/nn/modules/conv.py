@@ -13,7 +13,15 @@ from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
-from lucid.nn import functional as F, init
+from lucid.nn import init
+from lucid.nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import Ints, Size, entries, same_padding
 from lucid.nn.modules.module import Module
@@ -127,7 +135,7 @@ class _Direct(_ConvNd):
         if self.padding_mode != "zeros":
             input = pad(input, self._ends(), mode=self.padding_mode)
             padding = 0
-        function = (F.conv1d, F.conv2d, F.conv3d)[self.rank - 1]
+        function = (conv1d, conv2d, conv3d)[self.rank - 1]
         return function(
             input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )
@@ -226,7 +234,11 @@ class _ConvTransposeNd(_ConvNd):
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The result; with `output_size` its axes get these sizes, by another output padding."""
         assert not isinstance(self.padding, str)
-        function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.rank - 1]
+        function = (
+            conv_transpose1d,
+            conv_transpose2d,
+            conv_transpose3d,
+        )[self.rank - 1]
         return function(
             input,
             self.weight,

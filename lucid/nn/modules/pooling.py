@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lucid.docstrings import like
-from lucid.nn import functional as F
+from lucid.nn.functional import pooling
 from lucid.nn.functional.sliding import Size, entries
 from lucid.nn.modules.module import Module
 from lucid.nn.modules.settings import FunctionModule, UnaryModule, calling, settings
@@ -42,17 +42,17 @@ class _MaxPool(FunctionModule):
         )
 
 
-@calling(F.max_pool1d)
+@calling(pooling.max_pool1d)
 class MaxPool1d(_MaxPool):
     """The greatest element of each window along the last axis."""
 
 
-@calling(F.max_pool2d)
+@calling(pooling.max_pool2d)
 class MaxPool2d(_MaxPool):
     """The greatest element of each window over the last two axes."""
 
 
-@calling(F.max_pool3d)
+@calling(pooling.max_pool3d)
 class MaxPool3d(_MaxPool):
     """The greatest element of each window over the last three axes."""
 
@@ -78,21 +78,21 @@ class _MaxUnpool(FunctionModule):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-@calling(F.max_unpool1d)
+@calling(pooling.max_unpool1d)
 class MaxUnpool1d(_MaxUnpool):
     """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places."""
 
     rank = 1
 
 
-@calling(F.max_unpool2d)
+@calling(pooling.max_unpool2d)
 class MaxUnpool2d(_MaxUnpool):
     """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places."""
 
     rank = 2
 
 
-@calling(F.max_unpool3d)
+@calling(pooling.max_unpool3d)
 class MaxUnpool3d(_MaxUnpool):
     """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places."""
 
@@ -114,7 +114,7 @@ class _AvgPoolNd(UnaryModule):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-@calling(F.avg_pool1d)
+@calling(pooling.avg_pool1d)
 class AvgPool1d(_AvgPoolNd):
     """The mean of each window along the last axis."""
 
@@ -124,12 +124,12 @@ class _DividedAvgPoolNd(_AvgPoolNd):
     divisor_override: int | None = None
 
 
-@calling(F.avg_pool2d)
+@calling(pooling.avg_pool2d)
 class AvgPool2d(_DividedAvgPoolNd):
     """The mean of each window over the last two axes."""
 
 
-@calling(F.avg_pool3d)
+@calling(pooling.avg_pool3d)
 class AvgPool3d(_DividedAvgPoolNd):
     """The mean of each window over the last three axes."""
 
@@ -145,17 +145,17 @@ class _AdaptivePoolNd(FunctionModule):
         return f"output_size={self.output_size}"
 
 
-@calling(F.adaptive_avg_pool1d)
+@calling(pooling.adaptive_avg_pool1d)
 class AdaptiveAvgPool1d(_AdaptivePoolNd):
     """The means of `output_size` bins along the last axis."""
 
 
-@calling(F.adaptive_avg_pool2d)
+@calling(pooling.adaptive_avg_pool2d)
 class AdaptiveAvgPool2d(_AdaptivePoolNd):
     """The means of `output_size` bins over the last two axes; None leaves an axis as it is."""
 
 
-@calling(F.adaptive_avg_pool3d)
+@calling(pooling.adaptive_avg_pool3d)
 class AdaptiveAvgPool3d(_AdaptivePoolNd):
     """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
 
@@ -165,17 +165,17 @@ class _AdaptiveMaxPoolNd(_AdaptivePoolNd):
     return_indices: bool = False
 
 
-@calling(F.adaptive_max_pool1d)
+@calling(pooling.adaptive_max_pool1d)
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins along the last axis."""
 
 
-@calling(F.adaptive_max_pool2d)
+@calling(pooling.adaptive_max_pool2d)
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins over the last two axes."""
 
 
-@calling(F.adaptive_max_pool3d)
+@calling(pooling.adaptive_max_pool3d)
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins over the last three axes."""
 
@@ -197,7 +197,7 @@ class _LPPoolNd(Module):
         self.ceil_mode = ceil_mode
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = (F.lp_pool1d, F.lp_pool2d, F.lp_pool3d)[self.rank - 1]
+        pool = (pooling.lp_pool1d, pooling.lp_pool2d, pooling.lp_pool3d)[self.rank - 1]
         return pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid.docstrings import like
-from lucid.nn import functional as F
+from lucid.nn.functional import folding, resizing
 from lucid.nn.functional.sliding import Size
 from lucid.nn.modules.module import Module
 from lucid.nn.modules.settings import UnaryModule, settings, settings_of
@@ -47,7 +47,7 @@ class Upsample(Module):
             self.scale_factor = tuple(self.scale_factor)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.interpolate(
+        return resizing.interpolate(
             input,
             self.size,
             self.scale_factor,
@@ -84,28 +84,28 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, "bilinear", True)
 
 
-@settings_of(F.pixel_shuffle)
+@settings_of(resizing.pixel_shuffle)
 class PixelShuffle(UnaryModule):
     """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r)."""
 
     upscale_factor: int
 
 
-@settings_of(F.pixel_unshuffle)
+@settings_of(resizing.pixel_unshuffle)
 class PixelUnshuffle(UnaryModule):
     """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w)."""
 
     downscale_factor: int
 
 
-@settings_of(F.channel_shuffle)
+@settings_of(resizing.channel_shuffle)
 class ChannelShuffle(UnaryModule):
     """Return the channels in an order that takes one of each group in turn."""
 
     groups: int
 
 
-@settings_of(F.unfold)
+@settings_of(folding.unfold)
 class Unfold(UnaryModule):
     """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
 
@@ -115,7 +115,7 @@ class Unfold(UnaryModule):
     stride: Size = 1
 
 
-@settings_of(F.fold)
+@settings_of(folding.fold)
 class Fold(UnaryModule):
     """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
 

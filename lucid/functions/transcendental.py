@@ -1,6 +1,6 @@
-"""Circular and hyperbolic functions and their inverses, made of the ops that there are.
+"""Exponentials and logarithms, circular and hyperbolic functions and their inverses.
 
-Each has the textbook derivative: its gradient does not run through the steps of the approximation.
+What is no op has the textbook derivative: its gradient doesn't run through the approximation.
 
 Args:
     input: a tensor; integers and bools give the default float dtype.
@@ -15,28 +15,24 @@ from typing import Any
 from lucid.functions.elementwise import (
     abs as absolute,
     choose,
-    cos,
-    exp,
-    expm1,
-    log,
-    log1p,
     maximum,
     minimum,
     reciprocal,
     rsqrt,
-    sin,
     sqrt,
     square,
 )
 from lucid.functions.gradients import curve, with_gradient
 from lucid.functions.promotion import floating, promoted
 from lucid.functions.tensors import Tensor
-from lucid.tensor.core import constant
+from lucid.ir import ops
+from lucid.tensor.core import constant, emit
 
 __all__ = [
     "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
-    "asin", "asinh", "atan", "atan2", "atanh", "cosh", "deg2rad", "hypot", "rad2deg", "sinc",
-    "sinh", "tan",
+    "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "deg2rad", "erf", "exp", "exp2",
+    "expm1", "hypot", "log", "log10", "log1p", "log2", "rad2deg", "sigmoid", "sin", "sinc",
+    "sinh", "tan", "tanh",
 ]  # fmt: skip
 
 _HALF_PI = math.pi / 2
@@ -61,6 +57,131 @@ _ATAN_UNDER = (
     4.853903996359136964868e2,
     1.945506571482613964425e2,
 )
+
+
+def exp(input: Tensor) -> Tensor:
+    """Return e to the power of `input`, a float; inf where that is above the dtype's range.
+
+    Example:
+        >>> lucid.exp(lucid.tensor([0.0, 1.0]))
+        tensor([1.0000, 2.7183])
+    """
+    return emit(ops.exp, (floating(input, "exp"),))
+
+
+def exp2(input: Tensor) -> Tensor:
+    """Return 2 to the power of `input`, a float; exact for whole exponents in range.
+
+    Example:
+        >>> lucid.exp2(lucid.tensor([0, 3, -1]))
+        tensor([1.0000, 8.0000, 0.5000])
+    """
+    x = floating(input, "exp2")
+    return emit(ops.pow, (constant(2.0, x._type.dtype), x))
+
+
+def expm1(input: Tensor) -> Tensor:
+    """Return `exp(input) - 1`, accurate near zero, where the difference would cancel.
+
+    Example:
+        >>> lucid.expm1(lucid.tensor([1e-8, 1.0], dtype=lucid.float64))
+        tensor([1.0000e-08, 1.7183e+00], dtype=lucid.float64)
+    """
+    return emit(ops.expm1, (floating(input, "expm1"),))
+
+
+def log(input: Tensor) -> Tensor:
+    """Return the natural logarithm, a float; -inf of 0, NaN of negative numbers.
+
+    Example:
+        >>> lucid.log(lucid.tensor([1.0, 2.718281828, 0.0]))
+        tensor([0., 1., -inf])
+    """
+    return emit(ops.log, (floating(input, "log"),))
+
+
+def log2(input: Tensor) -> Tensor:
+    """Return the logarithm to base 2, a float; -inf of 0, NaN of negative numbers.
+
+    Example:
+        >>> lucid.log2(lucid.tensor([1, 2, 8]))
+        tensor([0., 1., 3.])
+    """
+    return log(input) / math.log(2)
+
+
+def log10(input: Tensor) -> Tensor:
+    """Return the logarithm to base 10, a float; -inf of 0, NaN of negative numbers.
+
+    Example:
+        >>> lucid.log10(lucid.tensor([1, 10, 1000]))
+        tensor([0., 1., 3.])
+    """
+    return log(input) / math.log(10)
+
+
+def log1p(input: Tensor) -> Tensor:
+    """Return `log(1 + input)`, accurate near zero; -inf of -1, NaN below.
+
+    Example:
+        >>> lucid.log1p(lucid.tensor([0.0, 1.0, -1.0]))
+        tensor([0.0000, 0.6931,   -inf])
+    """
+    return emit(ops.log1p, (floating(input, "log1p"),))
+
+
+def sin(input: Tensor) -> Tensor:
+    """Return the sine of angles in radians, a float; NaN of infinities.
+
+    Example:
+        >>> lucid.sin(lucid.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8415])
+    """
+    return emit(ops.sin, (floating(input, "sin"),))
+
+
+def cos(input: Tensor) -> Tensor:
+    """Return the cosine of angles in radians, a float; NaN of infinities.
+
+    Example:
+        >>> lucid.cos(lucid.tensor([0.0, 1.0]))
+        tensor([1.0000, 0.5403])
+    """
+    return emit(ops.cos, (floating(input, "cos"),))
+
+
+def tanh(input: Tensor) -> Tensor:
+    """Return the hyperbolic tangent, a float in [-1, 1].
+
+    Derivative: 1 - tanh(x)**2.
+
+    Example:
+        >>> lucid.tanh(lucid.tensor([0.0, 1.0, -20.0]))
+        tensor([ 0.0000,  0.7616, -1.0000])
+    """
+    return emit(ops.tanh, (floating(input, "tanh"),))
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """Return `1 / (1 + exp(-input))`, a float in [0, 1].
+
+    Nothing overflows for large negative numbers.
+
+    Example:
+        >>> lucid.sigmoid(lucid.tensor([0.0, 2.0, -100.0]))
+        tensor([5.0000e-01, 8.8080e-01, 3.7835e-44])
+    """
+    return emit(ops.sigmoid, (floating(input, "sigmoid"),))
+
+
+def erf(input: Tensor) -> Tensor:
+    """Return the error function 2 / sqrt(pi) * integral of exp(-t**2) from 0 to `input`, a float.
+
+    Example:
+        >>> lucid.erf(lucid.tensor([0.0, 0.5, 3.0]))
+        tensor([0.0000, 0.5205, 1.0000])
+    """
+    return emit(ops.erf, (floating(input, "erf"),))
 
 
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
