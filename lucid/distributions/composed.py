@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import lucid
 from lucid import linalg
 from lucid.distributions import constraints
+from lucid.distributions.constraints import positive, real_vector
 from lucid.distributions.discrete import Categorical
 from lucid.distributions.distribution import Distribution, Shape, sum_rightmost
 from lucid.distributions.location import Normal
@@ -133,11 +134,8 @@ class MultivariateNormal(Distribution):
         (tensor([2.0000, 2.0000]), tensor(-2.3872))
     """
 
-    arg_constraints: ClassVar = {
-        "loc": constraints.real_vector,
-        "scale_tril": constraints.lower_cholesky,
-    }
-    support = constraints.real_vector
+    arg_constraints: ClassVar = {"loc": real_vector, "scale_tril": constraints.lower_cholesky}
+    support = real_vector
     _formulas: ClassVar = {
         "mode": lambda d: d.loc,
         "mean": lambda d: d.loc,
@@ -373,11 +371,11 @@ class LowRankMultivariateNormal(Distribution):
     """
 
     arg_constraints: ClassVar = {
-        "loc": constraints.real_vector,
+        "loc": real_vector,
         "cov_factor": constraints.independent(constraints.real, 2),
-        "cov_diag": constraints.independent(constraints.positive, 1),
+        "cov_diag": constraints.independent(positive, 1),
     }
-    support = constraints.real_vector
+    support = real_vector
     _formulas: ClassVar = {
         "mean": lambda d: d.loc,
         "mode": lambda d: d.loc,

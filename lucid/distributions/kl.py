@@ -78,60 +78,38 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     raise MissingRuleError(f"no KL(p || q) of {kinds}\nhint: register_kl adds a rule")
 
 
-@register_kl(Normal, Normal)
 def _normal(p: Normal, q: Normal) -> Tensor:
     ratio = (p.scale / q.scale) ** 2
     distance = ((p.loc - q.loc) / q.scale) ** 2
     return 0.5 * (ratio + distance - 1 - ratio.log())
 
 
-@register_kl(LogNormal, LogNormal)
-def _log_normal(p: LogNormal, q: LogNormal) -> Tensor:
-    return _normal(p, q)
-
-
-@register_kl(Laplace, Laplace)
 def _laplace(p: Laplace, q: Laplace) -> Tensor:
     ratio = p.scale / q.scale
     distance = (p.loc - q.loc).abs()
     return -ratio.log() + distance / q.scale + ratio * (-distance / p.scale).exp() - 1
 
 
-@register_kl(Uniform, Uniform)
 def _uniform(p: Uniform, q: Uniform) -> Tensor:
     inside = (q.low <= p.low) & (q.high >= p.high)
     return lucid.where(inside, ((q.high - q.low) / (p.high - p.low)).log(), math.inf)
 
 
-@register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
     softplus = lucid.nn.functional.softplus
     one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
     return one + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
 
 
-@register_kl(Categorical, Categorical)
 def _categorical(p: Categorical, q: Categorical) -> Tensor:
     return (p.probs * (p.logits - q.logits)).sum(-1)
 
 
-@register_kl(OneHotCategorical, OneHotCategorical)
-def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
-    return _categorical(p._categorical, q._categorical)
-
-
-@register_kl(Poisson, Poisson)
-def _poisson(p: Poisson, q: Poisson) -> Tensor:
-    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
-
-
-@register_kl(Exponential, Exponential)
 def _exponential(p: Exponential, q: Exponential) -> Tensor:
     ratio = q.rate / p.rate
     return ratio - ratio.log() - 1
 
 
-@register_kl(Gamma, Gamma)
 def _gamma(p: Gamma, q: Gamma) -> Tensor:
     a, b = p.concentration, q.concentration
     return (
@@ -143,7 +121,6 @@ def _gamma(p: Gamma, q: Gamma) -> Tensor:
     )
 
 
-@register_kl(Beta, Beta)
 def _beta(p: Beta, q: Beta) -> Tensor:
     parts = ((p.concentration1, q.concentration1), (p.concentration0, q.concentration0))
     total_p, total_q = (parts[0][i] + parts[1][i] for i in (0, 1))
@@ -155,7 +132,6 @@ def _beta(p: Beta, q: Beta) -> Tensor:
     return divergence
 
 
-@register_kl(Dirichlet, Dirichlet)
 def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     a, b = p.concentration, q.concentration
     total = a.sum(-1)
@@ -165,7 +141,6 @@ def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     return norms - parts + slopes.sum(-1)
 
 
-@register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     ratio = linalg.solve_triangular(q.scale_tril, p.scale_tril, upper=False)
     distance = (q.loc - p.loc).unsqueeze(-1)
@@ -174,8 +149,26 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     return q._half_log_det() - p._half_log_det() + 0.5 * (square - p.event_shape[0])
 
 
-@register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise MissingRuleError("KL of Independents needs equal reinterpreted_batch_ndims")
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+
+
+_EQUAL: dict[type, Rule] = {
+    Normal: _normal,
+    LogNormal: _normal,
+    Laplace: _laplace,
+    Uniform: _uniform,
+    Bernoulli: _bernoulli,
+    Categorical: _categorical,
+    OneHotCategorical: lambda p, q: _categorical(p._categorical, q._categorical),
+    Poisson: lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate),
+    Exponential: _exponential,
+    Gamma: _gamma,
+    Beta: _beta,
+    Dirichlet: _dirichlet,
+    MultivariateNormal: _multivariate,
+    Independent: _independent,
+}
+_RULES.update({(kind, kind): rule for kind, rule in _EQUAL.items()})

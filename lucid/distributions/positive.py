@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
+from lucid.distributions.constraints import positive, real
 from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
 from lucid.distributions.standard_gamma import standard_gamma
 from lucid.docstrings import like
@@ -34,7 +35,7 @@ class Exponential(Distribution):
         (tensor(0.5000), tensor(-1.3069))
     """
 
-    arg_constraints: ClassVar = {"rate": constraints.positive}
+    arg_constraints: ClassVar = {"rate": positive}
     support = constraints.nonnegative
     _formulas: ClassVar = {
         "mode": lambda d: lucid.zeros_like(d.rate),
@@ -80,10 +81,7 @@ class Gamma(Distribution):
         (tensor(1.5000), tensor(-0.6137))
     """
 
-    arg_constraints: ClassVar = {
-        "concentration": constraints.positive,
-        "rate": constraints.positive,
-    }
+    arg_constraints: ClassVar = {"concentration": positive, "rate": positive}
     support = constraints.nonnegative
     _formulas: ClassVar = {
         "mode": lambda d: ((d.concentration - 1) / d.rate).clamp(min=0),
@@ -127,7 +125,7 @@ class Chi2(Gamma):
         (tensor(3.), tensor(-1.4189))
     """
 
-    arg_constraints: ClassVar = {"df": constraints.positive}
+    arg_constraints: ClassVar = {"df": positive}
 
     def __init__(self, df: Any, validate_args: Any = None) -> None:
         (self.df,) = parameters_of(df)
@@ -150,10 +148,7 @@ class Beta(Distribution):
         (tensor(0.4000), tensor(0.4055))
     """
 
-    arg_constraints: ClassVar = {
-        "concentration1": constraints.positive,
-        "concentration0": constraints.positive,
-    }
+    arg_constraints: ClassVar = {"concentration1": positive, "concentration0": positive}
     support = constraints.unit_interval
     _formulas: ClassVar = {
         "mean": lambda d: d.concentration1 / (d.concentration1 + d.concentration0)
@@ -219,7 +214,7 @@ class Dirichlet(Distribution):
         (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
-    arg_constraints: ClassVar = {"concentration": constraints.independent(constraints.positive, 1)}
+    arg_constraints: ClassVar = {"concentration": constraints.independent(positive, 1)}
     support = constraints.simplex
     _formulas: ClassVar = {
         "mode": lambda d: _mode_of_shares(d.concentration),
@@ -274,12 +269,8 @@ class StudentT(Distribution):
         (tensor(3.), tensor(-1.5763))
     """
 
-    arg_constraints: ClassVar = {
-        "df": constraints.positive,
-        "loc": constraints.real,
-        "scale": constraints.positive,
-    }
-    support = constraints.real
+    arg_constraints: ClassVar = {"df": positive, "loc": real, "scale": positive}
+    support = real
     _formulas: ClassVar = {
         "mode": lambda d: d.loc,
         "mean": lambda d: lucid.where(d.df > 1, d.loc, math.nan),
@@ -345,11 +336,8 @@ class Weibull(Distribution):
         (tensor(2.), tensor(-1.1931))
     """
 
-    arg_constraints: ClassVar = {
-        "scale": constraints.positive,
-        "concentration": constraints.positive,
-    }
-    support = constraints.positive
+    arg_constraints: ClassVar = {"scale": positive, "concentration": positive}
+    support = positive
     _formulas: ClassVar = {
         "mean": lambda d: d.scale * d._moment(1),
         "variance": lambda d: d.scale**2 * (d._moment(2) - d._moment(1) ** 2),
@@ -403,7 +391,7 @@ class Pareto(Distribution):
         (tensor(1.5000), tensor(-1.6740))
     """
 
-    arg_constraints: ClassVar = {"scale": constraints.positive, "alpha": constraints.positive}
+    arg_constraints: ClassVar = {"scale": positive, "alpha": positive}
     _formulas: ClassVar = {"mode": lambda d: d.scale}
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
@@ -455,7 +443,7 @@ class HalfCauchy(Distribution):
         (tensor(0.5000), tensor(-1.3679))
     """
 
-    arg_constraints: ClassVar = {"scale": constraints.positive}
+    arg_constraints: ClassVar = {"scale": positive}
     support = constraints.nonnegative
     _formulas: ClassVar = {
         "mode": lambda d: lucid.zeros_like(d.scale),
@@ -499,11 +487,8 @@ class InverseGamma(Distribution):
         (tensor(1.), tensor(-0.6137))
     """
 
-    arg_constraints: ClassVar = {
-        "concentration": constraints.positive,
-        "rate": constraints.positive,
-    }
-    support = constraints.positive
+    arg_constraints: ClassVar = {"concentration": positive, "rate": positive}
+    support = positive
     _formulas: ClassVar = {"mode": lambda d: d.rate / (d.concentration + 1)}
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
@@ -551,10 +536,7 @@ class Kumaraswamy(Distribution):
         (tensor(0.6667), tensor(0.2500))
     """
 
-    arg_constraints: ClassVar = {
-        "concentration1": constraints.positive,
-        "concentration0": constraints.positive,
-    }
+    arg_constraints: ClassVar = {"concentration1": positive, "concentration0": positive}
     support = constraints.unit_interval
     _formulas: ClassVar = {
         "mean": lambda d: d._moment(1),
@@ -611,8 +593,8 @@ class FisherSnedecor(Distribution):
         (tensor(1.5000), tensor(-0.9829))
     """
 
-    arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
-    support = constraints.positive
+    arg_constraints: ClassVar = {"df1": positive, "df2": positive}
+    support = positive
     _formulas: ClassVar = {"mean": lambda d: lucid.where(d.df2 > 2, d.df2 / (d.df2 - 2), math.nan)}
 
     def __init__(self, df1: Any, df2: Any, validate_args: Any = None) -> None:
