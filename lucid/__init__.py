@@ -24,7 +24,6 @@ from lucid.functions.from_data import *
 from lucid.functions.gamma import *
 from lucid.functions.gathering import *
 from lucid.functions.joining import *
-from lucid.functions.legacy import *
 from lucid.functions.matrices import *
 from lucid.functions.products import *
 from lucid.functions.promotion import *

@@ -18,7 +18,7 @@ from lucid.distributions.distribution import (
     parameters_of,
     uniform_like,
 )
-from lucid.distributions.standard_gamma import standard_gamma
+from lucid.distributions.positive import standard_gamma
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import MissingRuleError, OptionError

@@ -6,12 +6,11 @@ from typing import Any
 
 from lucid.choices import check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, common_shape, tensor_of
+from lucid.functions.arguments import axis_of, common_shape, numpy_names, tensor_of
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, mul
 from lucid.functions.finding import distinct, found, nonzero_indices, nonzero_rows, repeated, runs
 from lucid.functions.indexing import Pick, getitem, replaced
-from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand
 from lucid.functions.shape import broadcast, reshaped
 from lucid.functions.tensors import Tensor

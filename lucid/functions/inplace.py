@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from math import prod
 from typing import Any, Concatenate, ParamSpec
@@ -82,7 +83,8 @@ def _named(variant: Function[P], function: Function[P], summary: str) -> Functio
     """
     shown: Any = variant
     shown.__name__ = shown.__qualname__ = f"{function.__name__}_"
-    shown.__doc__ = f"{summary.format(function.__name__)}\n\n    {described(function).__doc__}"
+    text = inspect.cleandoc(described(function).__doc__ or "")
+    shown.__doc__ = f"{summary.format(function.__name__)}\n\n{text}"
     shown.__wrapped__ = function
     return variant
 

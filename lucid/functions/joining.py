@@ -18,12 +18,12 @@ from lucid.functions.arguments import (
     axis_of,
     distinct_axes,
     integer,
+    numpy_names,
     require_listable,
     sizes_of,
     tensor_of,
 )
 from lucid.functions.elementwise import choose, clone
-from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, common_dtype, operand
 from lucid.functions.shape import broadcast, movedim, permuted, reshaped, select, sliced, unsqueeze
 from lucid.functions.tensors import Tensor

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from lucid.choices import check_choice
-from lucid.functions.arguments import Dims, axes_of, listed
+from lucid.functions.arguments import Dims, axes_of, listed, numpy_names
 from lucid.functions.factorizations import singular_values
-from lucid.functions.naming import numpy_names
 from lucid.functions.reduction import norm as _norm
 from lucid.functions.shape import movedim
 from lucid.functions.tensors import Tensor

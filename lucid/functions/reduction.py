@@ -16,9 +16,8 @@ from lucid import return_types
 from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
-from lucid.functions.arguments import Dims, axes_of, axis_of, tensor_of
+from lucid.functions.arguments import Dims, axes_of, axis_of, numpy_names, tensor_of
 from lucid.functions.elementwise import abs as absolute, choose, clone, maximum, minimum, sqrt
-from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import floating, truth
 from lucid.functions.tensors import Tensor
 from lucid.functions.transcendental import exp, log

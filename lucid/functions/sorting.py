@@ -11,12 +11,11 @@ from typing import Any
 from lucid import return_types
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, integer, tensor_of, typed
+from lucid.functions.arguments import axis_of, integer, numpy_names, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import ceil, choose, clone, floor, round
 from lucid.functions.gathering import gather
-from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand, promoted
 from lucid.functions.shape import broadcast, movedim, reshaped, sliced, squeeze, unsqueeze
 from lucid.functions.tensors import Tensor

@@ -6,9 +6,8 @@ from typing import Any
 
 from lucid import return_types
 from lucid.docstrings import like
-from lucid.functions.arguments import Dims, axis_of, tensor_of
+from lucid.functions.arguments import Dims, axis_of, numpy_names, tensor_of
 from lucid.functions.elementwise import choose
-from lucid.functions.naming import numpy_names
 from lucid.functions.products import matmul
 from lucid.functions.promotion import floating
 from lucid.functions.reduction import sum

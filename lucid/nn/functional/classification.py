@@ -14,7 +14,7 @@ from lucid.functions.softmax import log_softmax
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import i64, u8
-from lucid.nn.functional.reduction import check_reduction
+from lucid.nn.functional.loss import check_reduction
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["cross_entropy", "nll_loss"]

@@ -15,14 +15,44 @@ from lucid.functions.checks import require
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.location import warn
 from lucid.nn.functional.activation import logsigmoid
-from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "huber_loss",
-    "kl_div", "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss",
+    "huber_loss", "kl_div", "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss",
 ]  # fmt: skip
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise `OptionError` unless `reduction` is "none", "mean" or "sum"."""
+    if reduction not in REDUCTIONS:
+        raise OptionError(
+            f"{reduction} is not a valid value for reduction\nhint: it is 'none', 'mean' or 'sum'"
+        )
+
+
+def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
+    """Return the loss as it is, its mean, or its sum. The mean of nothing is NaN."""
+    check_reduction(reduction)
+    if reduction == "mean":
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def warn_if_broadcast(name: str, input: Tensor, target: Tensor) -> None:
+    """Warn when the shapes differ: (n, 1) against (n,) is a loss over n * n pairs."""
+    if input.shape != target.shape:
+        warn(
+            f"{name}: using a target of size {list(target.shape)} that is different to the input "
+            f"size {list(input.shape)}. This will likely lead to incorrect results due to "
+            "broadcasting. Please ensure they have the same size.",
+            UserWarning,
+        )
+
 
 _LOG_2_PI = math.log(2 * math.pi)
 

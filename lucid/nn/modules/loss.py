@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY
 from typing import Any
 
 from lucid.nn import functional as F
-from lucid.nn.functional.reduction import check_reduction
+from lucid.nn.functional.loss import check_reduction
 from lucid.nn.modules.settings import FunctionModule, settings_of
 from lucid.tensor.tensor import Tensor
 
