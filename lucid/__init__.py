@@ -30,11 +30,9 @@ from lucid.functions.promotion import *
 from lucid.functions.rectifiers import *
 from lucid.functions.reduction import *
 from lucid.functions.scans import *
-from lucid.functions.scattering import *
 from lucid.functions.shape import *
 from lucid.functions.sorting import *
 from lucid.functions.special import *
-from lucid.functions.statistics import *
 from lucid.functions.transcendental import *
 from lucid.functions.windows import *
 from lucid.ir import frames, types as _types

@@ -29,8 +29,7 @@ from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.location import warn
 from lucid.ir.whose_code import is_librarys
-from lucid.nn.errors import NamingError
-from lucid.nn.naming import trace_name, variable_name
+from lucid.nn.naming import NamingError, trace_name, variable_name
 from lucid.optim.groups import ParamGroup
 from lucid.optim.optimizer import Optimizer
 from lucid.tensor.core import constant

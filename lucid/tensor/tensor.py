@@ -28,11 +28,9 @@ from lucid.functions import (
     rectifiers,
     reduction,
     scans,
-    scattering,
     shape as shapes,
     sorting,
     special,
-    statistics,
     transcendental,
 )
 from lucid.functions.border import enter_border
@@ -328,12 +326,12 @@ class Tensor(WrittenInPlace):
     any = reduction.any
     all = reduction.all
     count_nonzero = reduction.count_nonzero
-    aminmax = statistics.aminmax
-    nansum = statistics.nansum
-    nanmean = statistics.nanmean
-    mode = statistics.mode
-    cov = statistics.cov
-    corrcoef = statistics.corrcoef
+    aminmax = reduction.aminmax
+    nansum = reduction.nansum
+    nanmean = reduction.nanmean
+    mode = reduction.mode
+    cov = reduction.cov
+    corrcoef = reduction.corrcoef
     dist = distances.dist
     renorm = arranging.renorm
     sum_to_size = arranging.sum_to_size
@@ -352,8 +350,8 @@ class Tensor(WrittenInPlace):
     nanmedian = sorting.nanmedian
     quantile = sorting.quantile
     nanquantile = sorting.nanquantile
-    bincount = scattering.bincount
-    histc = scattering.histc
+    bincount = gathering.bincount
+    histc = gathering.histc
     softmax = reduction.softmax
     log_softmax = reduction.log_softmax
     sort = sorting.sort
@@ -460,9 +458,9 @@ class Tensor(WrittenInPlace):
     index_select = gathering.index_select
     scatter = gathering.scatter
     scatter_add = gathering.scatter_add
-    scatter_reduce = scattering.scatter_reduce
-    index_reduce = scattering.index_reduce
-    masked_scatter = scattering.masked_scatter
+    scatter_reduce = gathering.scatter_reduce
+    index_reduce = gathering.index_reduce
+    masked_scatter = gathering.masked_scatter
     index_add = gathering.index_add
     index_copy = gathering.index_copy
     index_fill = gathering.index_fill

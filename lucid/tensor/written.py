@@ -16,7 +16,6 @@ from lucid.functions import (
     rectifiers,
     reduction,
     scans,
-    scattering,
     shape as shapes,
     special,
     transcendental,
@@ -173,9 +172,9 @@ class WrittenInPlace(TensorCore):
     triu_ = in_place(joining.triu)
     scatter_ = in_place(gathering.scatter)
     scatter_add_ = in_place(gathering.scatter_add)
-    scatter_reduce_ = in_place(scattering.scatter_reduce)
-    index_reduce_ = in_place(scattering.index_reduce)
-    masked_scatter_ = in_place(scattering.masked_scatter)
+    scatter_reduce_ = in_place(gathering.scatter_reduce)
+    index_reduce_ = in_place(gathering.index_reduce)
+    masked_scatter_ = in_place(gathering.masked_scatter)
     index_add_ = in_place(gathering.index_add)
     index_copy_ = in_place(gathering.index_copy)
     index_fill_ = in_place(gathering.index_fill)

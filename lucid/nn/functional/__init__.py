@@ -29,7 +29,6 @@ from lucid.nn.functional.folding import *
 from lucid.nn.functional.linear import *
 from lucid.nn.functional.loss import *
 from lucid.nn.functional.margin import *
-from lucid.nn.functional.multi_head import *
 from lucid.nn.functional.normalization import *
 from lucid.nn.functional.padding import *
 from lucid.nn.functional.pooling import *
