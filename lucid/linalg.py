@@ -581,8 +581,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
 
 def _permutation(order: Tensor, like: Tensor) -> Tensor:
     """The matrix P with (P X)[order] = X."""
-    found: Tensor = (arange(order._type.shape[-1])[:, None] == order[..., None, :]).to(like.dtype)
-    return found
+    return (arange(order._type.shape[-1])[:, None] == order[..., None, :]).to(like.dtype)
 
 
 def _check_pivot(name: str, pivot: bool) -> None:

@@ -434,8 +434,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 def _band(rows: int, columns: int, offset: int) -> Tensor:
-    inside: Tensor = _column(rows, columns) - _row(rows, columns) == offset
-    return inside
+    return _column(rows, columns) - _row(rows, columns) == offset
 
 
 def _row(rows: int, columns: int) -> Tensor:

@@ -137,8 +137,7 @@ def signbit(input: Tensor) -> Tensor:
     """
     if not input.dtype.is_floating_point:
         return input < 0
-    negative: Tensor = (input < 0) | ((input == 0) & (1 / input < 0))
-    return negative
+    return (input < 0) | ((input == 0) & (1 / input < 0))
 
 
 def copysign(input: Tensor, other: Any) -> Tensor:
@@ -281,8 +280,7 @@ def isneginf(input: Tensor) -> Tensor:
 
 
 def _equals(input: Tensor, value: Number, op: str) -> Tensor:
-    result: Tensor = floating(input, op) == value
-    return result
+    return floating(input, op) == value
 
 
 def isreal(input: Tensor) -> Tensor:

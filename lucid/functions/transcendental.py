@@ -305,8 +305,7 @@ def _atan2(rise: Tensor, run: Tensor) -> Tensor:
 
 def _is_negative(x: Tensor) -> Tensor:
     """Whether the sign bit is set, that of -0.0 too."""
-    negative: Tensor = (x < 0) | ((x == 0) & (1 / x < 0))
-    return negative
+    return (x < 0) | ((x == 0) & (1 / x < 0))
 
 
 def atan2(input: Tensor, other: Tensor) -> Tensor:

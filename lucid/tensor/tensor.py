@@ -293,8 +293,8 @@ class Tensor(WrittenInPlace):
     bitwise_not = comparison.bitwise_not
     bitwise_left_shift = comparison.bitwise_left_shift
     bitwise_right_shift = comparison.bitwise_right_shift
-    __eq__ = comparison.operator_eq
-    __ne__ = comparison.operator_ne
+    __eq__ = comparison.operator_eq  # type: ignore[assignment]  # of objects it gives a bool
+    __ne__ = comparison.operator_ne  # type: ignore[assignment]
     __lt__ = comparison.lt
     __le__ = comparison.le
     __gt__ = comparison.gt

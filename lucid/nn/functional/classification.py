@@ -73,8 +73,7 @@ def _exponentials(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _is_target(classes: int, index: Tensor) -> Tensor:
     """A comparison per class rather than a scatter: it fuses with the softmax's gradient."""
     numbers = lucid.arange(classes, dtype=index.dtype)
-    result: Tensor = numbers.reshape(1, -1, *([1] * (index.ndim - 1))) == index.unsqueeze(1)
-    return result
+    return numbers.reshape(1, -1, *([1] * (index.ndim - 1))) == index.unsqueeze(1)
 
 
 def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:

@@ -160,8 +160,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             f"{num_classes}, not {{}}{typed(tensor=tensor)}"
         ),
     )
-    result: Tensor = (tensor.unsqueeze(-1) == lucid.arange(num_classes)).to(i64)
-    return result
+    return (tensor.unsqueeze(-1) == lucid.arange(num_classes)).to(i64)
 
 
 _MODES = ("sum", "mean", "max")

@@ -71,8 +71,7 @@ class _MaxUnpool(FunctionModule):
     def forward(
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        result: Tensor = self._result(input, indices, output_size=output_size)
-        return result
+        return self._result(input, indices, output_size=output_size)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"

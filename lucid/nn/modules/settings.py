@@ -29,7 +29,7 @@ class FunctionModule(Module):
 
     _handed: ClassVar[tuple[str, ...]]  # what of the module the function takes, by its name there
 
-    def _result(self, *operands: Any, **named: Any) -> Any:
+    def _result(self, *operands: Any, **named: Any) -> Tensor:
         """What the function gives for these operands and the settings; made for each class."""
         raise NotImplementedError
 
@@ -43,8 +43,7 @@ class UnaryModule(FunctionModule):
     """One that is called with a tensor."""
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = self._result(input)
-        return result
+        return self._result(input)
 
 
 @dataclass_transform(eq_default=False)
