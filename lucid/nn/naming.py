@@ -1,4 +1,7 @@
-"""What the user calls an object: the variable or attribute that holds it in the running frame."""
+"""What the user calls an object, a variable or attribute that holds it; and errors of names.
+
+The errors are those of modules and optimizers that no op can raise.
+"""
 
 from __future__ import annotations
 
