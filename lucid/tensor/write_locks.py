@@ -14,9 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from lucid.codegen.llvm.forking import Rank, hold_at_forks
 from lucid.ir.errors import LucidError
@@ -30,25 +28,18 @@ _changed = threading.Condition(lock)
 
 
 class WriteLock:
-    """What one thread has to itself, until the end of the block; it waits for it at the start.
+    """What one thread has to itself, until the end of the block; it waits for it at the start."""
 
-    Attributes:
-        others: what steps of other threads have claimed since, or may still be writing.
-    """
-
-    __slots__ = ("keys", "others", "thread")
+    __slots__ = ("keys", "thread")
 
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
         self.thread = get_ident()
-        self.others: set[int] = set()
 
     def __enter__(self) -> WriteLock:
         with lock:
             if held:
                 wait_for(self.keys)
-            for claim in held:
-                self.others |= claim.keys
             try:
                 held.append(self)
             except BaseException:  # whoever interrupts comes after it
@@ -130,26 +121,6 @@ def wait_for(keys: Keys) -> None:
             _changed.wait()
         finally:
             _waiting.pop(thread, None)
-    for claim in held:
-        if claim.thread != thread:
-            claim.others |= keys
-
-
-def note_write(array: np.ndarray) -> None:
-    """Let the threads that trace know that this one has written an array."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
-    with lock:
-        for claim in held:
-            if claim.thread != get_ident():
-                claim.others.add(id(owner))
-
-
-def written_meanwhile() -> set[int]:
-    """What other threads may have written, with lucid, since this thread began to trace."""
-    thread = get_ident()
-    return next((c.others for c in held if c.thread == thread and TRACING in c.keys), set())
 
 
 def _holders(keys: Keys, thread: int) -> set[int]:
