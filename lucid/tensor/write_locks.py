@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from lucid.codegen.llvm.forking import Rank, hold_at_forks
 from lucid.ir.errors import LucidError
+from lucid.tensor.context import context
 
 Made = TypeVar("Made")
 Keys = frozenset[int]  # identities: of leaves, of those who own memory, of what is traced
@@ -146,6 +147,33 @@ def _alone() -> None:
     held[:] = [claim for claim in held if claim.thread == thread]
     _waiting.clear()
     lock.release()
+
+
+class ThreadSnapshot:
+    """The modes of the running thread, its claims, and whether it has the lock, to be put back.
+
+    Python looks for signals between any two calls, also in a `finally` or before the first line of
+    an `__exit__`: no way to leave a block is sure to be taken. So whoever begins something that has
+    many blocks inside puts all of it back, whatever they have done.
+    """
+
+    def __init__(self) -> None:
+        self._modes = dict(vars(context))
+        self._lists = [(x, [*x]) for x in self._modes.values() if isinstance(x, list)]
+        self._has_lock = lock._is_owned()  # type: ignore[attr-defined]
+        self._claims = [*held]
+
+    def put_back(self) -> None:
+        """Let it be so again; not for the first time is fine."""
+        for entries, before in self._lists:
+            entries[:] = before
+        vars(context).update(self._modes)
+        with lock:
+            for claim in [*held]:
+                if claim.thread == get_ident() and claim not in self._claims:
+                    end_claim(claim)
+        while not self._has_lock and lock._is_owned():  # type: ignore[attr-defined]
+            lock.release()
 
 
 hold_at_forks(Rank.STATE, lock.acquire, lock.release, _alone)
