@@ -157,9 +157,9 @@ class Conv1d(_Direct):
     dilation - padding]`. An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1)
     / stride + 1, rounded down.
 
-    Shapes: input (n, in_channels, l) or (in_channels, l); weight (out_channels, in_channels /
-    groups, *kernel_size), bias (out_channels,). Both start uniform in ±1/sqrt(in_channels / groups
-    * the elements of a window).
+    Shapes: input (n, in_channels, l) or (in_channels, l); weight (out_channels,
+    in_channels / groups, *kernel_size), bias (out_channels,). Both start uniform in
+    ±1/sqrt(in_channels / groups * the elements of a window).
 
     Args:
         in_channels: channels of the input.
@@ -189,16 +189,7 @@ class Conv2d(_Direct):
 
 @like(Conv1d, axes=3)
 class Conv3d(_Direct):
-    """Convolve over the last three axes.
-
-    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
-    dilation - padding]`. An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1)
-    / stride + 1, rounded down.
-
-    Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (out_channels,
-    in_channels / groups, *kernel_size), bias (out_channels,). Both start uniform in
-    ±1/sqrt(in_channels / groups * the elements of a window).
-    """
+    """Convolve over the last three axes."""
 
     rank = 3
 
@@ -286,8 +277,8 @@ class ConvTranspose1d(_ConvTransposeNd):
     Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
     stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
 
-    Shapes: input (n, in_channels, l) or (in_channels, l); weight (in_channels, out_channels /
-    groups, *kernel_size), bias (out_channels,).
+    Shapes: input (n, in_channels, l) or (in_channels, l); weight (in_channels,
+    out_channels / groups, *kernel_size), bias (out_channels,).
 
     Args:
         stride: the distance of windows in the result. Default: 1.
@@ -312,13 +303,6 @@ class ConvTranspose2d(_ConvTransposeNd):
 
 @like(ConvTranspose1d, axes=3)
 class ConvTranspose3d(_ConvTransposeNd):
-    """The transpose of `Conv3d`.
-
-    Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
-    stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
-
-    Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (in_channels,
-    out_channels / groups, *kernel_size), bias (out_channels,).
-    """
+    """The transpose of `Conv3d`."""
 
     rank = 3
