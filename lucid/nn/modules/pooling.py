@@ -179,21 +179,16 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins over the last three axes."""
 
 
+@settings
 class _LPPoolNd(Module):
     rank: ClassVar[int]
+    norm_type: float
+    kernel_size: Size
+    stride: Size | None = None
+    ceil_mode: bool = False
 
-    def __init__(
-        self,
-        norm_type: float,
-        kernel_size: Size,
-        stride: Size | None = None,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__()
-        self.norm_type = float(norm_type)
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.ceil_mode = ceil_mode
+    def __post_init__(self) -> None:
+        self.norm_type = float(self.norm_type)
 
     def forward(self, input: Tensor) -> Tensor:
         pool = (pooling.lp_pool1d, pooling.lp_pool2d, pooling.lp_pool3d)[self.rank - 1]
