@@ -26,27 +26,20 @@ from lucid.functions.creation import *
 from lucid.functions.distances import *
 from lucid.functions.einsum import *
 from lucid.functions.elementwise import *
-from lucid.functions.error import *
 from lucid.functions.from_data import *
 from lucid.functions.gamma import *
 from lucid.functions.gathering import *
-from lucid.functions.incomplete import *
 from lucid.functions.joining import *
-from lucid.functions.legacy import *
-from lucid.functions.linalg import *
 from lucid.functions.matrices import *
 from lucid.functions.products import *
 from lucid.functions.promotion import *
-from lucid.functions.quantiles import *
 from lucid.functions.rectifiers import *
 from lucid.functions.reduction import *
 from lucid.functions.scans import *
-from lucid.functions.scattering import *
 from lucid.functions.shape import *
 from lucid.functions.sorting import *
 from lucid.functions.special import *
-from lucid.functions.statistics import *
-from lucid.functions.trigonometry import *
+from lucid.functions.transcendental import *
 from lucid.functions.windows import *
 from lucid.ir import frames, types as _types
 from lucid.ir.environment import check as _check_environment

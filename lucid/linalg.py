@@ -25,31 +25,30 @@ from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.functions.arguments import listed, typed
 from lucid.functions.border import explain_calls
-from lucid.functions.creation import arange
+from lucid.functions.creation import arange, eye
 from lucid.functions.factorizations import (
-    Cholesky,
-    MatrixExponential,
-    OrthogonalTriangular,
-    SingularValues,
-    SymmetricEigen,
+    cholesky as _cholesky,
+    determinant,
+    inverse,
+    lu_factors,
+    matrix_exponential,
+    order_of,
+    orthogonal_triangular,
+    pseudo_inverse,
+    rows_at,
+    sign_and_log_det,
+    singular_values,
+    solution,
+    symmetric_eigen,
+    triangular_solution,
+    unpacked,
 )
 from lucid.functions.from_data import from_numpy
-from lucid.functions.householder import householder_product as householder_product
-from lucid.functions.joining import broadcast_shapes, diagonal
+from lucid.functions.joining import broadcast_shapes, diag_embed, diagonal, tril, triu
 from lucid.functions.lapack import LinAlgError as LinAlgError, call, matrices
-from lucid.functions.linalg import matmul as matmul
-from lucid.functions.lu import Factor, Order, rows_at, unpacked
 from lucid.functions.norms import matrix_norm, norm, vecdot, vector_norm
-from lucid.functions.products import cross as _cross, matrix_power, multi_dot
+from lucid.functions.products import cross as _cross, matmul as matmul, matrix_power, multi_dot
 from lucid.functions.shape import broadcast, matrix_transpose, movedim, reshape
-from lucid.functions.solving import (
-    Determinant,
-    Inverse,
-    PseudoInverse,
-    SignAndLogDet,
-    Solve,
-    SolveTriangular,
-)
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import i32
@@ -110,8 +109,7 @@ def inv(A: Tensor) -> Tensor:
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.2500]])
     """
-    result: Tensor = Inverse.apply(matrices(A, "linalg.inv", square=True))
-    return result
+    return inverse(matrices(A, "linalg.inv", square=True))
 
 
 def det(A: Tensor) -> Tensor:
@@ -127,8 +125,7 @@ def det(A: Tensor) -> Tensor:
         >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
         tensor(-2.)
     """
-    result: Tensor = Determinant.apply(matrices(A, "linalg.det", square=True))
-    return result
+    return determinant(matrices(A, "linalg.det", square=True))
 
 
 @like(det)
@@ -143,7 +140,7 @@ def slogdet(A: Tensor) -> linalg_slogdet:
         sign=tensor(-1.),
         logabsdet=tensor(0.6931))
     """
-    return linalg_slogdet(*SignAndLogDet.apply(matrices(A, "linalg.slogdet", square=True)))
+    return linalg_slogdet(*sign_and_log_det(matrices(A, "linalg.slogdet", square=True)))
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
@@ -171,7 +168,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     if not left:
         return matrix_transpose(solve(a.mT, b.mT))
     _check_pair(a, b, "linalg.solve", a._type.shape[-1])
-    x: Tensor = Solve.apply(*_same_batch(a, b))
+    x = solution(*_same_batch(a, b))
     return x.squeeze(-1) if is_vector else x
 
 
@@ -203,8 +200,7 @@ def solve_triangular(
         x = solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular)
         return matrix_transpose(x)
     _check_pair(a, b, "linalg.solve_triangular", a._type.shape[-1])
-    result: Tensor = SolveTriangular.apply(*_same_batch(a, b), bool(upper), bool(unitriangular))
-    return result
+    return triangular_solution(*_same_batch(a, b), bool(upper), bool(unitriangular))
 
 
 def _check_pair(a: Tensor, b: Tensor, op: str, rows: int) -> None:
@@ -246,8 +242,7 @@ def pinv(
         size = values.abs()
         kept = size > _cutoff(a, rtol) * size.amax(-1, keepdim=True)
         return (vectors * (kept / values.masked_fill(~kept, 1.0)).unsqueeze(-2)) @ vectors.mT
-    result: Tensor = PseudoInverse.apply(a, _cutoff(a, rtol))
-    return result
+    return pseudo_inverse(a, _cutoff(a, rtol))
 
 
 def _cutoff(a: Tensor, rtol: float | None) -> float:
@@ -368,7 +363,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
                 [1., 1.]])
     """
     a = matrices(A, "linalg.cholesky", square=True)
-    factor: Tensor = Cholesky.apply(a.mT if upper else a)
+    factor = _cholesky(a.mT if upper else a)
     return factor.mT if upper else factor
 
 
@@ -384,7 +379,7 @@ def _info(name: str, A: Tensor, function: Any) -> Tensor:
                 found[place] = 1
         return found
 
-    info: Tensor = call(name, attempt, A)
+    info: Tensor = call(f"linalg.{name}", attempt, A)
     return info
 
 
@@ -467,7 +462,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
         tensor([1., 3.])
     """
     check_choice(UPLO, "UPLO", "linalg.eigh", ("L", "U", "l", "u"))
-    return linalg_eigh(*SymmetricEigen.apply(matrices(A, "linalg.eigh", square=True), UPLO))
+    return linalg_eigh(*symmetric_eigen(matrices(A, "linalg.eigh", square=True), UPLO))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
@@ -508,7 +503,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
         (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
     """
     _refuse_driver(driver, "linalg.svd")
-    return linalg_svd(*SingularValues.apply(matrices(A, "linalg.svd"), bool(full_matrices)))
+    return linalg_svd(*singular_values(matrices(A, "linalg.svd"), bool(full_matrices)))
 
 
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
@@ -553,7 +548,7 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     """
     a = matrices(A, "linalg.qr")
     check_choice(mode, "mode", "linalg.qr", ("reduced", "complete", "r"))
-    q, r = OrthogonalTriangular.apply(a, mode)
+    q, r = orthogonal_triangular(a, mode)
     if mode == "r":
         q = from_numpy(np.empty(0, a._type.dtype.numpy.str))
     return linalg_qr(q, r)
@@ -579,15 +574,14 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
                 [0., 2.]]))
     """
     _check_pivot("linalg.lu", pivot)
-    packed, _, order = Factor.apply(matrices(A, "linalg.lu"), False)
+    packed, _, order = lu_factors(matrices(A, "linalg.lu"), False)
     lower, upper = unpacked(packed)
     return linalg_lu(_permutation(order, packed), lower, upper)
 
 
 def _permutation(order: Tensor, like: Tensor) -> Tensor:
     """The matrix P with (P X)[order] = X."""
-    found: Tensor = (arange(order._type.shape[-1])[:, None] == order[..., None, :]).to(like.dtype)
-    return found
+    return (arange(order._type.shape[-1])[:, None] == order[..., None, :]).to(like.dtype)
 
 
 def _check_pivot(name: str, pivot: bool) -> None:
@@ -623,7 +617,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
         pivots=tensor([2, 2], dtype=lucid.int32))
     """
     _check_pivot("linalg.lu_factor", pivot)
-    return linalg_lu_factor(*Factor.apply(matrices(A, "linalg.lu_factor"), True)[:2])
+    return linalg_lu_factor(*lu_factors(matrices(A, "linalg.lu_factor"), True)[:2])
 
 
 def lu_factor_ex(
@@ -646,7 +640,7 @@ def lu_factor_ex(
     """
     _check_pivot("linalg.lu_factor_ex", pivot)
     a = matrices(A, "linalg.lu_factor_ex")
-    packed, pivots, _ = Factor.apply(a, bool(check_errors))
+    packed, pivots, _ = lu_factors(a, bool(check_errors))
     is_zero = packed.detach().diagonal(dim1=-2, dim2=-1) == 0
     first = is_zero.int().argmax(-1).int() + 1
     return linalg_lu_factor_ex(packed, pivots, first * is_zero.any(-1).int())
@@ -682,15 +676,13 @@ def lu_solve(
     packed, b = _same_batch(packed, b)
     _check_pivots(pivots, packed)
     lower, upper = unpacked(packed)
-    order: Tensor = Order.apply(pivots, size)
-    order = broadcast(order, (*packed._type.shape[:-2], size))
+    order = broadcast(order_of(pivots, size), (*packed._type.shape[:-2], size))
     if adjoint:
-        x = SolveTriangular.apply(upper.mT, b, False, False)
-        x = SolveTriangular.apply(lower.mT, x, True, True)
+        x = triangular_solution(upper.mT, b, False, False)
+        x = triangular_solution(lower.mT, x, True, True)
         return rows_at(x, order.argsort(-1))
-    x = SolveTriangular.apply(lower, rows_at(b, order), False, True)
-    found: Tensor = SolveTriangular.apply(upper, x, True, False)
-    return found
+    x = triangular_solution(lower, rows_at(b, order), False, True)
+    return triangular_solution(upper, x, True, False)
 
 
 @like(det)
@@ -702,8 +694,7 @@ def matrix_exp(A: Tensor) -> Tensor:
         tensor([[1., 1.],
                 [0., 1.]])
     """
-    result: Tensor = MatrixExponential.apply(matrices(A, "linalg.matrix_exp", square=True))
-    return result
+    return matrix_exponential(matrices(A, "linalg.matrix_exp", square=True))
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
@@ -766,6 +757,45 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         first, last = values[..., 0], values[..., -1]
         return last / first if p == -2 else first / last
     return matrix_norm(a, p) * matrix_norm(inv(a), p)
+
+
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:
+    """Return the first columns of H_1 H_2 … H_k, with H_i = I - tau_i v_i v_i^T.
+
+    The product is I - V T V^T with T^-1 = diag(1/tau) + the part of V^T V above the diagonal.
+    Reference: Joffrain et al., "Accumulating Householder Transformations, Revisited", 2006.
+
+    Args:
+        A: floats (..., m, n), m >= n; v_i is column i below the diagonal, 1 on it, 0 above.
+        tau: floats (..., k), k <= n.
+
+    Raises:
+        ShapeError: shapes that don't fit.
+        DTypeError: A and tau have different dtypes, or no floats.
+
+    Example:
+        >>> a = lucid.tensor([[1.0], [1.0]])
+        >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
+        tensor([[ 0.],
+                [-1.]])
+    """
+    a = matrices(A, "linalg.householder_product")
+    rows, columns = a._type.shape[-2:]
+    count = tau._type.shape[-1] if tau.ndim else 0
+    if rows < columns or count > columns or tau._type.shape != (*a._type.shape[:-2], count):
+        raise ShapeError(
+            "linalg.householder_product: A must have at least as many rows as columns, and tau "
+            f"A's batch shape and at most as many elements as A has columns{listed(A=a, tau=tau)}"
+        )
+    if a._type.dtype is not tau._type.dtype:
+        raise DTypeError(
+            f"linalg.householder_product: A and tau must have the same dtype{listed(A=a, tau=tau)}"
+        )
+    identity = eye(rows, columns, dtype=a.dtype)
+    v = tril(a[..., :count], -1) + identity[:, :count]
+    inner = triu(matmul(v.mT, v), 1) * tau[..., None] + eye(count, dtype=a.dtype)
+    t = triangular_solution(inner, diag_embed(tau), True, True)
+    return identity - matmul(matmul(v, t), v[..., :columns, :].mT)
 
 
 explain_calls(

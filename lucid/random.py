@@ -26,11 +26,12 @@ from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import common_shape, integer, shape_of, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import clone, floor, log1p
+from lucid.functions.elementwise import clone, floor
 from lucid.functions.promotion import Number
-from lucid.functions.quantiles import searchsorted
 from lucid.functions.shape import broadcast
+from lucid.functions.sorting import searchsorted
 from lucid.functions.tensors import Tensor
+from lucid.functions.transcendental import log1p
 from lucid.ir import frames, ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.op import Op

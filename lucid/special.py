@@ -3,6 +3,8 @@
 from lucid.functions.bessel import (
     bessel_j0,
     bessel_j1,
+    erfc,
+    erfcx,
     i0,
     i0 as modified_bessel_i0,
     i0e,
@@ -10,24 +12,25 @@ from lucid.functions.bessel import (
     i1 as modified_bessel_i1,
     i1e,
 )
-from lucid.functions.elementwise import erf, exp2, expm1, log1p, round, sigmoid as expit
-from lucid.functions.error import erfc, erfcx
+from lucid.functions.elementwise import round
 from lucid.functions.gamma import (
     digamma,
     digamma as psi,
     entr,
     erfinv,
+    igamma as gammainc,
+    igammac as gammaincc,
     lgamma as gammaln,
     log_ndtr,
     mvlgamma as multigammaln,
     ndtr,
     ndtri,
     polygamma,
+    zeta,
 )
-from lucid.functions.incomplete import igamma as gammainc, igammac as gammaincc, zeta
 from lucid.functions.reduction import log_softmax, logsumexp, softmax
 from lucid.functions.special import logit, xlog1py, xlogy
-from lucid.functions.trigonometry import sinc
+from lucid.functions.transcendental import erf, exp2, expm1, log1p, sigmoid as expit, sinc
 from lucid.ir import frames
 
 __all__ = [

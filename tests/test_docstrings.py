@@ -67,7 +67,7 @@ def test_empty_headings_and_shown_nothing_are_not_enough() -> None:
 
 
 def test_in_place_and_method_forms_show_the_functions_signature_and_text() -> None:
-    for name in ("scatter_add", "lerp", "clamp", "squeeze"):
+    for name in ("scatter_add", "lerp", "clamp", "squeeze", "floor", "exp"):
         function, method = getattr(lucid, name, None), getattr(lucid.Tensor, name)
         written = getattr(lucid.Tensor, f"{name}_")
         assert inspect.signature(written) == inspect.signature(method)

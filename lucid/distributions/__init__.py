@@ -12,17 +12,13 @@ from lucid.distributions import constraints as constraints, transforms as transf
 from lucid.distributions.angles import *
 from lucid.distributions.composed import *
 from lucid.distributions.constraint_registry import *
-from lucid.distributions.counts import *
 from lucid.distributions.discrete import *
 from lucid.distributions.distribution import *
 from lucid.distributions.kl import *
 from lucid.distributions.location import *
 from lucid.distributions.matrices import *
 from lucid.distributions.positive import *
-from lucid.distributions.relaxed import *
-from lucid.distributions.tails import *
 from lucid.distributions.transforms import *
-from lucid.distributions.vectors import *
 from lucid.functions import border
 from lucid.ir import frames
 

@@ -5,24 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid.distributions import constraints
+from lucid.distributions import constraints, transforms
 from lucid.distributions.constraints import Constraint
-from lucid.distributions.transforms import (
-    AffineTransform,
-    CatTransform,
-    ComposeTransform,
-    CorrCholeskyTransform,
-    ExpTransform,
-    IndependentTransform,
-    LowerCholeskyTransform,
-    PositiveDefiniteTransform,
-    SigmoidTransform,
-    SoftmaxTransform,
-    StackTransform,
-    StickBreakingTransform,
-    Transform,
-    identity_transform,
-)
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError
 from lucid.ir.frames import edge_of_class
@@ -52,9 +36,11 @@ class ConstraintRegistry:
     """
 
     def __init__(self) -> None:
-        self._factories: dict[object, Callable[[Any], Transform]] = {}
+        self._factories: dict[object, Callable[[Any], transforms.Transform]] = {}
 
-    def register(self, constraint: Any, factory: Callable[[Any], Transform] | None = None) -> Any:
+    def register(
+        self, constraint: Any, factory: Callable[[Any], transforms.Transform] | None = None
+    ) -> Any:
         """Enter a function from sets of a kind to their transform; without it, a decorator.
 
         Args:
@@ -82,7 +68,7 @@ class ConstraintRegistry:
         self._factories[_key(constraint)] = factory
         return factory
 
-    def __call__(self, constraint: Any) -> Transform:
+    def __call__(self, constraint: Any) -> transforms.Transform:
         """Return the transform to this set. Raises `MissingRuleError` where none is entered."""
         factory = self._factories.get(_key(constraint))
         if factory is None:
@@ -98,51 +84,60 @@ def _is(bound: Any, number: float) -> bool:
     return isinstance(bound, (int, float)) and bound == number
 
 
-def _above(constraint: Any) -> Transform:
+def _above(constraint: Any) -> transforms.Transform:
     bound = constraint.lower_bound
     if _is(bound, 0):
-        return ExpTransform()
-    return ComposeTransform([ExpTransform(), AffineTransform(bound, 1)])
+        return transforms.ExpTransform()
+    return transforms.ComposeTransform(
+        [transforms.ExpTransform(), transforms.AffineTransform(bound, 1)]
+    )
 
 
-def _below(constraint: Any) -> Transform:
-    return ComposeTransform([ExpTransform(), AffineTransform(constraint.upper_bound, -1)])
+def _below(constraint: Any) -> transforms.Transform:
+    return transforms.ComposeTransform(
+        [transforms.ExpTransform(), transforms.AffineTransform(constraint.upper_bound, -1)]
+    )
 
 
-def _between(constraint: Any) -> Transform:
+def _between(constraint: Any) -> transforms.Transform:
     low, high = constraint.lower_bound, constraint.upper_bound
     if _is(low, 0) and _is(high, 1):
-        return SigmoidTransform()
-    return ComposeTransform([SigmoidTransform(), AffineTransform(low, high - low)])
+        return transforms.SigmoidTransform()
+    return transforms.ComposeTransform(
+        [transforms.SigmoidTransform(), transforms.AffineTransform(low, high - low)]
+    )
 
 
 def _register_all(registry: ConstraintRegistry) -> None:
     """What both have; parts of a set are transformed by the same registry."""
-    registry.register(constraints.real, lambda _: identity_transform)
+    registry.register(constraints.real, lambda _: transforms.identity_transform)
     for above in (constraints.greater_than, constraints.greater_than_eq):
         registry.register(above, _above)
     registry.register(constraints.less_than, _below)
     for between in (constraints.interval, constraints.half_open_interval, constraints.open_below):
         registry.register(between, _between)
-    registry.register(constraints.lower_cholesky, lambda _: LowerCholeskyTransform())
-    registry.register(constraints.corr_cholesky, lambda _: CorrCholeskyTransform())
+    registry.register(constraints.lower_cholesky, lambda _: transforms.LowerCholeskyTransform())
+    registry.register(constraints.corr_cholesky, lambda _: transforms.CorrCholeskyTransform())
     for positive in (constraints.positive_definite, constraints.positive_semidefinite):
-        registry.register(positive, lambda _: PositiveDefiniteTransform())
+        registry.register(positive, lambda _: transforms.PositiveDefiniteTransform())
     registry.register(
         constraints.independent,
-        lambda c: IndependentTransform(registry(c.base_constraint), c.reinterpreted_batch_ndims),
+        lambda c: transforms.IndependentTransform(
+            registry(c.base_constraint), c.reinterpreted_batch_ndims
+        ),
     )
     registry.register(
-        constraints.cat, lambda c: CatTransform([registry(p) for p in c.cseq], c.dim, c.lengths)
+        constraints.cat,
+        lambda c: transforms.CatTransform([registry(p) for p in c.cseq], c.dim, c.lengths),
     )
     registry.register(
-        constraints.stack, lambda c: StackTransform([registry(p) for p in c.cseq], c.dim)
+        constraints.stack, lambda c: transforms.StackTransform([registry(p) for p in c.cseq], c.dim)
     )
 
 
 _register_all(biject_to)
 _register_all(transform_to)
-biject_to.register(constraints.simplex, lambda _: StickBreakingTransform())
-transform_to.register(constraints.simplex, lambda _: SoftmaxTransform())
+biject_to.register(constraints.simplex, lambda _: transforms.StickBreakingTransform())
+transform_to.register(constraints.simplex, lambda _: transforms.SoftmaxTransform())
 
 frames.edge_of_module(__name__)

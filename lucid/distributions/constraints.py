@@ -307,8 +307,7 @@ class open_below(_Stated):  # noqa: N801 -- PyTorch's name
 
 
 def _is_whole(x: Tensor) -> Tensor:
-    found: Tensor = x % 1 == 0
-    return found
+    return x % 1 == 0
 
 
 class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
@@ -357,8 +356,7 @@ def _is_simplex(x: Tensor) -> Tensor:
 
 
 def _is_one_hot(x: Tensor) -> Tensor:
-    found: Tensor = ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1)
-    return found
+    return ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1)
 
 
 def _of_matrices(holds: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -379,8 +377,7 @@ def _has_positive_diagonal(x: Tensor) -> Tensor:
 
 
 def _is_positive_definite(x: Tensor) -> Tensor:
-    found: Tensor = _is_symmetric(x) & (lucid.linalg.cholesky_ex(x).info == 0)
-    return found
+    return _is_symmetric(x) & (lucid.linalg.cholesky_ex(x).info == 0)
 
 
 def _is_square(x: Tensor) -> Tensor:

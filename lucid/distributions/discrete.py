@@ -1,4 +1,8 @@
-"""Distributions over whole numbers and categories."""
+"""Distributions over whole numbers and categories, and continuous relaxations of them.
+
+Reference: Maddison, Mnih and Teh, "The Concrete Distribution", 2017; Jang, Gu and Poole,
+"Categorical Reparameterization with Gumbel-Softmax", 2017.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,17 @@ from lucid.distributions.distribution import (
     parameters_of,
     uniform_like,
 )
-from lucid.distributions.standard_gamma import standard_gamma
+from lucid.distributions.positive import standard_gamma
 from lucid.docstrings import like
-from lucid.ir.errors import MissingRuleError
+from lucid.functions.arguments import integer
+from lucid.ir.errors import MissingRuleError, OptionError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "Bernoulli", "Binomial", "Categorical", "Geometric", "NegativeBinomial", "OneHotCategorical",
-    "OneHotCategoricalStraightThrough", "Poisson",
+    "Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial",
+    "OneHotCategorical", "OneHotCategoricalStraightThrough", "Poisson", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical",
 ]  # fmt: skip
 
 
@@ -455,3 +461,163 @@ class NegativeBinomial(OfProbability):
         count, logits = self.total_count, self.logits
         ways = lucid.lgamma(count + value) - lucid.lgamma(1.0 + value) - lucid.lgamma(count)
         return count * F.logsigmoid(-logits) + value * F.logsigmoid(logits) + ways
+
+
+@like(Distribution)
+class Multinomial(OfCategories):
+    """How often each of k categories comes among `total_count` draws.
+
+    Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), which sum up to
+    `total_count`.
+
+    Args:
+        total_count: the number of draws. Default: 1.
+        probs: weights of the categories along the last axis, at least 0, which are normalized.
+            Default: None, by `logits`.
+        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+
+    Raises:
+        OptionError: `total_count` is negative, both or neither of `probs` and `logits` are given,
+            or, where that is checked, a parameter is out of range.
+
+    Example:
+        >>> found = lucid.distributions.Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
+        >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))
+        (tensor([1., 3.]), tensor(-0.8630))
+    """
+
+    _formulas: ClassVar = {
+        "mean": lambda d: d.probs * d.total_count,
+        "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
+    }
+
+    def __init__(
+        self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: Any = None
+    ) -> None:
+        self.total_count = integer(total_count, "Multinomial", "total_count")
+        if self.total_count < 0:
+            raise OptionError(f"Multinomial: total_count must be at least 0, not {total_count}")
+        super().__init__(probs, logits, validate_args)
+
+    @property
+    def support(self) -> Any:
+        return constraints.multinomial(self.total_count)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        drawn = self._categorical.sample((self.total_count, *sample_shape))
+        return F.one_hot(drawn, self._event_shape[0]).to(self.probs.dtype).sum(0)
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        ways = lucid.lgamma(value.sum(-1) + 1) - lucid.lgamma(value + 1).sum(-1)
+        logits = lucid.where(value == 0, 0.0, self.logits)  # 0 * -inf counts as 0
+        return ways + (logits * value).sum(-1)
+
+    def entropy(self) -> Tensor:
+        count = lucid.tensor(float(self.total_count), dtype=self.probs.dtype)
+        support = lucid.arange(1, self.total_count + 1, dtype=count.dtype)
+        column = support.reshape(-1, *(1,) * self.probs.ndim)
+        chances = Binomial(self.total_count, self.probs, validate_args=False).log_prob(column).exp()
+        spread = (chances * lucid.lgamma(column + 1)).sum((0, -1))
+        return count * self._categorical.entropy() - lucid.lgamma(count + 1) + spread
+
+
+@like(Distribution)
+class RelaxedBernoulli(OfProbability):
+    """Numbers between 0 and 1, the nearer to both the lower the `temperature`.
+
+    Unlike those of `Bernoulli` draws are differentiable by the parameters.
+
+    Args:
+        temperature: above 0, a number or a tensor.
+        probs: the probability of 1 at temperature 0, from 0 to 1. Default: None, by `logits`.
+        logits: its log odds. Default: None, by `probs`.
+
+    Raises:
+        OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
+            parameter is out of range.
+
+    Example:
+        >>> found = lucid.distributions.RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
+        >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
+        (lucid.Size([3]), tensor(-0.4800))
+    """
+
+    support = constraints.unit_interval
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
+    ) -> None:
+        super().__init__(probs, logits, validate_args)
+        self.temperature: float | Tensor = temperature
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        eps = float(lucid.finfo(self.logits.dtype).eps)
+        u = uniform_like(self._extended_shape(sample_shape), self.logits).clamp(eps, 1 - eps)
+        drawn: Tensor = (u.log() - lucid.log1p(-u) + self.logits) / self.temperature
+        return drawn.sigmoid()
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        inside, outside = value.log(), lucid.log1p(-value)
+        odds = self.logits - (inside - outside) * self.temperature
+        rate = lucid.as_tensor(self.temperature, dtype=odds.dtype).log()
+        return rate + odds - 2 * lucid.softplus(odds) - inside - outside
+
+
+@like(RelaxedBernoulli)
+class RelaxedOneHotCategorical(Distribution):
+    """Points between one-hot vectors, the nearer to them the lower the `temperature`.
+
+    Unlike those of `OneHotCategorical` draws are differentiable by the parameters.
+    Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), which sum up to 1.
+
+    Args:
+        probs: weights of the categories along the last axis, at least 0, which are normalized.
+            Default: None, by `logits`.
+        logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+
+    Example:
+        >>> found = lucid.distributions.RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
+        >>> found.sample((3,)).shape, found.log_prob(lucid.tensor([0.25, 0.75]))
+        (lucid.Size([3, 2]), tensor(-0.4800))
+    """
+
+    arg_constraints: ClassVar = Categorical.arg_constraints
+    support = constraints.simplex
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
+    ) -> None:
+        exactly_one(type(self).__name__, probs, logits)
+        self.temperature: float | Tensor = temperature
+        categories = Categorical(probs, logits, validate_args)
+        given = logits if probs is None else categories.probs.log()
+        self.logits: Tensor = given - given.logsumexp(-1, keepdim=True)
+        shape = categories.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    def _check_parameters(self) -> None:
+        """The categories have done it, of what was given."""
+
+    def expand(self, batch_shape: Shape) -> RelaxedOneHotCategorical:
+        """Return the distribution with its logits expanded to `batch_shape`."""
+        made: RelaxedOneHotCategorical = super().expand(batch_shape)
+        made.temperature = self.temperature  # which has no axis for the categories
+        return made
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the categories."""
+        return self.logits.exp()
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        eps = float(lucid.finfo(self.logits.dtype).eps)
+        u = uniform_like(self._extended_shape(sample_shape), self.logits).clamp(eps, 1 - eps)
+        scores: Tensor = (self.logits - (-u.log()).log()) / self.temperature
+        return scores.softmax(-1)
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        count, logs = self.logits.shape[-1], value.log()
+        rate = lucid.as_tensor(self.temperature, dtype=logs.dtype).log()
+        scores = self.logits - logs * self.temperature
+        scores = (scores - scores.logsumexp(-1, keepdim=True)).sum(-1)
+        return scores + math.lgamma(count) + (count - 1) * rate - logs.sum(-1)

@@ -12,7 +12,12 @@ import lucid
 from lucid import linalg
 from lucid.compiler.recording import hooks
 from lucid.distributions.angles import ContinuousBernoulli
-from lucid.distributions.composed import Independent, MultivariateNormal, TransformedDistribution
+from lucid.distributions.composed import (
+    Independent,
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    TransformedDistribution,
+)
 from lucid.distributions.discrete import (
     Bernoulli,
     Binomial,
@@ -31,9 +36,7 @@ from lucid.distributions.location import (
     Normal,
     Uniform,
 )
-from lucid.distributions.positive import Beta, Dirichlet, Exponential, Gamma
-from lucid.distributions.tails import Pareto
-from lucid.distributions.vectors import LowRankMultivariateNormal
+from lucid.distributions.positive import Beta, Dirichlet, Exponential, Gamma, Pareto
 from lucid.functions.checks import require
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.frames import edge
@@ -99,62 +102,40 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     raise MissingRuleError(f"no KL(p || q) of {kinds}\nhint: register_kl adds a rule")
 
 
-@register_kl(Normal, Normal)
 def _normal(p: Normal, q: Normal) -> Tensor:
     ratio = (p.scale / q.scale) ** 2
     distance = ((p.loc - q.loc) / q.scale) ** 2
     return 0.5 * (ratio + distance - 1 - ratio.log())
 
 
-@register_kl(LogNormal, LogNormal)
-def _log_normal(p: Any, q: Any) -> Tensor:
-    return _normal(p, q)
-
-
-@register_kl(Laplace, Laplace)
 def _laplace(p: Laplace, q: Laplace) -> Tensor:
     ratio = p.scale / q.scale
     distance = (p.loc - q.loc).abs()
     return -ratio.log() + distance / q.scale + ratio * (-distance / p.scale).exp() - 1
 
 
-@register_kl(Uniform, Uniform)
 def _uniform(p: Uniform, q: Uniform) -> Tensor:
     inside = (q.low <= p.low) & (q.high >= p.high)
     return lucid.where(inside, ((q.high - q.low) / (p.high - p.low)).log(), math.inf)
 
 
-@register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
     softplus = lucid.nn.functional.softplus
     one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
     return one + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
 
 
-@register_kl(Categorical, Categorical)
 def _categorical(p: Categorical, q: Categorical) -> Tensor:
     never = p.probs == 0  # where logits may be -inf, with a gradient of 0
     parts = p.probs * lucid.where(never, 0.0, p.logits - q.logits)
     return lucid.where((q.probs == 0) & ~never, math.inf, parts).sum(-1)
 
 
-@register_kl(OneHotCategorical, OneHotCategorical)
-def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
-    return _categorical(p._categorical, q._categorical)
-
-
-@register_kl(Poisson, Poisson)
-def _poisson(p: Poisson, q: Poisson) -> Tensor:
-    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
-
-
-@register_kl(Exponential, Exponential)
 def _exponential(p: Exponential, q: Exponential) -> Tensor:
     ratio = q.rate / p.rate
     return ratio - ratio.log() - 1
 
 
-@register_kl(Gamma, Gamma)
 def _gamma(p: Gamma, q: Gamma) -> Tensor:
     a, b = p.concentration, q.concentration
     return (
@@ -166,7 +147,6 @@ def _gamma(p: Gamma, q: Gamma) -> Tensor:
     )
 
 
-@register_kl(Beta, Beta)
 def _beta(p: Beta, q: Beta) -> Tensor:
     parts = ((p.concentration1, q.concentration1), (p.concentration0, q.concentration0))
     total_p, total_q = (parts[0][i] + parts[1][i] for i in (0, 1))
@@ -178,7 +158,6 @@ def _beta(p: Beta, q: Beta) -> Tensor:
     return divergence
 
 
-@register_kl(Dirichlet, Dirichlet)
 def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     a, b = p.concentration, q.concentration
     total = a.sum(-1)
@@ -188,7 +167,6 @@ def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     return norms - parts + slopes.sum(-1)
 
 
-@register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     ratio = linalg.solve_triangular(q.scale_tril, p.scale_tril, upper=False)
     distance = (q.loc - p.loc).unsqueeze(-1)
@@ -197,14 +175,12 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     return q._half_log_det() - p._half_log_det() + 0.5 * (square - p.event_shape[0])
 
 
-@register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise MissingRuleError("KL of Independents needs equal reinterpreted_batch_ndims")
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
-@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
 @register_kl(LowRankMultivariateNormal, MultivariateNormal)
 @register_kl(MultivariateNormal, LowRankMultivariateNormal)
 def _of_low_rank(p: Any, q: Any) -> Tensor:
@@ -212,40 +188,34 @@ def _of_low_rank(p: Any, q: Any) -> Tensor:
     return _multivariate(one, other)
 
 
-@register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise MissingRuleError("KL of transformed distributions needs equal transforms")
     return kl_divergence(p.base_dist, q.base_dist)
 
 
-@register_kl(HalfNormal, HalfNormal)
 def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
     ratio = (p.scale / q.scale) ** 2
     return 0.5 * (ratio - 1 - ratio.log())
 
 
-@register_kl(Cauchy, Cauchy)
 def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
     square = (p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2
     return (square / (4 * p.scale * q.scale)).log()
 
 
-@register_kl(Gumbel, Gumbel)
 def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
     ratio, distance = p.scale / q.scale, (p.loc - q.loc) / q.scale
     shape = (lucid.lgamma(1 + ratio) - distance).exp()
     return distance - ratio.log() + shape - 1 + np.euler_gamma * (ratio - 1)
 
 
-@register_kl(Pareto, Pareto)
 def _pareto(p: Pareto, q: Pareto) -> Tensor:
     ratio = q.alpha / p.alpha
     found = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
     return lucid.where(p.scale < q.scale, math.inf, found)
 
 
-@register_kl(Binomial, Binomial)
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
     one = p.probs * (p.logits - q.logits) + lucid.log1p(-p.probs) - lucid.log1p(-q.probs)
     fewer = (p.total_count < q.total_count).any()
@@ -253,8 +223,6 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
     return lucid.where(p.total_count > q.total_count, math.inf, p.total_count * one)
 
 
-@register_kl(Geometric, Geometric)
-@register_kl(ContinuousBernoulli, ContinuousBernoulli)
 def _log_linear(p: Distribution, q: Distribution) -> Tensor:
     """The logarithm of q's density is linear: its mean is that at the mean of p."""
     return -p.entropy() - q._log_prob(p.mean)
@@ -304,3 +272,31 @@ def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
     mean = math.sqrt(2 / math.pi) * (-0.5 * distance**2).exp()
     mean = p.scale * (mean + distance * lucid.erf(distance * math.sqrt(0.5)))  # of |x - q.loc|
     return mean / q.scale + (2 * q.scale).log() - p.entropy()
+
+
+_EQUAL: dict[type, Rule] = {
+    Normal: _normal,
+    LogNormal: _normal,
+    Laplace: _laplace,
+    Uniform: _uniform,
+    Bernoulli: _bernoulli,
+    Categorical: _categorical,
+    OneHotCategorical: lambda p, q: _categorical(p._categorical, q._categorical),
+    Poisson: lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate),
+    Exponential: _exponential,
+    Gamma: _gamma,
+    Beta: _beta,
+    Dirichlet: _dirichlet,
+    MultivariateNormal: _multivariate,
+    LowRankMultivariateNormal: _of_low_rank,
+    Independent: _independent,
+    TransformedDistribution: _transformed,
+    HalfNormal: _half_normal,
+    Cauchy: _cauchy,
+    Gumbel: _gumbel,
+    Pareto: _pareto,
+    Binomial: _binomial,
+    Geometric: _log_linear,
+    ContinuousBernoulli: _log_linear,
+}
+_RULES.update({(kind, kind): rule for kind, rule in _EQUAL.items()})

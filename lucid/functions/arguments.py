@@ -1,12 +1,12 @@
-"""Arguments as users pass them: axes, sizes and tensors, checked once and in one way."""
+"""Arguments as users pass them, by NumPy's names as well: axes, sizes, tensors, checked once."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, wraps
 from math import prod
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -216,3 +216,29 @@ def infer_size(shape: Shape, numel: int, op: str) -> Shape:
     if numel % known if holes else known != numel:
         raise ShapeError(f"{op}: shape '{list(shape)}' is invalid for input of size {numel}")
     return tuple(numel // known if size == -1 else size for size in shape)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def numpy_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function be called with `axis=` for `dim=` and `keepdims=` for `keepdim=`."""
+
+    @wraps(function)
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs and not kwargs.keys().isdisjoint(_NAMES):
+            _rename(kwargs, function.__name__)
+        return function(*args, **kwargs)
+
+    return named
+
+
+def _rename(kwargs: dict[str, object], op: str) -> None:
+    for theirs, ours in _NAMES.items():
+        if theirs in kwargs:
+            if ours in kwargs:
+                raise ArgumentError(f"{op}: got {ours}= and {theirs}=, which mean the same")
+            kwargs[ours] = kwargs.pop(theirs)

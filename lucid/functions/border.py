@@ -65,15 +65,6 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
         names: functions by name; what isn't the library's is left out.
         module: what their `__module__` becomes.
         prefix: what stands before the name in their `__qualname__`. Default: "".
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> from lucid.functions import elementwise
-        >>> from lucid.functions.border import enter_border
-        >>> mine = SimpleNamespace()
-        >>> enter_border(mine, {"neg": elementwise.neg}, "mine")
-        >>> mine.neg is lucid.neg
-        True
     """
     own_first = sorted(names.items(), key=lambda item: item[0] != getattr(item[1], "__name__", ""))
     for name, value in own_first:
@@ -95,16 +86,6 @@ def public_names(names: dict[str, Any], *others: str) -> list[str]:
 
     A type checker knows what `import *` brings, and looks no further where it sees an assignment to
     `__all__`. So it must not see this one: `vars()["__all__"] = public_names(vars())`.
-
-    Args:
-        names: the namespace, as it is.
-        *others: modules, and names that are found later.
-
-    Example:
-        >>> import sys
-        >>> from lucid.functions.border import public_names
-        >>> public_names({"sys": sys, "_hidden": 1, "shown": 2}, "nn")
-        ['nn', 'shown']
     """
     found = {name for name, value in names.items() if not isinstance(value, ModuleType)}
     return sorted({name for name in found if not name.startswith("_")} | {*others})
@@ -123,7 +104,8 @@ def modules_at_border(names: dict[str, Any]) -> None:
 def constructors_at_border(names: dict[str, Any], module: str) -> None:
     """Let constructors of a module's classes name wrong arguments."""
     classes = [value for value in names.values() if isinstance(value, type)]
-    for cls in {base for value in classes for base in value.__mro__}:
+    makers = (next(base for base in kind.__mro__ if "__init__" in vars(base)) for kind in classes)
+    for cls in {*makers}:
         construct = vars(cls).get("__init__")
         if type(construct) is FunctionType and cls.__module__.startswith(module):
             owner: Any = cls

@@ -138,20 +138,20 @@ def ge(input: Operand, other: Operand) -> Tensor:
 greater_equal = ge
 
 
-def operator_eq(input: Tensor, other: Any) -> Any:
+def operator_eq(input: Tensor, other: Any) -> Tensor:
     """`==`: as `eq`; what is neither tensor, number nor array is unequal, as in `x == None`.
 
     Raises `ArgumentError` for an array, as all operators do.
     """
     if not isinstance(other, _COMPARED):
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     return _compared(ops.eq, input, other)
 
 
-def operator_ne(input: Tensor, other: Any) -> Any:
+def operator_ne(input: Tensor, other: Any) -> Tensor:
     """`!=`: the opposite of `==`."""
     if not isinstance(other, _COMPARED):
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     return _compared(ops.ne, input, other)
 
 

@@ -22,14 +22,15 @@ from lucid.functions.promotion import Number, operand, scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir import memory, ops
 from lucid.ir.errors import ArgumentError, OptionError
-from lucid.ir.types import DType, Shape, f64, i64
+from lucid.ir.types import DType, Shape, bool_, f32, f64, i8, i16, i32, i64, u8
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, from_array
 
 __all__ = [
-    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones",
-    "ones_like", "scalar_tensor", "zeros", "zeros_like",
+    "arange", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "empty", "empty_like",
+    "eye", "FloatTensor", "full", "full_like", "IntTensor", "linspace", "logspace",
+    "LongTensor", "ones", "ones_like", "scalar_tensor", "ShortTensor", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------------- filled
@@ -641,3 +642,75 @@ def scalar_tensor(
         tensor(3)
     """
     return _filled(((),), s, dtype, device, requires_grad, "scalar_tensor")
+
+
+def FloatTensor(*data: Any) -> Tensor:
+    """Return a float32 tensor of data, or of a shape: `FloatTensor([2, 3])` has two elements.
+
+    `FloatTensor(2, 3)` has two rows of three zeros, and `FloatTensor()` no element. Newer programs
+    write `lucid.tensor` and `lucid.zeros`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> lucid.FloatTensor([2, 3])
+        tensor([2., 3.])
+        >>> lucid.FloatTensor(2, 3)
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+    """
+    return legacy_tensor(f32, data)
+
+
+def DoubleTensor(*data: Any) -> Tensor:
+    """Return a float64 tensor of data, or of a shape with zeros.
+
+    An older name for `lucid.tensor(data, dtype=lucid.float64)` and `lucid.zeros(*sizes,
+    dtype=lucid.float64)`.
+
+    Args:
+        *data: a list, an array or a tensor, or else sizes.
+
+    Example:
+        >>> x = lucid.DoubleTensor([1, 0])
+        >>> x.shape, x.dtype, lucid.DoubleTensor(3, 2).shape
+        (lucid.Size([2]), lucid.float64, lucid.Size([3, 2]))
+    """
+    return legacy_tensor(f64, data)
+
+
+@like(DoubleTensor, float64="uint8")
+def ByteTensor(*data: Any) -> Tensor:
+    """Return a uint8 tensor of data, or of a shape with zeros."""
+    return legacy_tensor(u8, data)
+
+
+@like(DoubleTensor, float64="int8")
+def CharTensor(*data: Any) -> Tensor:
+    """Return an int8 tensor of data, or of a shape with zeros."""
+    return legacy_tensor(i8, data)
+
+
+@like(DoubleTensor, float64="int16")
+def ShortTensor(*data: Any) -> Tensor:
+    """Return an int16 tensor of data, or of a shape with zeros."""
+    return legacy_tensor(i16, data)
+
+
+@like(DoubleTensor, float64="int32")
+def IntTensor(*data: Any) -> Tensor:
+    """Return an int32 tensor of data, or of a shape with zeros."""
+    return legacy_tensor(i32, data)
+
+
+@like(DoubleTensor, float64="int64")
+def LongTensor(*data: Any) -> Tensor:
+    """Return an int64 tensor of data, or of a shape with zeros."""
+    return legacy_tensor(i64, data)
+
+
+@like(DoubleTensor, float64="bool")
+def BoolTensor(*data: Any) -> Tensor:
+    """Return a bool tensor of data, or of a shape filled with False."""
+    return legacy_tensor(bool_, data)

@@ -1,4 +1,8 @@
-"""Cholesky, QR, eigenvalues of symmetric matrices, singular values, and the exponential."""
+"""Inverses, solutions of linear systems, determinants and factorizations, with their gradients.
+
+The derivatives of which nothing is said are those of Giles, "Collected Matrix Derivative Results
+for Forward and Reverse Mode Algorithmic Differentiation", 2008. `matrices` checks the arguments.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +12,117 @@ import numpy as np
 
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
-from lucid.functions.joining import cat, diag_embed, diagonal, tril
-from lucid.functions.lapack import OfNumPy, call
+from lucid.functions.gathering import gather
+from lucid.functions.joining import cat, diag_embed, diagonal, tril, triu
+from lucid.functions.lapack import LinAlgError, lapack
 from lucid.functions.shape import matrix_transpose
-from lucid.functions.solving import SolveTriangular
+from lucid.functions.sorting import argsort
 from lucid.functions.tensors import Tensor
 
+Pair = tuple[Tensor | None, Tensor | None]
 
-class Cholesky(OfNumPy):
-    """The lower triangular L with L L^T = A, of which the lower triangle is read.
+# ---------------------------------------------------------------------- systems
 
-    Reference: Murray, "Differentiation of the Cholesky Decomposition", 2016.
+
+@lapack("linalg.inv", lambda g, y: -(y.mT @ g @ y.mT))
+def inverse(a: np.ndarray) -> np.ndarray:
+    """The inverse of each square matrix."""
+    return np.linalg.inv(a)
+
+
+def _of_solution(g: Tensor, a: Tensor, y: Tensor, needs: tuple[bool, ...]) -> Pair:
+    to_b = solution(a.mT, g)
+    return -(to_b @ y.mT) if needs[0] else None, to_b
+
+
+@lapack("linalg.solve", _of_solution)
+def solution(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The X with A X = B, for matrices of as many axes."""
+    return np.linalg.solve(a, b)
+
+
+def _of_triangular(
+    g: Tensor, a: Tensor, y: Tensor, upper: bool, unit: bool, needs: tuple[bool, ...]
+) -> Pair:
+    to_b = triangular_solution(a.mT, g, not upper, unit)
+    if not needs[0]:
+        return None, to_b
+    whole = -(to_b @ y.mT)
+    return triu(whole, int(unit)) if upper else tril(whole, -int(unit)), to_b
+
+
+@lapack("linalg.solve_triangular", _of_triangular)
+def triangular_solution(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
+    """The X with A X = B, where only a triangle of A is read."""
+    a = np.triu(a, 1 if unit else 0) if upper else np.tril(a, -1 if unit else 0)
+    if unit:
+        a = a + np.eye(a.shape[-1], dtype=a.dtype)
+    return np.linalg.solve(a, b)
+
+
+def _of_cofactors(g: Tensor, a: Tensor) -> Tensor:
+    inv, factors = inverse(a), cofactors(a)
+    along = (g * factors).sum((-2, -1), keepdim=True)
+    return inv.mT * along - inv.mT @ g.mT @ factors
+
+
+@lapack("linalg.det", _of_cofactors)
+def cofactors(a: np.ndarray) -> np.ndarray:
+    """The derivative of the determinant, also of singular matrices.
+
+    With A = U S V^T, they are det(U) det(V) U (prod of the other singular values) V^T.
     """
+    u, s, vh = np.linalg.svd(a)
+    others = np.broadcast_to(s[..., None, :], (*s.shape, s.shape[-1])).copy()
+    places = np.arange(s.shape[-1])
+    others[..., places, places] = 1
+    sign = np.linalg.det(u) * np.linalg.det(vh)
+    whole = (u * others.prod(-1)[..., None, :]) @ vh * sign[..., None, None]
+    return np.asarray(whole, a.dtype)
 
-    @staticmethod
-    def forward(a: Tensor) -> Tensor:
-        factor: Tensor = call("cholesky", np.linalg.cholesky, a)
-        return factor
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(output)
+@lapack("linalg.det", lambda g, a: g[..., None, None] * cofactors(a))
+def determinant(a: np.ndarray) -> np.ndarray:
+    """The determinant of each square matrix."""
+    return np.asarray(np.linalg.det(a))
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (factor,) = ctx.saved_tensors
-        inner = _mirrored(factor.mT @ g) * 0.5
-        left: Tensor = SolveTriangular.apply(factor.mT, inner, True, False)
-        right: Tensor = SolveTriangular.apply(factor.mT, left.mT, True, False)
-        return matrix_transpose(right)
+
+def _of_sign_and_log_det(g: tuple[Tensor, Tensor], a: Tensor) -> Tensor:
+    return matrix_transpose(inverse(a)) * g[1][..., None, None]
+
+
+@lapack("linalg.slogdet", _of_sign_and_log_det, fixed=(0,))
+def sign_and_log_det(a: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The determinant's sign and the logarithm of its absolute value."""
+    return tuple(np.linalg.slogdet(a))
+
+
+def _of_pseudo_inverse(g: Tensor, a: Tensor, y: Tensor) -> Tensor:
+    """Reference: Golub and Pereyra, "The Differentiation of Pseudo-Inverses …", 1973."""
+    outside = g.mT @ y @ y.mT
+    inside = y.mT @ y @ g.mT
+    return (outside - a @ y @ outside) + (inside - inside @ y @ a) - y.mT @ g @ y.mT
+
+
+@lapack("linalg.pinv", _of_pseudo_inverse)
+def pseudo_inverse(a: np.ndarray, rcond: float) -> np.ndarray:
+    """Moore and Penrose's inverse; singular values below `rcond` times the largest count as 0."""
+    return np.linalg.pinv(a, rcond)
+
+
+# ---------------------------------------------------------------------- factorizations
+
+
+def _of_cholesky(g: Tensor, y: Tensor) -> Tensor:
+    """Reference: Murray, "Differentiation of the Cholesky Decomposition", 2016."""
+    left = triangular_solution(y.mT, _mirrored(y.mT @ g) * 0.5, True, False)
+    return matrix_transpose(triangular_solution(y.mT, left.mT, True, False))
+
+
+@lapack("linalg.cholesky", _of_cholesky)
+def cholesky(a: np.ndarray) -> np.ndarray:
+    """The lower triangular L with L L^T = A, of which the lower triangle is read."""
+    return np.linalg.cholesky(a)
 
 
 def _mirrored(x: Tensor) -> Tensor:
@@ -46,30 +132,18 @@ def _mirrored(x: Tensor) -> Tensor:
     return lower + upper + diag_embed(diagonal(x, dim1=-2, dim2=-1))
 
 
-class SymmetricEigen(OfNumPy):
+def _of_symmetric_eigen(g: Pair, y: tuple[Tensor, Tensor]) -> Tensor | None:
+    (to_values, to_vectors), (values, vectors) = g, y
+    inner = None if to_values is None else diag_embed(to_values)
+    if to_vectors is not None:
+        inner = _plus(inner, vectors.mT @ to_vectors * _inverse_gaps(values))
+    return None if inner is None else vectors @ inner @ vectors.mT
+
+
+@lapack("linalg.eigh", _of_symmetric_eigen, materialize=False)
+def symmetric_eigen(a: np.ndarray, uplo: Any) -> tuple[np.ndarray, ...]:
     """Eigenvalues, ascending, and eigenvectors of symmetric matrices."""
-
-    @staticmethod
-    def forward(a: Tensor, uplo: Any) -> tuple[Tensor, Tensor]:
-        values, vectors = call("eigh", lambda a: tuple(np.linalg.eigh(a, uplo)), a)
-        return values, vectors
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        values, vectors = output
-        ctx.save_for_backward(values, vectors)
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(
-        ctx: Any, to_values: Tensor | None, to_vectors: Tensor | None
-    ) -> tuple[Tensor | None, None]:
-        values, vectors = ctx.saved_tensors
-        inner = None if to_values is None else diag_embed(to_values)
-        if to_vectors is not None:
-            turned = vectors.mT @ to_vectors * _inverse_gaps(values)
-            inner = turned if inner is None else inner + turned
-        return (None if inner is None else vectors @ inner @ vectors.mT), None
+    return tuple(np.linalg.eigh(a, uplo))
 
 
 def _inverse_gaps(values: Tensor) -> Tensor:
@@ -79,118 +153,74 @@ def _inverse_gaps(values: Tensor) -> Tensor:
     return choose(same, 0.0, 1 / choose(same, 1.0, gaps))
 
 
-class SingularValues(OfNumPy):
-    """U, S and V^T of the singular value decomposition, reduced or with full bases.
+def _of_singular_values(
+    g: tuple[Tensor | None, ...], y: tuple[Tensor, Tensor, Tensor]
+) -> Tensor | None:
+    """Reference: Townsend, "Differentiating the Singular Value Decomposition", 2016."""
+    (to_u, to_s, to_vh), (u, s, vh) = g, y
+    rank = s._type.shape[-1]
+    u, vh = u[..., :, :rank], vh[..., :rank, :]
+    inner = None if to_s is None else diag_embed(to_s)
+    gaps = _inverse_gaps(s * s)
+    parts = []
+    if to_u is not None:
+        to_u = to_u[..., :, :rank]
+        turned = u.mT @ to_u
+        inner = _plus(inner, gaps * (turned - turned.mT) * s[..., None, :])
+        if u._type.shape[-2] > rank:
+            parts.append(((to_u - u @ turned) / s[..., None, :]) @ vh)
+    if to_vh is not None:
+        to_vh = to_vh[..., :rank, :]
+        turned = vh @ to_vh.mT
+        inner = _plus(inner, s[..., :, None] * (gaps * (turned - turned.mT)))
+        if vh._type.shape[-1] > rank:
+            parts.append(u @ ((to_vh - turned.mT @ vh) / s[..., :, None]))
+    whole = None if inner is None else u @ inner @ vh
+    for part in parts:
+        whole = _plus(whole, part)
+    return whole
 
-    Reference: Townsend, "Differentiating the Singular Value Decomposition", 2016.
-    """
 
-    @staticmethod
-    def forward(a: Tensor, is_full: bool) -> tuple[Tensor, Tensor, Tensor]:
-        u, s, vh = call("svd", lambda a: tuple(np.linalg.svd(a, is_full)), a)
-        return u, s, vh
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        u, s, vh = output
-        ctx.save_for_backward(u, s, vh)
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(
-        ctx: Any, to_u: Tensor | None, to_s: Tensor | None, to_vh: Tensor | None
-    ) -> tuple[Tensor | None, None]:
-        u, s, vh = ctx.saved_tensors
-        rank = s._type.shape[-1]
-        u, vh = u[..., :, :rank], vh[..., :rank, :]
-        inner = None if to_s is None else diag_embed(to_s)
-        gaps = _inverse_gaps(s * s)
-        parts = []
-        if to_u is not None:
-            to_u = to_u[..., :, :rank]
-            turned = u.mT @ to_u
-            inner = _plus(inner, gaps * (turned - turned.mT) * s[..., None, :])
-            if u._type.shape[-2] > rank:
-                parts.append(((to_u - u @ turned) / s[..., None, :]) @ vh)
-        if to_vh is not None:
-            to_vh = to_vh[..., :rank, :]
-            turned = vh @ to_vh.mT
-            inner = _plus(inner, s[..., :, None] * (gaps * (turned - turned.mT)))
-            if vh._type.shape[-1] > rank:
-                parts.append(u @ ((to_vh - turned.mT @ vh) / s[..., :, None]))
-        whole = None if inner is None else u @ inner @ vh
-        for part in parts:
-            whole = _plus(whole, part)
-        return whole, None
+@lapack("linalg.svd", _of_singular_values, materialize=False)
+def singular_values(a: np.ndarray, is_full: bool) -> tuple[np.ndarray, ...]:
+    """U, S and V^T of the singular value decomposition, reduced or with full bases."""
+    return tuple(np.linalg.svd(a, is_full))
 
 
 def _plus(total: Tensor | None, part: Tensor) -> Tensor:
     return part if total is None else total + part
 
 
-class OrthogonalTriangular(OfNumPy):
-    """Q and R of the QR decomposition, reduced or complete.
-
-    Reference: Walter and Lehmann, "Algorithmic Differentiation of Linear Algebra Functions", 2018.
-    """
-
-    @staticmethod
-    def forward(a: Tensor, mode: str) -> tuple[Tensor, Tensor]:
-        q, r = call("qr", lambda a: _qr(a, mode), a)
-        return q, r
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        a, mode = inputs
-        q, r = output
-        ctx.save_for_backward(a, q, r)
-        ctx.mode = mode
-
-    @staticmethod
-    def backward(ctx: Any, to_q: Tensor, to_r: Tensor) -> tuple[Tensor, None]:
-        a, q, r = ctx.saved_tensors
-        rows, columns = r._type.shape[-2:]
-        if rows >= columns:
-            return _qr_vjp(q, r, to_q, to_r), None
-        rest = a[..., :, rows:]
-        to_first, to_rest = to_r[..., :, :rows], to_r[..., :, rows:]
-        square = _qr_vjp(q, r[..., :, :rows], to_q + rest @ to_rest.mT, to_first)
-        return cat([square, q @ to_rest], -1), None
+def _of_qr(g: tuple[Tensor, Tensor], a: Tensor, y: tuple[Tensor, Tensor]) -> Tensor:
+    """Reference: Walter and Lehmann, "Algorithmic Differentiation of Linear Algebra …", 2018."""
+    (to_q, to_r), (q, r) = g, y
+    rows, columns = r._type.shape[-2:]
+    if rows >= columns:
+        return _of_tall_qr(q, r, to_q, to_r)
+    to_first, to_rest = to_r[..., :, :rows], to_r[..., :, rows:]
+    to_q = to_q + a[..., :, rows:] @ to_rest.mT
+    square = _of_tall_qr(q, r[..., :, :rows], to_q, to_first)
+    return cat([square, q @ to_rest], -1)
 
 
-def _qr_vjp(q: Tensor, r: Tensor, to_q: Tensor, to_r: Tensor) -> Tensor:
+def _of_tall_qr(q: Tensor, r: Tensor, to_q: Tensor, to_r: Tensor) -> Tensor:
     """The cotangent of a matrix of full column rank, by those of its Q and R."""
     symmetric = _mirrored(r @ to_r.mT - to_q.mT @ q)
-    found: Tensor = SolveTriangular.apply(r, (to_q + q @ symmetric).mT, True, False)
+    found = triangular_solution(r, (to_q + q @ symmetric).mT, True, False)
     return matrix_transpose(found)
 
 
-def _qr(a: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:
-    q, r = np.linalg.qr(a, "complete" if mode == "complete" else "reduced")
-    return q, r
+@lapack("linalg.qr", _of_qr)
+def orthogonal_triangular(a: np.ndarray, mode: str) -> tuple[np.ndarray, ...]:
+    """Q and R of the QR decomposition, reduced or complete."""
+    return tuple(np.linalg.qr(a, "complete" if mode == "complete" else "reduced"))
 
 
-class MatrixExponential(OfNumPy):
-    """The exponential of square matrices, by scaling, a Pade quotient and squaring."""
-
-    @staticmethod
-    def forward(a: Tensor) -> Tensor:
-        power: Tensor = call("matrix_exp", _exponential, a)
-        return power
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        (a,) = inputs
-        ctx.save_for_backward(a)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        """The upper right block of the exponential of [[A^T, G], [0, A^T]]."""
-        (a,) = ctx.saved_tensors
-        size = a._type.shape[-1]
-        above, below = cat([a.mT, g], -1), cat([a.mT * 0, a.mT], -1)
-        both: Tensor = MatrixExponential.apply(cat([above, below], -2))
-        return both[..., :size, size:]
+def _of_exponential(g: Tensor, a: Tensor) -> Tensor:
+    """The upper right block of the exponential of [[A^T, G], [0, A^T]]."""
+    size = a._type.shape[-1]
+    above, below = cat([a.mT, g], -1), cat([a.mT * 0, a.mT], -1)
+    return matrix_exponential(cat([above, below], -2))[..., :size, size:]
 
 
 # Reference: Higham, "The Scaling and Squaring Method for the Matrix Exponential Revisited", 2005.
@@ -202,7 +232,9 @@ _PADE = (
 _LARGEST_NORM = 5.37
 
 
-def _exponential(a: np.ndarray) -> np.ndarray:
+@lapack("linalg.matrix_exp", _of_exponential)
+def matrix_exponential(a: np.ndarray) -> np.ndarray:
+    """The exponential of square matrices, by scaling, a Pade quotient and squaring."""
     x = np.asarray(a, np.float64)
     norm = float(np.abs(x).sum(-2).max(initial=0))
     halvings = max(0, int(np.ceil(np.log2(norm / _LARGEST_NORM)))) if 0 < norm < np.inf else 0
@@ -218,3 +250,104 @@ def _exponential(a: np.ndarray) -> np.ndarray:
     for _ in range(halvings):
         result = result @ result
     return np.asarray(result, a.dtype)
+
+
+# ---------------------------------------------------------------------- LU, packed as by `getrf`
+
+
+def _of_lu(g: tuple[Tensor, ...], y: tuple[Tensor, ...]) -> Tensor:
+    """The derivative of an LU factorization with the same order of the rows.
+
+    Reference: de Hoog, Anderssen and Lukas, "Differentiation of matrix functionals using triangular
+    factorization", 2011.
+    """
+    to_packed, (packed, _, order) = g[0], y
+    lower, upper = unpacked(packed)
+    rows, columns = packed._type.shape[-2:]
+    count = min(rows, columns)
+    top, head = lower[..., :count, :], upper[..., :, :count]
+    to_lower, to_upper = tril(to_packed[..., :, :count], -1), triu(to_packed[..., :count, :])
+    below = tril(top.mT @ to_lower[..., :count, :], -1)
+    above = triu(to_upper[..., :, :count] @ head.mT)
+    if columns > rows:
+        below = below - tril(to_upper[..., :, count:] @ upper[..., :, count:].mT, -1)
+    if rows > columns:
+        above = above - triu(lower[..., count:, :].mT @ to_lower[..., count:, :])
+    inner = _left(top, _right(below + above, head))
+    if columns > rows:
+        inner = cat([inner, _left(top, to_upper[..., :, count:])], -1)
+    if rows > columns:
+        inner = cat([inner, _right(to_lower[..., count:, :], head)], -2)
+    return rows_at(inner, argsort(order, -1))
+
+
+def _left(lower: Tensor, x: Tensor) -> Tensor:
+    """L^-T X."""
+    return triangular_solution(lower.mT, x, True, True)
+
+
+def _right(x: Tensor, upper: Tensor) -> Tensor:
+    """X U^-T."""
+    return matrix_transpose(triangular_solution(upper, matrix_transpose(x), True, False))
+
+
+def unpacked(packed: Tensor) -> tuple[Tensor, Tensor]:
+    """L, with ones on its diagonal, and U."""
+    rows, columns = packed._type.shape[-2:]
+    count = min(rows, columns)
+    lower = tril(packed[..., :, :count], -1) + eye(rows, count, dtype=packed.dtype)
+    return lower, triu(packed[..., :count, :])
+
+
+def rows_at(x: Tensor, order: Tensor) -> Tensor:
+    """The rows of matrices in another order."""
+    return gather(x, -2, order[..., None].expand(*order._type.shape, x._type.shape[-1]))
+
+
+@lapack("linalg.lu_factor", _of_lu, fixed=(1, 2))
+def lu_factors(a: np.ndarray, refuses_singular: bool) -> tuple[np.ndarray, ...]:
+    """(packed, pivots, order) with A[order] = L U: L below packed's diagonal, U on and above it.
+
+    pivots: int32, from 1: row i was swapped with row pivots[i].
+    """
+    rows, columns = a.shape[-2:]
+    count, batch = min(rows, columns), a.shape[:-2]
+    packed = np.array(a, order="C")
+    pivots = np.empty((*batch, count), np.int32)
+    order = np.empty((*batch, rows), np.int64)
+    for place in np.ndindex(*batch):
+        pivots[place], order[place] = _eliminate(packed[place])
+        zeros = np.flatnonzero(np.diagonal(packed[place]) == 0)
+        if refuses_singular and zeros.size:
+            raise np.linalg.LinAlgError(f"U[{zeros[0]}, {zeros[0]}] is zero: Singular matrix")
+    return packed, pivots, order
+
+
+def _eliminate(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian elimination of one matrix in place; what was swapped, and the rows' order."""
+    rows, count = a.shape[0], min(a.shape)
+    pivots, order = np.empty(count, np.int32), np.arange(rows)
+    for k in range(count):
+        chosen = k + int(np.argmax(np.abs(a[k:, k])))
+        pivots[k] = chosen + 1
+        if chosen != k:
+            a[[k, chosen]] = a[[chosen, k]]
+            order[[k, chosen]] = order[[chosen, k]]
+        if a[k, k] != 0:
+            a[k + 1 :, k] /= a[k, k]
+            a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return pivots, order
+
+
+@lapack("linalg.lu_solve", None, fixed=(0,))
+def order_of(pivots: np.ndarray, rows: int) -> np.ndarray:
+    """The order of `rows` rows that LAPACK's pivots mean."""
+    order = np.empty((*pivots.shape[:-1], rows), np.int64)
+    for place in np.ndindex(*pivots.shape[:-1]):
+        own = np.arange(rows)
+        for i, pivot in enumerate(pivots[place]):
+            if not i < pivot <= rows:
+                raise LinAlgError(f"lu_solve: pivots must be between 1 and {rows}, not {pivot}")
+            own[[i, pivot - 1]] = own[[pivot - 1, i]]
+        order[place] = own
+    return order

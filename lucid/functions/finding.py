@@ -37,12 +37,6 @@ def found(
 
     Raises:
         LucidError: in a vmap over `x`; and what `find` raises, with the user's line.
-
-    Example:
-        >>> from lucid.functions.finding import found, nonzero_rows
-        >>> found("nonzero", nonzero_rows, lucid.tensor([0, 3, 4]))
-        (tensor([[1],
-                [2]]),)
     """
     if x._type.size > MOST_ELEMENTS:
         raise with_origins(too_many(name, "read", x._type, [x._type]), [x])
@@ -57,22 +51,7 @@ def computed(
     *options: Any,
     what: str = "",
 ) -> tuple[Tensor, ...]:
-    """The same as `found` of what `find(*arrays, *options)` gives, for several tensors.
-
-    Args:
-        name: what the user called, for messages.
-        find: takes the tensors' arrays and the options, and returns arrays of its own.
-        tensors: whose values say how large the results are.
-        *options: constants, passed on.
-        what: how messages call it, if not by its name. Default: "", the name.
-
-    Example:
-        >>> import numpy as np
-        >>> from lucid.functions.finding import computed
-        >>> x, y = lucid.tensor([1, 2, 3]), lucid.tensor([3, 1])
-        >>> computed("intersect1d", lambda a, b: [np.intersect1d(a, b)], [x, y])
-        (tensor([1, 3]),)
-    """
+    """The same as `found` of what `find(*arrays, *options)` gives, for several tensors."""
     arrays = [x._known(what or f"{name}()") for x in tensors]
     if any(array is None for array in arrays):
         assert context.recorder is not None
@@ -87,31 +66,12 @@ def nonzero_indices(array: np.ndarray) -> Sequence[np.ndarray]:
     """The places of elements that aren't zero, in row-major order: a vector for each axis.
 
     A 0-d array counts as a vector of one element.
-
-    Args:
-        array: of any dtype; NaN isn't zero.
-
-    Example:
-        >>> import numpy as np
-        >>> from lucid.functions.finding import nonzero_indices
-        >>> [place.tolist() for place in nonzero_indices(np.array([[0, 2], [3, 0]]))]
-        [[0, 1], [1, 0]]
     """
     return [np.ascontiguousarray(index) for index in np.nonzero(np.atleast_1d(array))]
 
 
 def nonzero_rows(array: np.ndarray) -> Sequence[np.ndarray]:
-    """The places of elements that aren't zero, in row-major order, as one array (n, ndim).
-
-    Args:
-        array: of any dtype; NaN isn't zero.
-
-    Example:
-        >>> import numpy as np
-        >>> from lucid.functions.finding import nonzero_rows
-        >>> nonzero_rows(np.array([[0, 2], [3, 0]]))[0].tolist()
-        [[0, 1], [1, 0]]
-    """
+    """The places of elements that aren't zero, in row-major order, as one array (n, ndim)."""
     return [np.ascontiguousarray(np.argwhere(array))]
 
 
@@ -127,12 +87,6 @@ def distinct(
         axis: whose slices are compared; None for single elements.
         with_inverse: whether to give the places, in the array's shape, for slices as a vector.
         with_counts: whether to give the counts.
-
-    Example:
-        >>> import numpy as np
-        >>> from lucid.functions.finding import distinct
-        >>> [part.tolist() for part in distinct(np.array([5, 2, 5]), None, True, True)]
-        [[2, 5], [1, 0, 1], [1, 2]]
     """
     values, inverse, counts = np.unique(
         array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
@@ -153,12 +107,6 @@ def runs(array: np.ndarray, with_inverse: bool, with_counts: bool) -> Sequence[n
         array: of any shape, taken in row-major order.
         with_inverse: whether to give each element's run, in the array's shape.
         with_counts: whether to give the lengths.
-
-    Example:
-        >>> import numpy as np
-        >>> from lucid.functions.finding import runs
-        >>> [part.tolist() for part in runs(np.array([7, 7, 1]), True, True)]
-        [[0, 2], [0, 0, 1], [2, 1]]
     """
     flat = array.ravel()
     starts = np.concatenate([[True], flat[1:] != flat[:-1]]) if flat.size else np.zeros(0, bool)
@@ -174,18 +122,8 @@ def runs(array: np.ndarray, with_inverse: bool, with_counts: bool) -> Sequence[n
 def repeated(counts: np.ndarray, size: int) -> Sequence[np.ndarray]:
     """Each of `size` positions as often as its count says.
 
-    Args:
-        counts: one for each position, or one for all of them.
-        size: how many positions.
-
     Raises:
         OptionError: a count is negative.
-
-    Example:
-        >>> import numpy as np
-        >>> from lucid.functions.finding import repeated
-        >>> repeated(np.array([2, 0, 1]), 3)[0].tolist()
-        [0, 0, 2]
     """
     if (counts < 0).any():
         raise OptionError(
@@ -198,17 +136,8 @@ def repeated(counts: np.ndarray, size: int) -> Sequence[np.ndarray]:
 def count_bins(array: np.ndarray) -> Sequence[np.ndarray]:
     """As many bins as are needed to count each number: the result of `extent`.
 
-    Args:
-        array: integers; none of them needs no bin.
-
     Raises:
         OptionError: a number is negative.
-
-    Example:
-        >>> import numpy as np
-        >>> from lucid.functions.finding import count_bins
-        >>> len(count_bins(np.array([1, 4]))[0])
-        5
     """
     if array.size and array.min() < 0:
         raise OptionError(
@@ -219,15 +148,5 @@ def count_bins(array: np.ndarray) -> Sequence[np.ndarray]:
 
 
 def extent(array: np.ndarray) -> Sequence[np.ndarray]:
-    """One more than the greatest index, as the length of an array without elements.
-
-    Args:
-        array: integers; if there is none, the length is 0.
-
-    Example:
-        >>> import numpy as np
-        >>> from lucid.functions.finding import extent
-        >>> len(extent(np.array([1, 4]))[0])
-        5
-    """
+    """One more than the greatest index, as the length of an array without elements."""
     return [np.empty((int(array.max()) + 1 if array.size else 0, 0), np.int64)]

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from lucid.choices import check_flag
+import numpy as np
+
+from lucid.autograd.native import fused
+from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, common_shape, tensor_of
-from lucid.functions.checks import indexed
-from lucid.functions.elementwise import choose, mul
-from lucid.functions.finding import distinct, found, nonzero_indices, nonzero_rows, repeated, runs
+from lucid.functions.arguments import axis_of, common_shape, integer, numpy_names, tensor_of, typed
+from lucid.functions.checks import in_range, indexed
+from lucid.functions.conversion import cast
+from lucid.functions.elementwise import choose, clone, floor, maximum, minimum, mul
+from lucid.functions.finding import (
+    count_bins,
+    distinct,
+    found,
+    nonzero_indices,
+    nonzero_rows,
+    repeated,
+    runs,
+)
+from lucid.functions.gradients import with_gradient
 from lucid.functions.indexing import Pick, getitem, replaced
-from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, operand
 from lucid.functions.shape import broadcast, reshaped
 from lucid.functions.tensors import Tensor
@@ -25,12 +38,13 @@ from lucid.ir.errors import (
     ShapeError,
 )
 from lucid.ir.op import Op
-from lucid.ir.types import Shape, i64
-from lucid.tensor.core import emit
+from lucid.ir.types import Shape, f32, f64, i64
+from lucid.tensor.core import constant, emit
 
 __all__ = [
-    "argwhere", "gather", "index_add", "index_copy", "index_fill", "index_put", "index_select",
-    "masked_select", "nonzero", "scatter", "scatter_add", "take", "take_along_dim", "unique",
+    "argwhere", "bincount", "gather", "histc", "index_add", "index_copy", "index_fill",
+    "index_put", "index_reduce", "index_select", "masked_scatter", "masked_select", "nonzero",
+    "scatter", "scatter_add", "scatter_reduce", "take", "take_along_dim", "unique",
     "unique_consecutive",
 ]  # fmt: skip
 
@@ -221,7 +235,7 @@ def scatter(
         return scattered("scatter", ops.scatter_add, input, dim, index, source)
     if reduce != "multiply":
         raise OptionError(f"scatter: reduce argument must be either add or multiply, got {reduce}")
-    from lucid.functions.scattering import reduced_at
+    from lucid.functions.gathering import reduced_at
 
     if not isinstance(source, Tensor):
         source = broadcast(operand(source, input._type.dtype, "scatter"), index._type.shape)
@@ -572,3 +586,321 @@ def unique_consecutive(
     places, *others = found("unique_consecutive", runs, x.detach(), *flags)
     results = (reshaped(x, (x._type.size,))[places], *others)
     return results[0] if len(results) == 1 else results
+
+
+_NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}
+
+
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Return a copy with `src` reduced into the places that `index` names along `dim`.
+
+    `out[index[i][j]][j]` for dim 0 becomes the reduction of what is there and all of `src` that
+    goes there. "amax" and "amin" sort `src`, and "prod" sorts `index`, along `dim`. What reaches an
+    extreme shares its gradient evenly.
+
+    Shapes: `src` is at least as long as `index` on each axis.
+    dtype: that of `input`, which `src` has too; a mean of integers rounds down.
+
+    Args:
+        dim: the axis to write along; negative ones count from the end.
+        index: integers from 0 to the size of that axis, with as many axes as `input`.
+        src: what is reduced.
+        reduce: "sum", "mean", "prod", "amax" or "amin".
+        include_self: whether elements of `input` take part where something is written. Default:
+            True.
+
+    Raises:
+        OptionError: `reduce` is something else.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> x, index = lucid.tensor([9.0, 9.0, 9.0]), lucid.tensor([0, 0, 1])
+        >>> src = lucid.tensor([1.0, 2.0, 3.0])
+        >>> lucid.scatter_reduce(x, 0, index, src, "mean", include_self=False)
+        tensor([1.5000, 3.0000, 9.0000])
+        >>> lucid.scatter_reduce(x, 0, index, src, "amin")
+        tensor([1., 3., 9.])
+    """
+    return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
+
+
+def index_reduce(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """Return a copy with slices of `source` reduced into those that a vector of indices names.
+
+    Slices of `input` that the index doesn't name stay.
+
+    Shapes: `source` is as `input`, with the length of the index along `dim`.
+    dtype: that of `input`, which `source` has too; a mean of integers rounds down.
+
+    Args:
+        index: a vector of integers from 0 to the size of that axis.
+        source: the slices.
+        reduce: "prod", "mean", "amax" or "amin"; `index_add` makes sums.
+        include_self: whether slices of `input` take part where something is written. Default:
+            True.
+
+    Raises:
+        OptionError: `reduce` is something else.
+        ShapeError: the index is no vector, or `source` has another shape.
+        DTypeError: the dtypes differ.
+
+    Example:
+        >>> source = lucid.tensor([1.0, 2.0, 3.0])
+        >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
+        tensor([4., 2., 6.])
+    """
+    x, at, slices = (
+        tensor_of(input, "index_reduce"),
+        tensor_of(index, "index_reduce", "index"),
+        tensor_of(source, "index_reduce", "source"),
+    )
+    check_choice(reduce, "reduce", "index_reduce", ("mean", *_NEUTRAL))
+    axis = axis_of(dim, x.ndim, "index_reduce")
+    expected = list(x.shape)
+    if x.ndim:
+        expected[axis] = at.numel()
+    if at.ndim > 1 or list(slices.shape) != expected:
+        raise ShapeError(
+            "index_reduce: index must be a vector, and source as input with its length along "
+            f"dim {axis}"
+        )
+    places = reshaped(at, tuple(at.numel() if i == axis else 1 for i in range(x.ndim)))
+    places = broadcast(places, slices._type.shape)
+    return reduced_at("index_reduce", x, dim, places, slices, reduce, include_self)
+
+
+def reduced_at(
+    name: str, input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool
+) -> Tensor:
+    """As `scatter_reduce`, which messages call by another name."""
+    x, source = tensor_of(input, name), tensor_of(src, name, "src")
+    check_choice(reduce, "reduce", name, ("sum", "mean", *_NEUTRAL))
+    if x._type.dtype is not source._type.dtype:
+        raise DTypeError(f"{name}: self and src must have one dtype")
+    ones = broadcast(constant(1, x._type.dtype), index._type.shape)
+    zeros = broadcast(constant(0, x._type.dtype), x._type.shape)
+    source = corner(source, index._type.shape, name)
+    hits = scattered(name, ops.scatter_add, zeros, dim, index, ones)
+    base = x if include_self else choose(hits > 0, 0 if reduce in ("sum", "mean") else x, x)
+    if reduce in ("sum", "mean"):
+        total = scattered(name, ops.scatter_add, base, dim, index, source)
+        if reduce == "sum":
+            return total
+        count = hits + 1 if include_self else hits
+        divisor = choose(hits > 0, count, 1)
+        whole = total._type.dtype.kind == "int"
+        return choose(hits > 0, total // divisor if whole else total / divisor, x)
+    axis = axis_of(dim, x.ndim, name)
+    if not x.ndim:
+        x, hits, index, source = (reshaped(t, (1,)) for t in (x, hits, index, source))
+    at = cast(index, i64)
+    if reduce == "prod":
+        found = _products_at(source, at, axis, x._type.shape)
+        result = x * found if include_self else choose(hits > 0, found, x)
+    else:
+        result = _extreme_at(x, at, source, hits, reduce, axis, include_self)
+    return reshaped(result, input._type.shape)
+
+
+@fused
+def _products_at(source: Tensor, at: Tensor, axis: int, shape: Shape) -> Tensor:
+    """The product of all that goes to a place, where it is 1 if nothing does.
+
+    In the order of their places elements are multiplied by those before them that go to the same
+    one, by doubling steps; the last one of each has all of them.
+
+    Reference: Hillis and Steele, "Data Parallel Algorithms", 1986.
+    """
+    order = emit(ops.argsort, (at,), axis=axis, descending=False)
+    at, product = (emit(ops.gather, (x, order), axis=axis) for x in (at, source))
+    high, distance, count = (0,) * at.ndim, 1, at._type.shape[axis]
+    while distance < count:
+        low = tuple(distance if i == axis else 0 for i in range(at.ndim))
+        place, before = (
+            ops.pad(ops.slice_axis(x, axis, 0, count - distance), first, low=low, high=high)
+            for x, first in ((at, constant(-1, i64)), (product, ops.one(product)))
+        )
+        product = choose(place == at, before * product, product)
+        distance *= 2
+    ones = broadcast(ops.one(product), shape)
+    return emit(ops.scatter, (ones, at, product), axis=axis)
+
+
+def _of_extreme(
+    g: Tensor,
+    x: Tensor,
+    at: Tensor,
+    source: Tensor,
+    hits: Tensor,
+    y: Tensor,
+    axis: int,
+    include_self: bool,
+) -> tuple[Tensor | None, ...]:
+    """All that reach an extreme share its cotangent evenly."""
+    dtype = g._type.dtype
+    mine = cast(source == emit(ops.gather, (y, at), axis=axis), dtype)
+    own = cast((x == y) & (hits > 0), dtype) if include_self else ops.zeros_like(x)
+    share = g / emit(ops.scatter_add, (own, at, mine), axis=axis)
+    return choose(hits > 0, own * share, g), None, mine * emit(ops.gather, (share, at), axis=axis)
+
+
+@with_gradient(_of_extreme)
+def _extreme_at(
+    x: Tensor,
+    at: Tensor,
+    source: Tensor,
+    hits: Tensor,
+    reduce: str,
+    axis: int,
+    include_self: bool,
+) -> Tensor:
+    """The greatest, or smallest, of what is at a place and all that goes there.
+
+    Written in the order of their values, the last one stays.
+    """
+    key = source
+    if reduce == "amin":  # NaN is the greatest of both
+        key = -source if source._type.dtype.kind == "float" else ~source
+    order = emit(ops.argsort, (key,), axis=axis, descending=False)
+    places, values = (emit(ops.gather, (t, order), axis=axis) for t in (at, source))
+    neutral = constant(_neutral(reduce, x), x._type.dtype)
+    base = x if include_self else broadcast(neutral, x._type.shape)
+    found = emit(ops.scatter, (base, places, values), axis=axis)
+    if include_self:
+        found = (maximum if reduce == "amax" else minimum)(found, x)
+    return choose(hits > 0, found, x)
+
+
+def _neutral(reduce: str, x: Tensor) -> Number:
+    if reduce == "prod" or x._type.dtype.kind == "float":
+        return _NEUTRAL[reduce]
+    info = np.iinfo(x._type.dtype.numpy.str)
+    return int(info.min if reduce == "amax" else info.max)
+
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Return a copy with the elements of `source`, in order, where the mask holds.
+
+    The first True in row-major order gets the first element of the source, whatever its place.
+    Elements that are left over aren't used.
+
+    Args:
+        mask: bools; it broadcasts with `input`.
+        source: at least as many elements as the mask has ones, of the dtype of `input`.
+
+    Raises:
+        DTypeError: the mask isn't bool, or the source has another dtype.
+        IndexOutOfRangeError: the source has too few elements.
+
+    Example:
+        >>> x = lucid.tensor([1, 2, 3, 4])
+        >>> lucid.masked_scatter(x, x % 2 == 0, lucid.tensor([20, 40]))
+        tensor([ 1, 20,  3, 40])
+    """
+    x, values = tensor_of(input, "masked_scatter"), tensor_of(source, "masked_scatter", "source")
+    if mask.dtype.kind != "bool" or values._type.dtype is not x._type.dtype:
+        raise DTypeError("masked_scatter: the mask must be bool, and source of input's dtype")
+    shape = common_shape("masked_scatter", input=x, mask=mask)
+    inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
+    counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
+    flat = reshaped(values, (values._type.size,))
+    in_range(counted, 0, flat._type.size + 1, partial(_too_few, x, mask, values))
+    if not flat._type.size:
+        return clone(broadcast(x, shape))
+    place = choose(inside, counted - 1, 0)
+    taken = reshaped(emit(ops.take, (flat, place), axis=0), shape)
+    return choose(reshaped(inside, shape), taken, broadcast(x, shape))
+
+
+def _too_few(input: Tensor, mask: Tensor, source: Tensor) -> str:
+    listing = typed(input=input, mask=mask, source=source)
+    return f"masked_scatter: the source has fewer elements than the mask has ones{listing}"
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """Return how often each of 0, 1, 2, … comes in a vector, or the sum of its weights.
+
+    The size depends on data: a compiled step is traced anew for each that it meets.
+
+    Shapes: (max(minlength, input.max() + 1),).
+    dtype: int64; with weights float32 for float32 ones, else float64.
+
+    Args:
+        input: a vector of integers that aren't negative.
+        weights: what each element counts, of the length of `input`. Default: None, one each.
+        minlength: how long the result is at least. Default: 0.
+
+    Raises:
+        OptionError: a number is negative, or `minlength` is.
+        ShapeError: `input` is no vector of integers.
+
+    Example:
+        >>> lucid.bincount(lucid.tensor([1, 3, 1]))
+        tensor([0, 2, 0, 1])
+        >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
+        tensor([2.5000, 1.0000])
+    """
+    x = tensor_of(input, "bincount")
+    if x.ndim != 1 or x._type.dtype.kind != "int":
+        raise ShapeError("bincount: only supports 1-d non-negative integral inputs")
+    needed = found("bincount", count_bins, x)[0]._type.shape[0]
+    least = integer(minlength, "bincount", "minlength")
+    if least < 0:
+        raise OptionError(f"bincount: minlength should be >= 0, not {least}")
+    count = max(least, needed)
+    if weights is None:
+        weights = broadcast(constant(1, i64), x._type.shape)
+    elif weights.dtype is not f32:
+        weights = cast(weights, f64)
+    zeros = broadcast(constant(0, weights._type.dtype), (count,))
+    return emit(ops.index_add, (zeros, cast(x, i64), weights), axis=0)
+
+
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Return how many elements fall into each of `bins` equal parts of [min, max].
+
+    Elements outside aren't counted, nor is NaN; one at `max` belongs to the last part. Where min
+    equals max, the least and greatest element are the limits.
+
+    dtype: that of `input`.
+
+    Args:
+        input: floats, of any shape.
+        bins: how many parts, above 0. Default: 100.
+        min: the lower limit. Default: 0.
+        max: the upper limit. Default: 0.
+
+    Raises:
+        DTypeError: `input` holds integers, of whose dtype the result would be.
+        OptionError: `bins` isn't above 0.
+
+    Example:
+        >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
+        tensor([0., 2., 1., 1.])
+    """
+    x = tensor_of(input, "histc")
+    if not x._type.dtype.is_floating_point:
+        raise DTypeError(f"histc: not implemented for {x.dtype!r}\nhint: tensor.float()")
+    count = integer(bins, "histc", "bins")
+    if count <= 0:
+        raise OptionError(f"histc: bins must be > 0, not {count}")
+    flat = reshaped(x, (x._type.size,)).detach()
+    low, high = (operand(limit, x._type.dtype, "histc") for limit in (min, max))
+    if min == max:
+        low, high = flat.amin(), flat.amax()
+    inside = (flat >= low) & (flat <= high)
+    width = choose(high == low, 1.0, high - low)
+    bucket = cast(floor((flat - low) * count / width), i64).clamp(0, count - 1)
+    zeros = broadcast(constant(0, x._type.dtype), (count,))
+    ones = cast(inside, x._type.dtype)
+    return emit(ops.index_add, (zeros, choose(inside, bucket, 0), ones), axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from math import prod
 from typing import Any, Concatenate, ParamSpec
@@ -31,16 +32,6 @@ def in_place(function: Function[P]) -> Function[P]:
     Where history is recorded, the function gets a copy of the operand, as its derivative may need
     what the write destroys. The variant raises `DTypeError` where the result's category is above
     the operand's, and `ShapeError` where its shape is another one.
-
-    Args:
-        function: of a tensor and more, which gives a tensor.
-
-    Example:
-        >>> from lucid.functions.inplace import in_place
-        >>> double_ = in_place(lambda x: 2 * x)
-        >>> x = lucid.tensor([1, 2])
-        >>> double_(x) is x, x
-        (True, tensor([2, 4]))
     """
 
     def written(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -64,16 +55,6 @@ def reshaping(function: Function[P]) -> Function[P]:
 
     The memory stays the same, so other handles to it keep their shape and see the same elements.
     The variant raises `LucidError` for a tensor with history.
-
-    Args:
-        function: of a tensor and more, which gives a view of it.
-
-    Example:
-        >>> from lucid.functions import shape
-        >>> from lucid.functions.inplace import reshaping
-        >>> x = lucid.zeros(2, 3)
-        >>> reshaping(shape.t)(x).shape, x.shape
-        (lucid.Size([3, 2]), lucid.Size([3, 2]))
     """
 
     def reshaped_(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -102,7 +83,8 @@ def _named(variant: Function[P], function: Function[P], summary: str) -> Functio
     """
     shown: Any = variant
     shown.__name__ = shown.__qualname__ = f"{function.__name__}_"
-    shown.__doc__ = f"{summary.format(function.__name__)}\n\n    {described(function).__doc__}"
+    text = inspect.cleandoc(described(function).__doc__ or "")
+    shown.__doc__ = f"{summary.format(function.__name__)}\n\n{text}"
     shown.__wrapped__ = function
     return variant
 

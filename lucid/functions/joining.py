@@ -19,12 +19,12 @@ from lucid.functions.arguments import (
     axis_of,
     distinct_axes,
     integer,
+    numpy_names,
     require_listable,
     sizes_of,
     tensor_of,
 )
 from lucid.functions.elementwise import choose, clone
-from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import Number, common_dtype, operand
 from lucid.functions.shape import broadcast, movedim, permuted, reshaped, select, sliced, unsqueeze
 from lucid.functions.tensors import Tensor
@@ -435,8 +435,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 def _band(rows: int, columns: int, offset: int) -> Tensor:
-    inside: Tensor = _column(rows, columns) - _row(rows, columns) == offset
-    return inside
+    return _column(rows, columns) - _row(rows, columns) == offset
 
 
 def _row(rows: int, columns: int) -> Tensor:
@@ -534,11 +533,6 @@ def pad(
         ShapeError: there is an odd number of widths, or more than two for each axis, or more is cut
             than there is.
         OptionError: the mode is another one.
-
-    Example:
-        >>> from lucid.functions.joining import pad
-        >>> pad(lucid.tensor([1, 2]), (1, 2), value=9)
-        tensor([9, 1, 2, 9, 9])
     """
     if mode != "constant":
         raise OptionError(f"pad: mode 'constant' is what there is, not {mode!r}")

@@ -1,20 +1,23 @@
 """What calls NumPy's LAPACK, which a compiled step finds the results of by host calls.
 
-The backwards of these Functions are written with tensor operations and with each other, so
-gradients of every order exist, and in a compiled step all around the factorizations stays native.
+Their gradients are written with tensor operations and with each other, so gradients of every order
+exist, and in a compiled step all around the factorizations stays native.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import ctypes
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import Any, Protocol, overload
 
 import numpy as np
 
-from lucid.autograd.function import Function
 from lucid.functions.arguments import listed, tensor_of
-from lucid.functions.blas import few_threads
 from lucid.functions.finding import computed
+from lucid.functions.gradients import with_gradient
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, LucidError, ShapeError
 
@@ -23,16 +26,45 @@ class LinAlgError(LucidError):
     """A matrix for which the result doesn't exist: singular, or not positive definite."""
 
 
-class OfNumPy(Function):
-    """A Function of batches, of numbers or of matrices, whose forward runs NumPy."""
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, value: Callable[..., np.ndarray], /) -> Callable[..., Tensor]: ...
+    @overload
+    def __call__(
+        self, value: Callable[..., tuple[np.ndarray, ...]], /
+    ) -> Callable[..., tuple[Tensor, ...]]: ...
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.vmap = staticmethod(_batched(cls))  # type: ignore[method-assign]
+
+def lapack(
+    name: str,
+    vjp: Callable[..., Any] | None,
+    *,
+    fixed: Sequence[int] = (),
+    materialize: bool = True,
+) -> _Decorator:
+    """Make a function of batches of matrices, then options, by its value in NumPy.
+
+    name: what the user calls, for errors. The other arguments are those of `with_gradient`.
+    """
+
+    def complete(value: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(value)
+        def on_tensors(*given: Any) -> Any:
+            tensors = [x for x in given if isinstance(x, Tensor)]
+            options = given[len(tensors) :]
+            return call(name, lambda *arrays: value(*arrays, *options), *tensors)
+
+        on_tensors.__name__ = name.removeprefix("linalg.")
+        decorate = with_gradient(vjp, fixed=fixed, materialize=materialize, natively=False)
+        applied: Any = decorate(on_tensors)
+        applied.__self__.vmap = staticmethod(_batched(applied))
+        return applied  # type: ignore[no-any-return]
+
+    return complete
 
 
-def _batched(function: type[OfNumPy]) -> Callable[..., tuple[Any, Any]]:
-    """The vmap rule: examples become a leading batch axis, which NumPy takes anyway."""
+def _batched(function: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """The vmap rule: examples become a leading batch axis, which NumPy's LAPACK takes anyway."""
 
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         moved = []
@@ -43,7 +75,7 @@ def _batched(function: type[OfNumPy]) -> Callable[..., tuple[Any, Any]]:
                 moved.append(value.expand(info.batch_size, *value.shape))
             else:
                 moved.append(value.movedim(dim, 0))
-        results = function.apply(*moved)
+        results = function(*moved)
         return results, (0,) * len(results) if isinstance(results, tuple) else 0
 
     return vmap
@@ -61,11 +93,11 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
             with few_threads(arrays):
                 found = function(*arrays)
         except np.linalg.LinAlgError as error:
-            raise LinAlgError(f"linalg.{name}: {error} (of {kinds})") from None
+            raise LinAlgError(f"{name}: {error} (of {kinds})") from None
         parts = found if isinstance(found, tuple) else (found,)
         return [np.array(part, order="C") for part in parts]
 
-    results = computed(f"linalg.{name}", find, tensors)
+    results = computed(name, find, tensors)
     return results if len(results) > 1 else results[0]
 
 
@@ -84,3 +116,65 @@ def matrices(value: Any, op: str, name: str = "A", *, square: bool = False) -> T
             "hint: convert it with .float()"
         )
     return x
+
+
+# ---------------------------------------------------------------------- the threads of NumPy's BLAS
+
+# Rows from which a factorization gains by threads. With fewer they cost more than they do, and
+# where other processes run as well hundreds of times more: OpenBLAS' threads wait by spinning.
+_LARGE = 256
+
+# Builds for NumPy's wheels, with 64-bit integers, and of distributions.
+_NAMES = (
+    "scipy_openblas_{}_num_threads64_",
+    "openblas_{}_num_threads64_",
+    "openblas_{}_num_threads",
+)
+
+_lock = threading.Lock()
+_before = [0, 0]  # calls under way, and how many threads there were before the first
+
+
+@contextmanager
+def few_threads(arrays: Iterable[np.ndarray]) -> Iterator[None]:
+    """Let NumPy's BLAS have one thread for small matrices, and else no more than lucid has.
+
+    Where it isn't OpenBLAS nothing changes.
+    """
+    functions = _functions()
+    if functions is None:
+        yield
+        return
+    read, write = functions
+    is_small = all(size < _LARGE for array in arrays for size in array.shape[-2:])
+    most = 1 if is_small else _threads()
+    with _lock:
+        if not _before[0]:
+            _before[1] = read()
+        _before[0] += 1
+        write(min(read(), most))
+    try:
+        yield
+    finally:
+        with _lock:
+            _before[0] -= 1
+            if not _before[0]:
+                write(_before[1])
+
+
+def _threads() -> int:
+    from lucid.runtime.threads import pool  # LLVM comes with it
+
+    return pool.num_threads
+
+
+@cache
+def _functions() -> tuple[ctypes._NamedFuncPointer, ctypes._NamedFuncPointer] | None:
+    """What reads and what sets the number of threads, of the library that NumPy is linked with."""
+    module = np.linalg._umath_linalg
+    library = ctypes.PyDLL(module.__file__)  # a look-up goes through what it is linked with
+    for name in _NAMES:
+        get, put = name.format("get"), name.format("set")
+        if hasattr(library, get) and hasattr(library, put):
+            return getattr(library, get), getattr(library, put)
+    return None

@@ -8,7 +8,7 @@ from lucid import linalg, return_types
 from lucid.docstrings import like
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
-from lucid.functions.lu import Order, unpacked
+from lucid.functions.factorizations import order_of, unpacked
 from lucid.functions.tensors import Tensor
 from lucid.linalg import cholesky, det, inv, matrix_exp, pinv, slogdet
 
@@ -17,27 +17,6 @@ __all__ = [
     "lu_unpack", "matrix_exp", "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank",
     "triangular_solve", "vander",
 ]  # fmt: skip
-
-__all__ = [
-    "cholesky",
-    "cholesky_inverse",
-    "cholesky_solve",
-    "det",
-    "inverse",
-    "logdet",
-    "lu",
-    "lu_solve",
-    "lu_unpack",
-    "matrix_exp",
-    "pca_lowrank",
-    "pinverse",
-    "qr",
-    "slogdet",
-    "svd",
-    "svd_lowrank",
-    "triangular_solve",
-    "vander",
-]
 
 
 def inverse(input: Tensor) -> Tensor:
@@ -172,7 +151,7 @@ def lu_unpack(
     lower, upper = unpacked(LU_data) if unpack_data else (empty, empty)
     permutation = empty
     if unpack_pivots:
-        order: Tensor = Order.apply(LU_pivots, LU_data._type.shape[-2])
+        order = order_of(LU_pivots, LU_data._type.shape[-2])
         permutation = linalg._permutation(order, LU_data)
     return permutation, lower, upper
 

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from lucid.choices import check_choice
-from lucid.functions.arguments import Dims, axes_of, listed
-from lucid.functions.factorizations import SingularValues
-from lucid.functions.naming import numpy_names
+from lucid.functions.arguments import Dims, axes_of, listed, numpy_names
+from lucid.functions.factorizations import singular_values
 from lucid.functions.reduction import norm as _norm
 from lucid.functions.shape import movedim
 from lucid.functions.tensors import Tensor
@@ -87,7 +86,7 @@ _OF_SINGULAR_VALUES = ("nuc", 2, -2)
 
 
 def _spectral_norm(A: Tensor, ord: Any, dim: tuple[int, int], keepdim: bool) -> Tensor:
-    _, values, _ = SingularValues.apply(movedim(A, dim, (-2, -1)), False)
+    _, values, _ = singular_values(movedim(A, dim, (-2, -1)), False)
     found: Tensor = values.sum(-1) if ord == "nuc" else getattr(values, _ENDS[ord])(-1)
     if not keepdim:
         return found

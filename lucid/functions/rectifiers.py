@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from lucid.autograd.native import runs_natively
-from lucid.functions.curves import with_gradient
 from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.functions.promotion import floating
 from lucid.functions.tensors import Tensor
 
 __all__ = ["relu", "softplus"]
 
 
-@runs_natively
 @with_gradient(lambda g, y: where(y <= 0, 0.0, g))
 def _relu(x: Tensor) -> Tensor:
     """max(x, 0); the derivative at 0 is 0, and a NaN stays a NaN."""
@@ -23,7 +21,6 @@ def _softplus_vjp(g: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor
     return where(scaled > threshold, g, g * scaled.sigmoid())
 
 
-@runs_natively
 @with_gradient(_softplus_vjp)
 def _softplus(x: Tensor, beta: float, threshold: float) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
@@ -44,8 +41,7 @@ def relu(input: Tensor) -> Tensor:
     """
     if input._type.dtype.kind != "float":
         return input.clamp(min=0)
-    result: Tensor = _relu.apply(input)
-    return result
+    return _relu(input)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -62,5 +58,4 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
         >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([0.1269, 0.9741, 3.0486])
     """
-    result: Tensor = _softplus.apply(floating(input, "softplus"), beta, threshold)
-    return result
+    return _softplus(floating(input, "softplus"), beta, threshold)

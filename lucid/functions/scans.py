@@ -8,10 +8,9 @@ from lucid import return_types
 from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, integer, tensor_of
+from lucid.functions.arguments import axis_of, integer, numpy_names, tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.joining import cat
-from lucid.functions.naming import numpy_names
 from lucid.functions.promotion import floating
 from lucid.functions.reduction import _summable
 from lucid.functions.shape import broadcast, sliced

@@ -12,13 +12,13 @@ from lucid.functions.arguments import (
     distinct_axes,
     infer_size,
     integer,
+    numpy_names,
     one_way,
     shape_of,
     sizes_of,
     tensor_of,
 )
 from lucid.functions.elementwise import clone
-from lucid.functions.naming import numpy_names
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from lucid.autograd.function import Function
-from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
-from lucid.functions.curves import with_gradient
 from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, IndexOutOfRangeError
 from lucid.ir.location import warn
@@ -21,7 +20,6 @@ def _softmax_vjp(g: Tensor, y: Tensor, dim: int) -> Tensor:
     return y * (g - (g * y).sum(dim, keepdim=True))
 
 
-@runs_natively
 @with_gradient(_softmax_vjp)
 def _softmax(x: Tensor, dim: int) -> Tensor:
     """exp(x) over its sum along an axis. A row of -inf gives NaN."""
@@ -29,7 +27,6 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
     return e / e.sum(dim, keepdim=True)
 
 
-@runs_natively
 @with_gradient(_softmax_vjp)
 def masked_softmax(x: Tensor, dim: int) -> Tensor:
     """Softmax in which -inf means "not there": a row of -inf gives zeros, not NaN."""
@@ -39,7 +36,6 @@ def masked_softmax(x: Tensor, dim: int) -> Tensor:
     return e / where(total == 0, 1.0, total)
 
 
-@runs_natively
 @with_gradient(lambda g, y, dim: g - y.exp() * g.sum(dim, keepdim=True))
 def _log_softmax(x: Tensor, dim: int) -> Tensor:
     """x - log(sum(exp(x))) along an axis."""
@@ -57,7 +53,11 @@ def _implicit_dim(name: str, ndim: int) -> int:
 
 
 def _along(
-    function: type[Function], name: str, x: Tensor, dim: int | None, dtype: DType | None
+    function: Callable[[Tensor, int], Tensor],
+    name: str,
+    x: Tensor,
+    dim: int | None,
+    dtype: DType | None,
 ) -> Tensor:
     """Apply `function` along an axis that is checked here; a 0-d tensor counts as one element."""
     if dtype is not None:
@@ -76,7 +76,7 @@ def _along(
         )
     if x.ndim == 0:
         return _along(function, name, x.reshape(1), 0, None).reshape(())
-    return x.clone() if 0 in x.shape else function.apply(x, dim % rank)
+    return x.clone() if 0 in x.shape else function(x, dim % rank)
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:

@@ -12,25 +12,16 @@ from typing import Any
 import numpy as np
 
 from lucid import return_types
-from lucid.autograd.function import Function
-from lucid.autograd.native import fused, runs_natively
+from lucid.autograd.native import fused
 from lucid.docstrings import like
 from lucid.functions.arguments import common_shape, tensor_of
-from lucid.functions.elementwise import (
-    abs as absolute,
-    choose,
-    div,
-    exp,
-    log,
-    log1p,
-    maximum,
-    sigmoid,
-)
-from lucid.functions.finding import computed
-from lucid.functions.lapack import OfNumPy
+from lucid.functions.elementwise import abs as absolute, choose, div, maximum
+from lucid.functions.gradients import with_gradient
+from lucid.functions.lapack import lapack as by_numpy
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.shape import broadcast
 from lucid.functions.tensors import Tensor
+from lucid.functions.transcendental import exp, log, log1p, sigmoid
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, MissingRuleError
 from lucid.ir.types import bool_
@@ -45,20 +36,15 @@ __all__ = [
 _LOG_2 = math.log(2.0)
 
 
-@runs_natively
-class Logaddexp(Function):
-    """log(exp(x) + exp(y)): where the two are equal, gradients share what comes."""
+def _of_logaddexp(g: Tensor, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the two are equal, they share what comes."""
+    distance = _distance(x, other)
+    return g * sigmoid(distance), g * sigmoid(-distance)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        ctx.save_for_backward(x, y)
-        return maximum(x, y) + log1p(exp(-absolute(_distance(x, y))))
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        x, y = ctx.saved_tensors
-        distance = _distance(x, y)
-        return g * sigmoid(distance), g * sigmoid(-distance)
+@with_gradient(_of_logaddexp)
+def _logaddexp(x: Tensor, other: Tensor) -> Tensor:
+    return maximum(x, other) + log1p(exp(-absolute(_distance(x, other))))
 
 
 def _distance(x: Tensor, y: Tensor) -> Tensor:
@@ -81,8 +67,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
         tensor([6.9315e-01, 1.0007e+03])
     """
     x, y = promoted(input, other, "logaddexp")
-    result: Tensor = Logaddexp.apply(floating(x, "logaddexp"), floating(y, "logaddexp"))
-    return result
+    return _logaddexp(floating(x, "logaddexp"), floating(y, "logaddexp"))
 
 
 @like(logaddexp)
@@ -174,8 +159,7 @@ def signbit(input: Tensor) -> Tensor:
     """
     if not input.dtype.is_floating_point:
         return input < 0
-    negative: Tensor = (input < 0) | ((input == 0) & (1 / input < 0))
-    return negative
+    return (input < 0) | ((input == 0) & (1 / input < 0))
 
 
 @fused
@@ -320,26 +304,18 @@ def frexp(input: Tensor) -> return_types.frexp:
     x = tensor_of(input, "frexp")
     if not x._type.dtype.is_floating_point:
         raise DTypeError(f"frexp: only supports floating-point dtypes, not {x.dtype!r}")
-    return return_types.frexp(*_Frexp.apply(x))
+    return return_types.frexp(*_frexp(x))
 
 
-class _Frexp(OfNumPy):
-    @staticmethod
-    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
-        mantissa, exponent = computed("frexp", lambda a: [np.array(y) for y in np.frexp(a)], [x])
-        return mantissa, exponent
+def _of_frexp(g: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
+    exponent = y[1]
+    half = exponent // 2  # 2 ** -exponent may be out of range where the product isn't
+    return ldexp(ldexp(g[0], -half), half - exponent)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _, exponent = output
-        ctx.mark_non_differentiable(exponent)
-        ctx.save_for_backward(exponent)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> Tensor:
-        (exponent,) = ctx.saved_tensors
-        half = exponent // 2  # 2 ** -exponent may be out of range where the product isn't
-        return ldexp(ldexp(gradient, -half), half - exponent)
+@by_numpy("frexp", _of_frexp, fixed=(1,))
+def _frexp(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    return np.frexp(x)
 
 
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
@@ -362,22 +338,16 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
     if not x._type.dtype.is_floating_point:
         raise DTypeError(f"nextafter: only supports floating-point dtypes, not {x.dtype!r}")
     shape = common_shape("nextafter", input=x, other=y)
-    result: Tensor = _NextAfter.apply(broadcast(x, shape), broadcast(y, shape))
-    return result
+    return _nextafter(broadcast(x, shape), broadcast(y, shape))
 
 
-class _NextAfter(OfNumPy):
-    @staticmethod
-    def forward(x: Tensor, y: Tensor) -> Tensor:
-        return computed("nextafter", lambda a, b: [np.array(np.nextafter(a, b))], [x, y])[0]
+def _of_nextafter(g: Tensor) -> Tensor:
+    raise MissingRuleError("nextafter has no derivative")
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep nothing."""
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        raise MissingRuleError("nextafter has no derivative")
+@by_numpy("nextafter", _of_nextafter)
+def _nextafter(x: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.asarray(np.nextafter(x, other))
 
 
 def isposinf(input: Tensor) -> Tensor:
@@ -401,8 +371,7 @@ def isneginf(input: Tensor) -> Tensor:
 
 
 def _equals(input: Tensor, value: Number, op: str) -> Tensor:
-    result: Tensor = floating(input, op) == value
-    return result
+    return floating(input, op) == value
 
 
 def isreal(input: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from lucid.nn.modules.conv import *
 from lucid.nn.modules.distance import *
 from lucid.nn.modules.dropout import *
 from lucid.nn.modules.embedding import *
-from lucid.nn.modules.grouped import *
 from lucid.nn.modules.instancenorm import *
 from lucid.nn.modules.lazy import *
 from lucid.nn.modules.linear import *

@@ -1,4 +1,7 @@
-"""What the user calls an object: the variable or attribute that holds it in the running frame."""
+"""What the user calls an object, a variable or attribute that holds it; and errors of names.
+
+The errors are those of modules and optimizers that no op can raise.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,28 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from lucid.compiler.recording import hooks
+from lucid.ir.errors import LucidError
 from lucid.ir.location import user_frame
 from lucid.tensor.core import TensorCore
+
+
+class NamingError(LucidError, KeyError):
+    """A name or key that is missing, taken, or not allowed."""
+
+    __str__ = RuntimeError.__str__  # KeyError would show the text's repr
+
+
+class NoSuchAttributeError(LucidError, AttributeError):
+    """A module hasn't the attribute, or can't hold it yet."""
+
+
+class ModuleStateError(LucidError):
+    """A state dict that doesn't fit the module."""
+
+
+class UninitializedError(LucidError, ValueError):
+    """A parameter or buffer of a lazy module is used before the module's first call."""
+
 
 _names: WeakKeyDictionary[object, dict[str, object]] = WeakKeyDictionary()
 

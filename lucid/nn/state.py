@@ -9,8 +9,8 @@ import numpy as np
 
 from lucid.autograd.modes import no_grad
 from lucid.ir.errors import ArgumentError
-from lucid.nn.errors import ModuleStateError
 from lucid.nn.modules import state_hooks
+from lucid.nn.naming import ModuleStateError
 from lucid.nn.parameter import Parameter
 from lucid.nn.uninitialized import Uninitialized
 from lucid.tensor.arrays import plain_array

@@ -10,7 +10,7 @@ from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.ir.errors import completed
 from lucid.ir.types import DType, TensorType
-from lucid.nn.errors import UninitializedError
+from lucid.nn.naming import UninitializedError
 from lucid.nn.parameter import Buffer, Parameter
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor

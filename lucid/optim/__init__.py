@@ -9,19 +9,14 @@ Args:
 from lucid.functions.border import constructors_at_border
 from lucid.ir import frames
 from lucid.optim import lr_scheduler, swa_utils
-from lucid.optim.adadelta import Adadelta
 from lucid.optim.adafactor import Adafactor
-from lucid.optim.adagrad import Adagrad
-from lucid.optim.adam import Adam, AdamW
-from lucid.optim.adam_variants import Adamax, NAdam, RAdam
-from lucid.optim.asgd import ASGD
+from lucid.optim.adagrad import Adadelta, Adagrad, RMSprop
+from lucid.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
 from lucid.optim.lbfgs import LBFGS
 from lucid.optim.muon import Muon
 from lucid.optim.optimizer import Optimizer
-from lucid.optim.rmsprop import RMSprop
 from lucid.optim.rprop import Rprop
-from lucid.optim.sgd import SGD
-from lucid.optim.sparse_adam import SparseAdam
+from lucid.optim.sgd import ASGD, SGD
 
 constructors_at_border(dict(vars()), "lucid.optim.")
 

@@ -20,7 +20,7 @@ from lucid.ir import frames
 from lucid.ir.errors import OptionError
 from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
-from lucid.optim.lr_scheduler.base import LRScheduler, rate_of
+from lucid.optim.lr_scheduler import LRScheduler, rate_of
 from lucid.optim.optimizer import Optimizer
 from lucid.tensor.tensor import Tensor
 

@@ -18,26 +18,20 @@ from lucid.functions import (
     creation,
     distances,
     elementwise,
-    error,
     gamma,
     gathering,
-    incomplete,
     indexing,
     joining,
-    linalg,
     matrices,
     products,
     protocols,
-    quantiles,
     rectifiers,
     reduction,
     scans,
-    scattering,
     shape as shapes,
     sorting,
     special,
-    statistics,
-    trigonometry,
+    transcendental,
 )
 from lucid.functions.border import enter_border
 from lucid.ir.frames import edge_of_class
@@ -181,51 +175,51 @@ class Tensor(WrittenInPlace):
     __neg__ = elementwise.neg
     __pos__ = elementwise.positive
     __abs__ = elementwise.abs
-    __matmul__ = linalg.matmul
-    __rmatmul__ = linalg.rmatmul
+    __matmul__ = products.matmul
+    __rmatmul__ = products.rmatmul
 
     # ------------------------------------------------------------------ functions of one element
 
-    exp = elementwise.exp
-    exp2 = elementwise.exp2
-    expm1 = elementwise.expm1
-    log = elementwise.log
-    log2 = elementwise.log2
-    log10 = elementwise.log10
-    log1p = elementwise.log1p
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tanh = elementwise.tanh
-    sigmoid = elementwise.sigmoid
-    erf = elementwise.erf
-    acos = trigonometry.acos
-    acosh = trigonometry.acosh
-    asin = trigonometry.asin
-    asinh = trigonometry.asinh
-    atan = trigonometry.atan
-    atan2 = trigonometry.atan2
-    atanh = trigonometry.atanh
-    cosh = trigonometry.cosh
-    deg2rad = trigonometry.deg2rad
-    hypot = trigonometry.hypot
-    rad2deg = trigonometry.rad2deg
-    sinc = trigonometry.sinc
-    sinh = trigonometry.sinh
-    tan = trigonometry.tan
-    arccos = trigonometry.acos
-    arccosh = trigonometry.acosh
-    arcsin = trigonometry.asin
-    arcsinh = trigonometry.asinh
-    arctan = trigonometry.atan
-    arctan2 = trigonometry.atan2
-    arctanh = trigonometry.atanh
+    exp = transcendental.exp
+    exp2 = transcendental.exp2
+    expm1 = transcendental.expm1
+    log = transcendental.log
+    log2 = transcendental.log2
+    log10 = transcendental.log10
+    log1p = transcendental.log1p
+    sin = transcendental.sin
+    cos = transcendental.cos
+    tanh = transcendental.tanh
+    sigmoid = transcendental.sigmoid
+    erf = transcendental.erf
+    acos = transcendental.acos
+    acosh = transcendental.acosh
+    asin = transcendental.asin
+    asinh = transcendental.asinh
+    atan = transcendental.atan
+    atan2 = transcendental.atan2
+    atanh = transcendental.atanh
+    cosh = transcendental.cosh
+    deg2rad = transcendental.deg2rad
+    hypot = transcendental.hypot
+    rad2deg = transcendental.rad2deg
+    sinc = transcendental.sinc
+    sinh = transcendental.sinh
+    tan = transcendental.tan
+    arccos = transcendental.acos
+    arccosh = transcendental.acosh
+    arcsin = transcendental.asin
+    arcsinh = transcendental.asinh
+    arctan = transcendental.atan
+    arctan2 = transcendental.atan2
+    arctanh = transcendental.atanh
     copysign = special.copysign
-    erfc = error.erfc
+    erfc = bessel.erfc
     float_power = special.float_power
     heaviside = special.heaviside
     i0 = bessel.i0
-    igamma = incomplete.igamma
-    igammac = incomplete.igammac
+    igamma = gamma.igamma
+    igammac = gamma.igammac
     logaddexp = special.logaddexp
     logaddexp2 = special.logaddexp2
     logit = special.logit
@@ -301,8 +295,8 @@ class Tensor(WrittenInPlace):
     bitwise_not = comparison.bitwise_not
     bitwise_left_shift = comparison.bitwise_left_shift
     bitwise_right_shift = comparison.bitwise_right_shift
-    __eq__ = comparison.operator_eq
-    __ne__ = comparison.operator_ne
+    __eq__ = comparison.operator_eq  # type: ignore[assignment]  # of objects it gives a bool
+    __ne__ = comparison.operator_ne  # type: ignore[assignment]
     __lt__ = comparison.lt
     __le__ = comparison.le
     __gt__ = comparison.gt
@@ -334,12 +328,12 @@ class Tensor(WrittenInPlace):
     any = reduction.any
     all = reduction.all
     count_nonzero = reduction.count_nonzero
-    aminmax = statistics.aminmax
-    nansum = statistics.nansum
-    nanmean = statistics.nanmean
-    mode = statistics.mode
-    cov = statistics.cov
-    corrcoef = statistics.corrcoef
+    aminmax = reduction.aminmax
+    nansum = reduction.nansum
+    nanmean = reduction.nanmean
+    mode = reduction.mode
+    cov = reduction.cov
+    corrcoef = reduction.corrcoef
     dist = distances.dist
     renorm = arranging.renorm
     sum_to_size = arranging.sum_to_size
@@ -353,14 +347,14 @@ class Tensor(WrittenInPlace):
     cumprod = scans.cumprod
     diff = scans.diff
     logcumsumexp = scans.logcumsumexp
-    kthvalue = quantiles.kthvalue
-    median = quantiles.median
-    nanmedian = quantiles.nanmedian
-    quantile = quantiles.quantile
-    nanquantile = quantiles.nanquantile
-    bincount = scattering.bincount
-    histc = scattering.histc
-    histogram = scattering.histogram
+    kthvalue = sorting.kthvalue
+    median = sorting.median
+    nanmedian = sorting.nanmedian
+    quantile = sorting.quantile
+    nanquantile = sorting.nanquantile
+    bincount = gathering.bincount
+    histc = gathering.histc
+    histogram = sorting.histogram
     softmax = reduction.softmax
     log_softmax = reduction.log_softmax
     sort = sorting.sort
@@ -426,17 +420,17 @@ class Tensor(WrittenInPlace):
 
     # ------------------------------------------------------------------ products
 
-    matmul = linalg.matmul
-    mm = linalg.mm
-    bmm = linalg.bmm
-    mv = linalg.mv
-    dot = linalg.dot
-    outer = linalg.outer
-    ger = linalg.outer
-    addmm = linalg.addmm
-    addbmm = linalg.addbmm
-    addmv = linalg.addmv
-    baddbmm = linalg.baddbmm
+    matmul = products.matmul
+    mm = products.mm
+    bmm = products.bmm
+    mv = products.mv
+    dot = products.dot
+    outer = products.outer
+    ger = products.outer
+    addmm = products.addmm
+    addbmm = products.addbmm
+    addmv = products.addmv
+    baddbmm = products.baddbmm
     addr = products.addr
     cross = products.cross
     inner = products.inner
@@ -468,9 +462,9 @@ class Tensor(WrittenInPlace):
     index_select = gathering.index_select
     scatter = gathering.scatter
     scatter_add = gathering.scatter_add
-    scatter_reduce = scattering.scatter_reduce
-    index_reduce = scattering.index_reduce
-    masked_scatter = scattering.masked_scatter
+    scatter_reduce = gathering.scatter_reduce
+    index_reduce = gathering.index_reduce
+    masked_scatter = gathering.masked_scatter
     index_add = gathering.index_add
     index_copy = gathering.index_copy
     index_fill = gathering.index_fill

@@ -14,12 +14,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from lucid.codegen.llvm.forking import Rank, hold_at_forks
 from lucid.ir.errors import LucidError
+from lucid.tensor.context import context
 
 Made = TypeVar("Made")
 Keys = frozenset[int]  # identities: of leaves, of those who own memory, of what is traced
@@ -30,25 +29,18 @@ _changed = threading.Condition(lock)
 
 
 class WriteLock:
-    """What one thread has to itself, until the end of the block; it waits for it at the start.
+    """What one thread has to itself, until the end of the block; it waits for it at the start."""
 
-    Attributes:
-        others: what steps of other threads have claimed since, or may still be writing.
-    """
-
-    __slots__ = ("keys", "others", "thread")
+    __slots__ = ("keys", "thread")
 
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
         self.thread = get_ident()
-        self.others: set[int] = set()
 
     def __enter__(self) -> WriteLock:
         with lock:
             if held:
                 wait_for(self.keys)
-            for claim in held:
-                self.others |= claim.keys
             try:
                 held.append(self)
             except BaseException:  # whoever interrupts comes after it
@@ -130,26 +122,6 @@ def wait_for(keys: Keys) -> None:
             _changed.wait()
         finally:
             _waiting.pop(thread, None)
-    for claim in held:
-        if claim.thread != thread:
-            claim.others |= keys
-
-
-def note_write(array: np.ndarray) -> None:
-    """Let the threads that trace know that this one has written an array."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
-    with lock:
-        for claim in held:
-            if claim.thread != get_ident():
-                claim.others.add(id(owner))
-
-
-def written_meanwhile() -> set[int]:
-    """What other threads may have written, with lucid, since this thread began to trace."""
-    thread = get_ident()
-    return next((c.others for c in held if c.thread == thread and TRACING in c.keys), set())
 
 
 def _holders(keys: Keys, thread: int) -> set[int]:
@@ -175,6 +147,33 @@ def _alone() -> None:
     held[:] = [claim for claim in held if claim.thread == thread]
     _waiting.clear()
     lock.release()
+
+
+class ThreadSnapshot:
+    """The modes of the running thread, its claims, and whether it has the lock, to be put back.
+
+    Python looks for signals between any two calls, also in a `finally` or before the first line of
+    an `__exit__`: no way to leave a block is sure to be taken. So whoever begins something that has
+    many blocks inside puts all of it back, whatever they have done.
+    """
+
+    def __init__(self) -> None:
+        self._modes = dict(vars(context))
+        self._lists = [(x, [*x]) for x in self._modes.values() if isinstance(x, list)]
+        self._has_lock = lock._is_owned()  # type: ignore[attr-defined]
+        self._claims = [*held]
+
+    def put_back(self) -> None:
+        """Let it be so again; not for the first time is fine."""
+        for entries, before in self._lists:
+            entries[:] = before
+        vars(context).update(self._modes)
+        with lock:
+            for claim in [*held]:
+                if claim.thread == get_ident() and claim not in self._claims:
+                    end_claim(claim)
+        while not self._has_lock and lock._is_owned():  # type: ignore[attr-defined]
+            lock.release()
 
 
 hold_at_forks(Rank.STATE, lock.acquire, lock.release, _alone)

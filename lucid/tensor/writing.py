@@ -14,7 +14,6 @@ from lucid.ir.location import at_line, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.strides import Strides, overlaps_itself, view_strides
 from lucid.ir.types import TensorType
-from lucid.tensor import write_locks
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, ViewChain
 from lucid.tensor.levels import acting_level
@@ -136,8 +135,6 @@ def _store(target: TensorCore, array: np.ndarray) -> None:
         return  # an expanded tensor without elements, for one
     if context.lent is not None:
         context.lent.before_write(target._storage, target._counter)
-    if write_locks.held:
-        write_locks.note_write(memory)
     np.copyto(memory, array)
 
 

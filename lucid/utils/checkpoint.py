@@ -25,7 +25,6 @@ from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.ir.frames import edge
 from lucid.ir.location import user_spot
 from lucid.nn.modules.module import Module
-from lucid.tensor import write_locks
 from lucid.tensor.context import Lending, context, repeating
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.storage import Storage, VersionCounter
@@ -433,8 +432,6 @@ def _overwrite(storage: Storage, content: np.ndarray) -> None:
     assert storage.array is not None
     if context.lent is not None:
         context.lent.before_write(storage)
-    if write_locks.held:
-        write_locks.note_write(storage.array)
     np.copyto(storage.array, content)
 
 

@@ -162,6 +162,21 @@ def test_one_cycle_moves_momentum_the_other_way() -> None:
         scheduler.step()
 
 
+def test_momentum_that_a_schedule_sets_is_read_later_in_the_step(
+    prepared: Callable[..., Any],
+) -> None:
+    opt = optimizer()
+    scheduler = schedules.CyclicLR(opt, 0.1, 0.5, step_size_up=2)
+
+    def body(x: lucid.Tensor) -> lucid.Tensor:
+        scheduler.step()
+        return x * opt.param_groups[0]["momentum"]
+
+    step = prepared(body)
+    found = [step(lucid.ones(1)).item() for _ in range(4)]
+    assert found == pytest.approx([0.85, 0.8, 0.85, 0.9])
+
+
 def test_a_plateau_lowers_the_rate() -> None:
     opt = optimizer()
     scheduler = schedules.ReduceLROnPlateau(opt, factor=0.5, patience=1, cooldown=1, min_lr=0.2)

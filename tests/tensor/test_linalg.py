@@ -12,7 +12,7 @@ import scipy.linalg
 import lucid
 from lucid import linalg as L
 from lucid.autograd import gradcheck, gradgradcheck
-from lucid.functions import blas
+from lucid.functions import lapack
 from lucid.functions.lapack import call
 from lucid.runtime.threads import default_num_threads
 
@@ -314,7 +314,7 @@ def test_cdist_refuses_a_negative_norm() -> None:
 
 
 def test_small_matrices_are_factorized_in_one_thread_of_numpys_blas() -> None:
-    functions = blas._functions()
+    functions = lapack._functions()
     if functions is None:
         pytest.skip("NumPy has another BLAS than OpenBLAS")
     read, write = functions

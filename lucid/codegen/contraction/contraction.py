@@ -74,11 +74,6 @@ class Plan(Tiling):
         return -(-self.spec.n // self.lanes)
 
     @property
-    def result_lanes(self) -> int:
-        """Lanes of the values that the epilogue gets."""
-        return 1 if self.dots else self.lanes
-
-    @property
     def panel(self) -> int:
         """Columns of a tile."""
         return self.width * self.lanes

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lucid.codegen.llvm.builder import FunctionBuilder, Operand, Val, const, iota, vector
+from lucid.codegen.llvm.builder import FunctionBuilder, Operand, Val, const, vector
 from lucid.ir.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, TWO_THIRDS, normal_quantile
-
-
-def element_counters(b: FunctionBuilder, offset: Val, index: Val, lanes: int) -> Val:
-    """Counters of `lanes` elements from linear index `index`; both i64 scalars."""
-    first = b.splat(b.add(offset, index), lanes)
-    return first if lanes == 1 else b.add(first, iota("i64", lanes))
 
 
 def philox_words(b: FunctionBuilder, seed: Val, counters: Val) -> tuple[Val, Val, Val, Val]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.tensor import interrupts
+from lucid.tensor import write_locks
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
@@ -606,7 +606,7 @@ def _monitored(listener: GuardCollector) -> Iterator[None]:
             del _listeners.monitored[depth:]
 
 
-class ListenerSnapshot(interrupts.ThreadSnapshot):
+class ListenerSnapshot(write_locks.ThreadSnapshot):
     """What a thread was doing, and who was told of it: no `finally` above is sure to be taken."""
 
     def __init__(self) -> None:

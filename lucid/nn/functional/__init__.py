@@ -18,9 +18,7 @@ from lucid.functions import border
 from lucid.functions.distances import pdist as pdist
 from lucid.functions.softmax import *
 from lucid.nn.functional.activation import *
-from lucid.nn.functional.adaptive_pooling import *
 from lucid.nn.functional.attention import *
-from lucid.nn.functional.bags import *
 from lucid.nn.functional.classification import *
 from lucid.nn.functional.convolution import *
 from lucid.nn.functional.ctc import *
@@ -28,16 +26,13 @@ from lucid.nn.functional.distance import *
 from lucid.nn.functional.dropout import *
 from lucid.nn.functional.embedding import *
 from lucid.nn.functional.folding import *
-from lucid.nn.functional.grouped import *
 from lucid.nn.functional.linear import *
 from lucid.nn.functional.loss import *
 from lucid.nn.functional.margin import *
-from lucid.nn.functional.multi_head import *
 from lucid.nn.functional.normalization import *
 from lucid.nn.functional.padding import *
 from lucid.nn.functional.pooling import *
 from lucid.nn.functional.resizing import *
-from lucid.nn.functional.unpooling import *
 
 vars()["__all__"] = border.public_names(vars())
 border.enter_border(sys.modules[__name__], dict(vars()), __name__)

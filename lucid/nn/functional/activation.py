@@ -6,17 +6,16 @@ import math
 from typing import Any
 
 import lucid
-from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
 from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
-from lucid.functions.curves import with_gradient
-from lucid.functions.elementwise import sigmoid, tanh, where
+from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.functions.inplace import in_place
 from lucid.functions.rectifiers import softplus
 from lucid.functions.softmax import softmax
+from lucid.functions.transcendental import sigmoid, tanh
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -35,21 +34,18 @@ _DENSITY_AT_0 = 1.0 / math.sqrt(2.0 * math.pi)
 _CUBIC = 0.044715
 
 
-@runs_natively
 @with_gradient(lambda g, x, low, high: where((x <= low) | (x >= high), 0.0, g))
 def _hardtanh(x: Tensor, low: float, high: float) -> Tensor:
     """x, brought into [low, high]; the derivative is 0 at the bounds, where `clamp` has 1."""
     return x.clamp(low, high)
 
 
-@runs_natively
 @with_gradient(lambda g, x, slope: where(x > 0, g, g * slope))
 def _leaky_relu(x: Tensor, slope: float) -> Tensor:
     """x where x > 0, else `slope * x`; the derivative at 0 is the slope."""
     return where(x > 0, x, x * slope)
 
 
-@runs_natively
 @with_gradient(lambda g, x, alpha: where(x <= 0, g * (x.clamp(max=0).exp() * alpha), g))
 def _elu(x: Tensor, alpha: float) -> Tensor:
     """x where x > 0, else `alpha * (exp(x) - 1)`."""
@@ -62,7 +58,6 @@ def _gelu_vjp(g: Tensor, x: Tensor) -> Tensor:
     return g * (cdf + x * density)
 
 
-@runs_natively
 @with_gradient(_gelu_vjp)
 def _gelu(x: Tensor) -> Tensor:
     """x times the normal distribution's CDF at x.
@@ -78,7 +73,6 @@ def _gelu_tanh_vjp(g: Tensor, x: Tensor) -> Tensor:
     return g * (0.5 * (1.0 + t) + x * 0.5 * slope)
 
 
-@runs_natively
 @with_gradient(_gelu_tanh_vjp)
 def _gelu_tanh(x: Tensor) -> Tensor:
     """GELU with the CDF approximated by `(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`."""
@@ -90,14 +84,12 @@ def _silu_vjp(g: Tensor, x: Tensor) -> Tensor:
     return g * (s * (1.0 + x * (1.0 - s)))
 
 
-@runs_natively
 @with_gradient(_silu_vjp)
 def _silu(x: Tensor) -> Tensor:
     """x times sigmoid(x)."""
     return x * x.sigmoid()
 
 
-@runs_natively
 @with_gradient(lambda g, x: g * (-x).sigmoid())
 def _log_sigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)) without overflow: min(x, 0) - log1p(exp(-|x|))."""
@@ -146,7 +138,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
         >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.0200,  0.5000,  3.0000])
     """
-    return result_of(input, apply(_leaky_relu, source_of(input, inplace), negative_slope), inplace)
+    return result_of(input, _leaky_relu(source_of(input, inplace), negative_slope), inplace)
 
 
 leaky_relu_ = in_place(leaky_relu)
@@ -163,7 +155,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.8647,  0.5000,  3.0000])
     """
-    return result_of(input, apply(_elu, source_of(input, inplace), alpha), inplace)
+    return result_of(input, _elu(source_of(input, inplace), alpha), inplace)
 
 
 elu_ = in_place(elu)
@@ -187,9 +179,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         tensor([-0.0455,  0.3457,  2.9960])
     """
     if approximate == "none":
-        return apply(_gelu, input)
+        return _gelu(input)
     if approximate == "tanh":
-        return apply(_gelu_tanh, input)
+        return _gelu_tanh(input)
     raise OptionError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
 
@@ -201,7 +193,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
         >>> F.silu(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-0.2384,  0.3112,  2.8577])
     """
-    return result_of(input, apply(_silu, source_of(input, inplace)), inplace)
+    return result_of(input, _silu(source_of(input, inplace)), inplace)
 
 
 @like(relu)
@@ -212,7 +204,7 @@ def logsigmoid(input: Tensor) -> Tensor:
         >>> F.logsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
         tensor([-2.1269, -0.4741, -0.0486])
     """
-    return apply(_log_sigmoid, input)
+    return _log_sigmoid(input)
 
 
 @like(relu)
@@ -248,7 +240,7 @@ def hardtanh(
         raise OptionError(f"hardtanh: min_val={min_val} is greater than max_val={max_val}")
     if not input.dtype.is_floating_point:
         return result_of(input, input.clamp(min_val, max_val), inplace)
-    y = apply(_hardtanh, source_of(input, inplace), min_val, max_val)
+    y = _hardtanh(source_of(input, inplace), min_val, max_val)
     return result_of(input, y, inplace)
 
 

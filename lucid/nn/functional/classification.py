@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import lucid
-from lucid.autograd import Function
-from lucid.autograd.native import composite, runs_natively
+from lucid.autograd.native import composite
 from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.functions.softmax import log_softmax
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import i64, u8
-from lucid.nn.functional.calls import apply
-from lucid.nn.functional.reduction import check_reduction
+from lucid.nn.functional.loss import check_reduction
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["cross_entropy", "nll_loss"]
@@ -37,45 +35,32 @@ def _weights(
     return where(target != ignore, ops.take(weight, index, axis=0), 0.0)
 
 
-@runs_natively
-class NLLLoss(Function):
-    """-log_probs[n, target[n]] per target, times the target's weight."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, log_probs: Tensor, target: Tensor, index: Tensor, weights: Tensor
-    ) -> Tensor:
-        ctx.save_for_backward(index, weights)
-        ctx.classes = log_probs.shape[1]
-        return where(weights == 0, 0.0, -_picked(log_probs, index) * weights)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
-        index, weights = ctx.saved_tensors
-        share = where(weights == 0, 0.0, -g * weights)  # g is infinite when none counts
-        return where(_is_target(ctx.classes, index), share.unsqueeze(1), 0.0), None, None, None
+def _nll_vjp(g: Tensor, index: Tensor, weights: Tensor, classes: int) -> Tensor:
+    share = where(weights == 0, 0.0, -g * weights)  # g is infinite when none counts
+    return where(_is_target(classes, index), share.unsqueeze(1), 0.0)
 
 
-@runs_natively
-class CrossEntropy(Function):
-    """log(sum(exp(x[n]))) - x[n, target[n]] per target, times the target's weight.
+@with_gradient(_nll_vjp)
+def _nll_losses(log_probs: Tensor, index: Tensor, weights: Tensor, classes: int) -> Tensor:
+    """-log_probs[n, index[n]] per target, times the target's weight."""
+    return where(weights == 0, 0.0, -_picked(log_probs, index) * weights)
+
+
+def _cross_entropy_vjp(g: Tensor, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    _, e, total = _exponentials(x)
+    share = where(weights == 0, 0.0, g * weights).unsqueeze(1)  # g is infinite if none counts
+    return e * (share / total) - where(_is_target(x.shape[1], index), share, 0.0)
+
+
+@with_gradient(_cross_entropy_vjp)
+def _cross_entropies(x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """log(sum(exp(x[n]))) - x[n, index[n]] per target, times the target's weight.
 
     The gradient is softmax(x) less one at the target: x alone is saved, no array of
     log-probabilities is made, and compiled code computes each exponential once.
     """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-        ctx.save_for_backward(x, index, weights)
-        z, _, total = _exponentials(x)
-        return where(weights == 0, 0.0, (total.log().squeeze(1) - _picked(z, index)) * weights)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        x, index, weights = ctx.saved_tensors
-        _, e, total = _exponentials(x)
-        share = where(weights == 0, 0.0, g * weights).unsqueeze(1)  # g is infinite if none counts
-        return e * (share / total) - where(_is_target(x.shape[1], index), share, 0.0), None, None
+    z, _, total = _exponentials(x)
+    return where(weights == 0, 0.0, (total.log().squeeze(1) - _picked(z, index)) * weights)
 
 
 def _exponentials(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -88,8 +73,7 @@ def _exponentials(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _is_target(classes: int, index: Tensor) -> Tensor:
     """A comparison per class rather than a scatter: it fuses with the softmax's gradient."""
     numbers = lucid.arange(classes, dtype=index.dtype)
-    result: Tensor = numbers.reshape(1, -1, *([1] * (index.ndim - 1))) == index.unsqueeze(1)
-    return result
+    return numbers.reshape(1, -1, *([1] * (index.ndim - 1))) == index.unsqueeze(1)
 
 
 def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:
@@ -187,7 +171,7 @@ def _nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None, ignore: int, reduction: str
 ) -> Tensor:
     index, weights = _index_and_weights("nll_loss", input, target, weight, ignore)
-    return _reduced(apply(NLLLoss, input, target, index, weights), weights, reduction)
+    return _reduced(_nll_losses(input, index, weights, input.shape[1]), weights, reduction)
 
 
 def _reduced(loss: Tensor, weights: Tensor, reduction: str) -> Tensor:
@@ -262,10 +246,10 @@ def _cross_entropy(
     if smoothing > 0.0 or not input.numel() or not input.dtype.is_floating_point:
         log_probs = log_softmax(input, 1)
         index, weights = _index_and_weights("cross_entropy", input, target, weight, ignore)
-        loss = apply(NLLLoss, log_probs, target, index, weights)
+        loss = _nll_losses(log_probs, index, weights, input.shape[1])
     else:
         index, weights = _index_and_weights("cross_entropy", input, target, weight, ignore)
-        loss = apply(CrossEntropy, input, index, weights)
+        loss = _cross_entropies(input, index, weights)
     if smoothing > 0.0:
         share = smoothing / input.shape[1]
         scored = log_probs if weight is None else log_probs * _per_class(weight, input)

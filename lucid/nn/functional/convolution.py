@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
-from typing import Any
 
-from lucid.autograd import Function
-from lucid.autograd.native import runs_natively
 from lucid.choices import check_choice
 from lucid.functions.creation import zeros
+from lucid.functions.gradients import with_gradient
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import Shape
-from lucid.nn.functional.calls import apply
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import (
     Ints,
@@ -79,63 +76,53 @@ def _letters(rank: int) -> tuple[str, str]:
     return "xyz"[:rank], "ijk"[:rank]
 
 
-@runs_natively
-class Convolution(Function):
+Needs = tuple[bool, ...]
+Pair = tuple[Tensor | None, Tensor | None]
+
+
+def _convolution_vjp(
+    g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, needs: Needs
+) -> Pair:
+    return (
+        _convolution_input_gradient(g, weight, geometry) if needs[0] else None,
+        _convolution_weight_gradient(x, g, geometry) if needs[1] else None,
+    )
+
+
+@with_gradient(_convolution_vjp)
+def _convolution(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """The result at each position: the product of a window with the weights, summed."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.geometry = geometry
-        at, within = _letters(geometry.windows.rank)
-        windows = windows_of(x, geometry.windows)
-        names = f"oc{within},nc{at}{within}->no{at}"
-        return _contract(weight, windows, names, geometry.groups)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        geometry = ctx.geometry
-        needs_x, needs_weight = ctx.needs_input_grad[:2]
-        return (
-            apply(ConvolutionInputGradient, g, weight, geometry) if needs_x else None,
-            apply(ConvolutionWeightGradient, x, g, geometry) if needs_weight else None,
-            None,
-        )
+    at, within = _letters(geometry.windows.rank)
+    windows = windows_of(x, geometry.windows)
+    names = f"oc{within},nc{at}{within}->no{at}"
+    return _contract(weight, windows, names, geometry.groups)
 
 
-@runs_natively
-class ConvolutionInputGradient(Function):
+def _input_gradient_vjp(
+    u: Tensor, g: Tensor, weight: Tensor, geometry: Geometry, needs: Needs
+) -> Pair:
+    return (
+        _convolution(u, weight, geometry) if needs[0] else None,
+        _convolution_weight_gradient(u, g, geometry) if needs[1] else None,
+    )
+
+
+@with_gradient(_input_gradient_vjp)
+def _convolution_input_gradient(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """The transpose of a convolution with respect to its input; a transposed convolution."""
-
-    @staticmethod
-    def forward(ctx: Any, g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-        ctx.save_for_backward(g, weight)
-        ctx.geometry = geometry
-        positions = g.shape[0] * prod(g.shape[2:])
-        few = positions * geometry.groups * 8 <= g.shape[1]
-        if max(geometry.windows.steps) > 1 and few:
-            return _spread(g, weight, geometry)
-        along = [_phases(geometry, axis) for axis in range(geometry.windows.rank)]
-        parts = [_phase(g, weight, phases, geometry) for phases in product(*along)]
-        if len(parts) == 1 and parts[0][0].shape[2:] == geometry.lengths:
-            return parts[0][0]
-        channels = weight.shape[1] * geometry.groups
-        whole: Tensor = zeros(g.shape[0], channels, *geometry.lengths, dtype=g.dtype)
-        for part, place in parts:
-            whole = ops.update_slice(whole, part, **place)
-        return whole
-
-    @staticmethod
-    def backward(ctx: Any, u: Tensor) -> tuple[Tensor | None, ...]:
-        g, weight = ctx.saved_tensors
-        geometry = ctx.geometry
-        needs_g, needs_weight = ctx.needs_input_grad[:2]
-        return (
-            apply(Convolution, u, weight, geometry) if needs_g else None,
-            apply(ConvolutionWeightGradient, u, g, geometry) if needs_weight else None,
-            None,
-        )
+    positions = g.shape[0] * prod(g.shape[2:])
+    few = positions * geometry.groups * 8 <= g.shape[1]
+    if max(geometry.windows.steps) > 1 and few:
+        return _spread(g, weight, geometry)
+    along = [_phases(geometry, axis) for axis in range(geometry.windows.rank)]
+    parts = [_phase(g, weight, phases, geometry) for phases in product(*along)]
+    if len(parts) == 1 and parts[0][0].shape[2:] == geometry.lengths:
+        return parts[0][0]
+    channels = weight.shape[1] * geometry.groups
+    whole: Tensor = zeros(g.shape[0], channels, *geometry.lengths, dtype=g.dtype)
+    for part, place in parts:
+        whole = ops.update_slice(whole, part, **place)
+    return whole
 
 
 def _spread(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
@@ -218,34 +205,24 @@ def _phase(
     return part, place
 
 
-@runs_natively
-class ConvolutionWeightGradient(Function):
+def _weight_gradient_vjp(u: Tensor, x: Tensor, g: Tensor, geometry: Geometry, needs: Needs) -> Pair:
+    return (
+        _convolution_input_gradient(g, u, geometry) if needs[0] else None,
+        _convolution(x, u, geometry) if needs[1] else None,
+    )
+
+
+@with_gradient(_weight_gradient_vjp)
+def _convolution_weight_gradient(x: Tensor, g: Tensor, geometry: Geometry) -> Tensor:
     """The transpose of a convolution with respect to its weights."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, g: Tensor, geometry: Geometry) -> Tensor:
-        ctx.save_for_backward(x, g)
-        ctx.geometry = geometry
-        groups = geometry.groups
-        at, within = _letters(geometry.windows.rank)
-        windows = windows_of(x, geometry.windows)
-        if groups == 1:
-            indices = f"no{at},nc{at}{within}->oc{within}"
-            return ops.contract(g, windows, indices=indices)
-        indices = f"ngo{at},ngc{at}{within}->goc{within}"
-        split = ops.contract(_split(g, 1, groups), _split(windows, 1, groups), indices=indices)
-        return split.reshape(g.shape[1], *split.shape[2:])
-
-    @staticmethod
-    def backward(ctx: Any, u: Tensor) -> tuple[Tensor | None, ...]:
-        x, g = ctx.saved_tensors
-        geometry = ctx.geometry
-        needs_x, needs_g = ctx.needs_input_grad[:2]
-        return (
-            apply(ConvolutionInputGradient, g, u, geometry) if needs_x else None,
-            apply(Convolution, x, u, geometry) if needs_g else None,
-            None,
-        )
+    groups = geometry.groups
+    at, within = _letters(geometry.windows.rank)
+    windows = windows_of(x, geometry.windows)
+    if groups == 1:
+        return ops.contract(g, windows, indices=f"no{at},nc{at}{within}->oc{within}")
+    indices = f"ngo{at},ngc{at}{within}->goc{within}"
+    split = ops.contract(_split(g, 1, groups), _split(windows, 1, groups), indices=indices)
+    return split.reshape(g.shape[1], *split.shape[2:])
 
 
 # The functions of the API ---------------------------------------------------------------------
@@ -337,7 +314,7 @@ def _conv(
     if min(sizes) < 1 or min(windows.counts(lengths)) < 1:
         padded, spans = times(windows.padded(lengths)), times(windows.spans)
         raise ShapeError(f"{name}: kernel ({spans}) is greater than the padded input ({padded})")
-    y = apply(Convolution, x, weight, Geometry(windows, groups, lengths))
+    y = _convolution(x, weight, Geometry(windows, groups, lengths))
     y = _with_bias(name, y, weight, bias)
     return y if had_batch else y.squeeze(0)
 
@@ -398,7 +375,7 @@ def _conv_transpose(
     late = [more // step for more, step in zip(extra, steps, strict=True)]
     if any(late):  # further windows, of which the input says nothing
         x = pad(x, [width for more in reversed(late) for width in (0, more)])
-    y = apply(ConvolutionInputGradient, x, weight, Geometry(windows, groups, lengths))
+    y = _convolution_input_gradient(x, weight, Geometry(windows, groups, lengths))
     y = _with_bias(name, y, weight, bias)
     return y if had_batch else y.squeeze(0)
 

@@ -10,7 +10,7 @@ from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import i64
-from lucid.nn.functional.reduction import check_reduction, reduce_loss
+from lucid.nn.functional.loss import check_reduction, reduce_loss
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["ctc_loss"]

@@ -25,8 +25,7 @@ def _norm(x: Tensor, p: float, dim: int) -> Tensor:
     if p == math.inf:
         return size.amax(dim, keepdim=True)
     if p == 0.0:
-        count: Tensor = (size != 0.0).to(x.dtype).sum(dim, keepdim=True)
-        return count
+        return (size != 0.0).to(x.dtype).sum(dim, keepdim=True)
     if p == 1.0:
         return size.sum(dim, keepdim=True)
     return (size**p).sum(dim, keepdim=True) ** (1.0 / p)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import lucid
-from lucid.autograd import Function
-from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
 from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import f32
 from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, source_of
-from lucid.nn.functional.calls import apply
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -25,20 +21,14 @@ __all__ = [
 ]
 
 
-@runs_natively
-class Dropout(Function):
+def _noise(uniform: Tensor, keep: float, like: Tensor) -> Tensor:
+    return (uniform < keep).to(like.dtype) / keep
+
+
+@with_gradient(lambda g, uniform, keep: g * _noise(uniform, keep, g))
+def _dropout(x: Tensor, uniform: Tensor, keep: float) -> Tensor:
     """x where a uniform number falls below `keep`, scaled by 1 / keep, else 0 * x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, uniform: Tensor, keep: float) -> Tensor:
-        noise = (uniform < keep).to(x.dtype) / keep
-        ctx.save_for_backward(noise)
-        return x * noise
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (noise,) = ctx.saved_tensors
-        return g * noise, None, None
+    return x * _noise(uniform, keep, x)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -63,10 +53,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if not training or p == 0.0 or 0 in input.shape:
         return input
     if p == 1.0:
-        y: Tensor = input * 0.0
-    else:
-        y = apply(Dropout, input, lucid.rand(input.shape, dtype=f32), 1.0 - p)
-    return input.copy_(y) if inplace else y
+        return result_of(input, input * 0.0, inplace)
+    return result_of(input, _dropout(input, lucid.rand(input.shape, dtype=f32), 1.0 - p), inplace)
 
 
 @like(dropout)

@@ -7,24 +7,52 @@ Args:
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from lucid.autograd import Function
-from lucid.autograd.native import composite, runs_natively
+from lucid.autograd.native import composite
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.location import warn
 from lucid.nn.functional.activation import logsigmoid
-from lucid.nn.functional.calls import apply
-from lucid.nn.functional.reduction import check_reduction, reduce_loss, warn_if_broadcast
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "huber_loss",
-    "kl_div", "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss",
+    "huber_loss", "kl_div", "l1_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss",
 ]  # fmt: skip
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise `OptionError` unless `reduction` is "none", "mean" or "sum"."""
+    if reduction not in REDUCTIONS:
+        raise OptionError(
+            f"{reduction} is not a valid value for reduction\nhint: it is 'none', 'mean' or 'sum'"
+        )
+
+
+def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
+    """Return the loss as it is, its mean, or its sum. The mean of nothing is NaN."""
+    check_reduction(reduction)
+    if reduction == "mean":
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def warn_if_broadcast(name: str, input: Tensor, target: Tensor) -> None:
+    """Warn when the shapes differ: (n, 1) against (n,) is a loss over n * n pairs."""
+    if input.shape != target.shape:
+        warn(
+            f"{name}: using a target of size {list(target.shape)} that is different to the input "
+            f"size {list(input.shape)}. This will likely lead to incorrect results due to "
+            "broadcasting. Please ensure they have the same size.",
+            UserWarning,
+        )
+
 
 _LOG_2_PI = math.log(2 * math.pi)
 
@@ -156,26 +184,22 @@ def _huber_loss(
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
-@runs_natively
-class BCELoss(Function):
+def _bce_loss_vjp(
+    g: Tensor, p: Tensor, target: Tensor, needs: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    variance = ((1.0 - p) * p).clamp(min=_SMALLEST_VARIANCE)
+    on, off = _clamped_logs(p) if needs[1] else (p, p)
+    return (
+        g * (p - target) / variance if needs[0] else None,
+        g * (off - on) if needs[1] else None,
+    )
+
+
+@with_gradient(_bce_loss_vjp)
+def _bce_loss(p: Tensor, target: Tensor) -> Tensor:
     """-(t log p + (1 - t) log(1 - p)), each logarithm at least -100."""
-
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, target: Tensor) -> Tensor:
-        ctx.save_for_backward(p, target)
-        on, off = _clamped_logs(p)
-        return (target - 1.0) * off - target * on
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        p, target = ctx.saved_tensors
-        needs_p, needs_target = ctx.needs_input_grad
-        variance = ((1.0 - p) * p).clamp(min=_SMALLEST_VARIANCE)
-        on, off = _clamped_logs(p) if needs_target else (p, p)
-        return (
-            g * (p - target) / variance if needs_p else None,
-            g * (off - on) if needs_target else None,
-        )
+    on, off = _clamped_logs(p)
+    return (target - 1.0) * off - target * on
 
 
 def _clamped_logs(p: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,7 +236,7 @@ def binary_cross_entropy(
                 "hint: binary_cross_entropy_with_logits takes any input"
             ),
         )
-    loss: Tensor = apply(BCELoss, input, target)
+    loss = _bce_loss(input, target)
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 

@@ -17,7 +17,7 @@ from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
 from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
-from lucid.nn.functional.reduction import reduce_loss
+from lucid.nn.functional.loss import reduce_loss
 from lucid.tensor.tensor import Tensor
 
 __all__ = [

@@ -1,28 +1,32 @@
-"""layer_norm, batch_norm and rms_norm.
+"""layer_norm, batch_norm, rms_norm, and norms over groups of channels and over neighbours.
 
-The Functions save only their inputs: what they need besides is computed again in the backward,
-where a compiled step finds that it has it already, and derivatives of every order are right.
+What their gradients need besides the inputs is computed again in the backward, where a compiled
+step finds that it has it already, and derivatives of every order are right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import lucid
-from lucid.autograd import Function
 from lucid.autograd.modes import no_grad
-from lucid.autograd.native import composite, runs_natively
+from lucid.autograd.native import composite
+from lucid.docstrings import like
+from lucid.functions.gradients import with_gradient
 from lucid.functions.promotion import number
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.calls import apply
+from lucid.nn.functional.padding import pad
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
-__all__ = ["batch_norm", "layer_norm", "rms_norm"]
+__all__ = [
+    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm",
+    "rms_norm",
+]  # fmt: skip
 
 Axes = tuple[int, ...]
+Parts = tuple[Tensor | None, ...]
 
 
 def _moments(x: Tensor, axes: Axes) -> tuple[Tensor, Tensor, Tensor]:
@@ -38,80 +42,66 @@ def _standardized_vjp(g: Tensor, xhat: Tensor, rstd: Tensor, axes: Axes) -> Tens
     return rstd * (g - g.mean(axes, keepdim=True) - xhat * along)
 
 
-@runs_natively
-class LayerNorm(Function):
+def _layer_norm_vjp(
+    g: Tensor, x: Tensor, weight: Tensor | None, rank: int, eps: float, needs: tuple[bool, ...]
+) -> Parts:
+    axes = tuple(range(x.ndim - rank, x.ndim))
+    scaled = g if weight is None else g * weight
+    return _affine_vjp(g, scaled, x, axes, tuple(range(axes[0])), eps, needs)
+
+
+@with_gradient(_layer_norm_vjp)
+def _layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, rank: int, eps: float
+) -> Tensor:
     """Standardize over the last axes, then scale and shift.
 
     Reference: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, rank: int, eps: float
-    ) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.axes, ctx.eps = tuple(range(x.ndim - rank, x.ndim)), eps
-        centred, _, variance = _moments(x, ctx.axes)
-        y = centred * (variance + eps).rsqrt()
-        if weight is not None:
-            y = y * weight
-        return y if bias is None else y + bias
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        centred, _, variance = _moments(x, ctx.axes)
-        rstd = (variance + ctx.eps).rsqrt()
-        xhat = centred * rstd
-        rows = tuple(range(ctx.axes[0]))
-        scaled = g if weight is None else g * weight
-        return (
-            _standardized_vjp(scaled, xhat, rstd, ctx.axes) if needs_x else None,
-            _sum(g * xhat, rows) if needs_weight else None,
-            _sum(g, rows) if needs_bias else None,
-            None,
-            None,
-        )
+    centred, _, variance = _moments(x, tuple(range(x.ndim - rank, x.ndim)))
+    y = centred * (variance + eps).rsqrt()
+    if weight is not None:
+        y = y * weight
+    return y if bias is None else y + bias
 
 
-@runs_natively
-class BatchNorm(Function):
+def _batch_norm_vjp(
+    g: tuple[Tensor, ...], x: Tensor, weight: Tensor | None, eps: float, needs: tuple[bool, ...]
+) -> Parts:
+    axes = (0, *range(2, x.ndim))
+    scaled = g[0] if weight is None else g[0] * _channels(weight, x)
+    return _affine_vjp(g[0], scaled, x, axes, axes, eps, needs)
+
+
+@with_gradient(_batch_norm_vjp, fixed=(1, 2))
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Standardize each channel (axis 1) over the batch; also returns the batch's mean and variance.
 
     Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
     """
+    centred, mean, variance = _moments(x, (0, *range(2, x.ndim)))
+    y = centred * (variance + eps).rsqrt()
+    if weight is not None:
+        y = y * _channels(weight, x)
+    if bias is not None:
+        y = y + _channels(bias, x)
+    return y, mean.reshape(x.shape[1]), variance.reshape(x.shape[1])
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.save_for_backward(x, weight)
-        ctx.eps, ctx.axes = eps, (0, *range(2, x.ndim))
-        centred, mean, variance = _moments(x, ctx.axes)
-        y = centred * (variance + eps).rsqrt()
-        if weight is not None:
-            y = y * _channels(weight, x)
-        if bias is not None:
-            y = y + _channels(bias, x)
-        mean, variance = mean.reshape(x.shape[1]), variance.reshape(x.shape[1])
-        ctx.mark_non_differentiable(mean, variance)
-        return y, mean, variance
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        centred, _, variance = _moments(x, ctx.axes)
-        rstd = (variance + ctx.eps).rsqrt()
-        xhat = centred * rstd
-        scaled = g if weight is None else g * _channels(weight, x)
-        return (
-            _standardized_vjp(scaled, xhat, rstd, ctx.axes) if needs_x else None,
-            _sum(g * xhat, ctx.axes) if needs_weight else None,
-            _sum(g, ctx.axes) if needs_bias else None,
-            None,
-        )
+def _affine_vjp(
+    g: Tensor, scaled: Tensor, x: Tensor, axes: Axes, rows: Axes, eps: float, needs: Sequence[bool]
+) -> Parts:
+    """The cotangents of x, which was standardized over `axes`, of factors and of shifts."""
+    centred, _, variance = _moments(x, axes)
+    rstd = (variance + eps).rsqrt()
+    xhat = centred * rstd
+    return (
+        _standardized_vjp(scaled, xhat, rstd, axes) if needs[0] else None,
+        _sum(g * xhat, rows) if needs[1] else None,
+        _sum(g, rows) if needs[2] else None,
+    )
 
 
 def _sum(x: Tensor, axes: Axes) -> Tensor:
@@ -155,7 +145,7 @@ def layer_norm(
         tensor([[-1.2247,  0.0000,  1.2247]])
     """
     _check_normalized_shape("layer_norm", input, normalized_shape)
-    return apply(LayerNorm, input, weight, bias, len(normalized_shape), eps)
+    return _layer_norm(input, weight, bias, len(normalized_shape), eps)
 
 
 def rms_norm(
@@ -231,15 +221,14 @@ def batch_norm(
     count = input.shape[0] * prod(input.shape[2:])
     if count == 1:
         raise ShapeError("batch_norm: Expected more than 1 value per channel when training")
-    y, mean, variance = BatchNorm.apply(input, weight, bias, eps)
+    y, mean, variance = _batch_norm(input, weight, bias, eps)
     with no_grad():
         if running_mean is not None:
             write_(running_mean, _moved(running_mean, mean, momentum))
         if running_var is not None and count:
             unbiased = number(count / (count - 1), variance.dtype)
             write_(running_var, _moved(running_var, variance, momentum, unbiased))
-    result: Tensor = y
-    return result
+    return y
 
 
 @composite
@@ -267,3 +256,119 @@ def _moved(
     if factor is not None:
         batch = batch * factor
     return running * (1.0 - momentum) + batch * momentum
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Standardize each group of channels (axis 1) of each example; then scale and shift channels.
+
+    Reference: Wu and He, "Group Normalization", 2018.
+
+    Args:
+        input: (n, c, *).
+        num_groups: into how many groups the channels are cut.
+        weight: a factor of each channel, (c,). None for 1.
+        bias: a shift of each channel, (c,). None for 0.
+
+    Raises:
+        ShapeError: the input has less than two axes.
+        OptionError: the channels can't be cut into that many groups.
+
+    Example:
+        >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
+        tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
+    """
+    if input.ndim < 2:
+        raise ShapeError(f"group_norm: expected at least 2 axes, got {list(input.shape)}")
+    channels = input.shape[1]
+    if num_groups < 1 or channels % num_groups:
+        raise OptionError(f"group_norm: num_groups={num_groups} must divide {channels} channels")
+    size = channels // num_groups * prod(input.shape[2:])
+    grouped = input.reshape(input.shape[0], num_groups, size)
+    y = _layer_norm(grouped, None, None, 1, eps).reshape(input.shape)
+    return _scaled(y, weight, bias)
+
+
+def _scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Scale and shift each channel."""
+    shape = (1, -1, *(1,) * (y.ndim - 2))
+    if weight is not None:
+        y = y * weight.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
+
+
+@like(group_norm)
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Standardize each channel of each example, or by the running statistics.
+
+    With the input's own, the running statistics move towards their means over the batch.
+
+    Args:
+        running_mean: the means of channels, (c,); written where they move.
+        running_var: the variances of channels, (c,); written where they move.
+        use_input_stats: use each example's own statistics, not the running ones. Default: True.
+        momentum: how far the running statistics move towards the new ones. Default: 0.1.
+
+    Raises:
+        ShapeError: there is one element for each channel.
+
+    Example:
+        >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
+        tensor([[[-1.0000,  1.0000]]])
+    """
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
+    count = prod(input.shape[2:])
+    if count == 1:
+        raise ShapeError("instance_norm: Expected more than 1 spatial element when training")
+    axes = tuple(range(2, input.ndim))
+    with no_grad():
+        if running_mean is not None:
+            mean = input.mean(axes).mean(0)
+            write_(running_mean, running_mean * (1.0 - momentum) + mean * momentum)
+        if running_var is not None:
+            variance = input.var(axes).mean(0)
+            write_(running_var, running_var * (1.0 - momentum) + variance * momentum)
+    return group_norm(input, input.shape[1], weight, bias, eps)
+
+
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """Divide by a power of the mean square of `size` neighbouring channels.
+
+    Reference: Krizhevsky et al., "ImageNet Classification with Deep CNNs", 2012.
+
+    Args:
+        input: (n, c, *).
+        size: how many channels are looked at.
+        alpha: the factor of the mean square. Default: 0.0001.
+        beta: the power. Default: 0.75.
+        k: what is added to it. Default: 1.0.
+
+    Raises:
+        ShapeError: the input has less than three axes.
+
+    Example:
+        >>> F.local_response_norm(lucid.ones(1, 3, 1), 2).flatten()
+        tensor([1.0000, 0.9999, 0.9999])
+    """
+    if input.ndim < 3:
+        raise ShapeError(f"local_response_norm: expected at least 3 axes, got {input._type}")
+    square = (input * input).movedim(1, -1)
+    around = pad(square, (size // 2, (size - 1) // 2)).unfold(-1, size, 1).mean(-1)
+    return input / (around.movedim(-1, 1) * alpha + k) ** beta

@@ -1,10 +1,12 @@
-"""Pools: the greatest element, or the mean, of each window.
+"""Pools: the greatest element, or the mean, of each window; adaptive ones, and inverses.
 
 The gradient of a maximum goes to its first place in the window, or to the first NaN.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -14,11 +16,13 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import fused, runs_natively
 from lucid.docstrings import like
+from lucid.functions.arguments import require_computable, typed
+from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
+from lucid.functions.gradients import with_gradient
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
-from lucid.nn.functional.calls import apply
 from lucid.nn.functional.sliding import (
     Ints,
     Size,
@@ -35,8 +39,10 @@ from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d",
-    "max_pool2d", "max_pool3d",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+    "max_unpool1d", "max_unpool2d", "max_unpool3d",
 ]  # fmt: skip
 
 
@@ -82,23 +88,16 @@ def _first_greatest(view: Tensor, y: Tensor, windows: Windows) -> Tensor:
     return found
 
 
-@runs_natively
-class AvgPool(Function):
+def _avg_vjp(g: Tensor, divisor: float | Tensor, windows: Windows, lengths: Shape) -> Tensor:
+    spread = _kept(g / divisor, windows.rank).expand(*g.shape, *windows.sizes)
+    return add_windows(spread, windows, lengths)
+
+
+@with_gradient(_avg_vjp)
+def _averages(x: Tensor, divisor: float | Tensor, windows: Windows, lengths: Shape) -> Tensor:
     """The sum of each window, divided by a number or by one per window."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, windows: Windows, divisor: float | Tensor) -> Tensor:
-        ctx.windows, ctx.divisor, ctx.lengths = windows, divisor, tuple(x.shape[-windows.rank :])
-        view = windows_of(x, windows)
-        total: Tensor = ops.sum(view, axes=last_axes(view, windows.rank))
-        return total / divisor
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        windows: Windows = ctx.windows
-        part = _kept(g / ctx.divisor, windows.rank)
-        spread = part.expand(*g.shape, *windows.sizes)
-        return add_windows(spread, windows, ctx.lengths), None, None
+    view = windows_of(x, windows)
+    return ops.sum(view, axes=last_axes(view, windows.rank)) / divisor
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ def _max_pool(
     if return_indices:
         both = _with_places(x, windows)
         return both if had_batch else (both[0].squeeze(0), both[1].squeeze(0))
-    y = apply(MaxPool, x, windows)
+    y: Tensor = MaxPool.apply(x, windows)
     return y if had_batch else y.squeeze(0)
 
 
@@ -245,7 +244,7 @@ def _avg_pool(
     if divisor_override is None and (ceil_mode or not count_include_pad) and max(windows.high):
         counts = _elements(windows, tuple(x.shape[2:]), count_include_pad)
         divisor = from_array(counts.astype(x.dtype.numpy))
-    y = apply(AvgPool, x, windows, divisor)
+    y = _averages(x, divisor, windows, tuple(x.shape[2:]))
     return y if had_batch else y.squeeze(0)
 
 
@@ -303,3 +302,191 @@ def _lp_pool(
 
 
 lp_pool1d, lp_pool2d, lp_pool3d = of_each_rank(_lp_pool)
+
+
+Sizes = int | Sequence[int | None] | None
+
+
+def adaptive_sizes(kind: str, rank: int, input: Tensor, output_size: Sizes) -> tuple[Ints, Shape]:
+    """The output's sizes and the input's, for `adaptive_<kind>_pool<rank>d`."""
+    name = f"adaptive_{kind}_pool{rank}d"
+    batched(name, input, rank)
+    lengths = tuple(input.shape[-rank:])
+    given = output_size if isinstance(output_size, Sequence) else (output_size,) * rank
+    if len(given) != rank:
+        raise OptionError(f"{name}: output_size must have {rank} entries, got {list(given)}")
+    wanted = tuple(n if size is None else size for n, size in zip(lengths, given, strict=True))
+    if min(wanted) < 0 or min(lengths) < 1:
+        raise ShapeError(f"{name}: can't pool {list(lengths)} elements to {list(wanted)}")
+    return wanted, lengths
+
+
+def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Sizes) -> Tensor:
+    """The means of `output_size` bins along the last axis; a None leaves an axis as it is.
+
+    Bin i of n on an axis of size l has the elements from floor(i l / n) to ceil((i + 1) l / n), so
+    neighbours may share some.
+
+    Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
+    Args:
+        output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
+    Example:
+        >>> F.adaptive_avg_pool1d(lucid.ones(2, 4, 6), 3).shape
+        lucid.Size([2, 4, 3])
+    """
+    wanted, lengths = adaptive_sizes("avg", rank, input, output_size)
+    if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
+        sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
+        return _avg_pool(rank, input, sizes)
+    y = input
+    for axis, size, length in zip(range(-rank, 0), wanted, lengths, strict=True):
+        means = from_array(_means(length, size).astype(input.dtype.numpy))
+        y = (y.movedim(axis, -1) @ means).movedim(-1, axis)
+    return y
+
+
+def _means(length: int, size: int) -> np.ndarray:
+    """The matrix (length, size) that takes the mean of each bin, from floor to ceiling."""
+    require_computable((length, size), "adaptive_avg_pool")
+    matrix = np.zeros((length, size))
+    for i in range(size):
+        start, stop = i * length // size, -(-(i + 1) * length // size)
+        matrix[start:stop, i] = 1 / (stop - start)
+    return matrix
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = of_each_rank(_adaptive_avg_pool)
+
+
+@like(_adaptive_avg_pool)
+def _adaptive_max_pool(
+    rank: int, input: Tensor, output_size: Sizes, return_indices: bool = False
+) -> Any:
+    """The greatest element of each of `output_size` bins along the last axis.
+
+    Args:
+        return_indices: return the places of the greatest elements too, flat within the axes.
+            Default: False.
+
+    Example:
+        >>> F.adaptive_max_pool1d(lucid.ones(2, 4, 6), 3).shape
+        lucid.Size([2, 4, 3])
+    """
+    wanted, lengths = adaptive_sizes("max", rank, input, output_size)
+    if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
+        sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
+        return _max_pool(rank, input, sizes, return_indices=return_indices)
+    y, places = input, lucid.arange(math.prod(lengths)).reshape(lengths).expand(input.shape)
+    for axis in range(-1, -rank - 1, -1):  # ties go to the first row, and in it the first column
+        length, size = lengths[axis], wanted[axis]
+        greatest = _spread(y, axis, length, size).max(axis)
+        if return_indices:
+            chosen = _spread(places, axis, length, size).gather(
+                axis, greatest.indices.unsqueeze(axis)
+            )
+            places = chosen.squeeze(axis)
+        y = greatest.values
+    return (y, places) if return_indices else y
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = of_each_rank(_adaptive_max_pool)
+
+
+def _spread(x: Tensor, axis: int, length: int, size: int) -> Tensor:
+    """The elements of each bin of an axis, along a new axis behind it, which then has its name."""
+    bins = from_array(_bins(length, size))
+    spread: Tensor = ops.take(x, bins.reshape(-1), axis=x.ndim + axis)
+    return spread.unflatten(axis, tuple(bins.shape))
+
+
+def _bins(length: int, size: int) -> np.ndarray:
+    """The places of each bin, as rows; a short bin repeats its last place."""
+    bins = np.arange(size)
+    starts, stops = bins * length // size, -(-(bins + 1) * length // size)
+    width = int((stops - starts).max(initial=0))
+    found: np.ndarray = np.minimum(starts[:, None] + np.arange(width), stops[:, None] - 1)
+    return found
+
+
+@with_gradient(lambda g, places: ops.gather(g, places, axis=2))
+def _unpooled(x: Tensor, places: Tensor, count: int) -> Tensor:
+    """Write numbers to their places; one that several windows gave has each one's gradient."""
+    zeros = lucid.zeros(*x.shape[:2], count, dtype=x.dtype)
+    return ops.scatter(zeros, places, x, axis=2)
+
+
+def _max_unpool(
+    rank: int,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Undo `max_pool1d(…, return_indices=True)` as far as it goes.
+
+    Raises: `OptionError` for a size that the pool doesn't bring to the input's, `ShapeError`.
+
+    Args:
+        input: what the pool gave.
+        indices: places, as the pool with `return_indices=True` gives them.
+        kernel_size: that of the pool.
+        stride: that of the pool. None is `kernel_size`.
+        padding: that of the pool. Default: 0.
+        output_size: of the result, where several inputs of the pool have outputs of one size. None
+            takes the smallest that fits.
+
+    Example:
+        >>> y, places = F.max_pool1d(lucid.ones(1, 2, 6), 2, return_indices=True)
+        >>> F.max_unpool1d(y, places, 2).shape
+        lucid.Size([1, 2, 6])
+    """
+    name = f"max_unpool{rank}d"
+    if input.shape != indices.shape:
+        raise ShapeError(f"{name}: indices must have the shape of the input")
+    x, had_batch = batched(name, input, rank)
+    options = kernel_size, stride, padding
+    lengths = _lengths(name, tuple(x.shape[2:]), options, output_size)
+    places = (indices if had_batch else indices.unsqueeze(0)).flatten(2)
+    in_range(
+        places,
+        0,
+        prod(lengths),
+        lambda: (
+            f"{name}: found an invalid max index {{}}, with {prod(lengths)} elements in the output"
+            f"{typed(input=input, indices=indices)}"
+        ),
+    )
+    y = _unpooled(x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
+    return y if had_batch else y.squeeze(0)
+
+
+max_unpool1d, max_unpool2d, max_unpool3d = of_each_rank(_max_unpool)
+
+
+def _lengths(
+    name: str,
+    lengths: Ints,
+    options: tuple[Size, Size | None, Size],
+    output_size: Sequence[int] | None,
+) -> Ints:
+    """The result's sizes along the pooled axes."""
+    rank, (kernel_size, stride, padding) = len(lengths), options
+    sizes = entries(name, "kernel_size", kernel_size, rank)
+    steps = entries(name, "stride", kernel_size if stride is None else stride, rank)
+    ends = entries(name, "padding", padding, rank, 0)
+    found = zip(lengths, sizes, steps, ends, strict=True)
+    usual = tuple((n - 1) * step + size - 2 * end for n, size, step, end in found)
+    if output_size is None:
+        return usual
+    if len(output_size) not in (rank, rank + 2):
+        raise OptionError(f"{name}: {rank} or {rank + 2} output sizes needed, not {output_size}")
+    wanted = tuple(output_size)[-rank:]
+    for axis, (size, middle, step) in enumerate(zip(wanted, usual, steps, strict=True)):
+        if not middle - step < size < middle + step:
+            span = f"above {middle - step} and below {middle + step}"
+            raise OptionError(f"{name}: output_size {list(wanted)} must be {span} on axis {axis}")
+    return wanted

@@ -19,7 +19,7 @@ import lucid
 from lucid.autograd.native import fused
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
-from lucid.nn.functional.adaptive_pooling import (
+from lucid.nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar
+
 import lucid
 from lucid.device import check_device
 from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType
 from lucid.nn import functional as F
 from lucid.nn.modules.module import Module
-from lucid.nn.modules.settings import UnaryModule, settings_of
+from lucid.nn.modules.settings import UnaryModule, settings, settings_of
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
@@ -211,6 +213,7 @@ class Hardshrink(UnaryModule):
         return str(self.lambd)
 
 
+@settings
 class PReLU(Module):
     """x where it is positive, else `weight * x` with a trained weight, or one per channel.
 
@@ -223,18 +226,15 @@ class PReLU(Module):
         tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)
     """
 
-    def __init__(
-        self,
-        num_parameters: int = 1,
-        init: float = 0.25,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
+    num_parameters: int = 1
+    init: float = 0.25
+    device: InitVar[object] = None
+    dtype: InitVar[DType | None] = None
+
+    def __post_init__(self, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
-        self.num_parameters = num_parameters
-        self.init = init
-        self.weight = Parameter(lucid.full((num_parameters,), float(init), dtype=dtype))
+        shape = (self.num_parameters,)
+        self.weight = Parameter(lucid.full(shape, float(self.init), dtype=dtype))
 
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)

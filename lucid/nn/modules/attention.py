@@ -7,7 +7,7 @@ from lucid.device import check_device
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn import init
-from lucid.nn.functional.multi_head import attend_in_heads
+from lucid.nn.functional.attention import attend_in_heads
 from lucid.nn.modules.linear import Linear
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter

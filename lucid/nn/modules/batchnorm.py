@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar
 from typing import ClassVar
 
 import lucid
@@ -11,9 +12,8 @@ from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType, i64
 from lucid.nn import init
 from lucid.nn.functional.normalization import batch_norm
-from lucid.nn.modules.module import Module
-from lucid.nn.modules.normalization import register_affine, reset_affine
-from lucid.nn.parameter import Parameter
+from lucid.nn.modules.normalization import Affine
+from lucid.nn.modules.settings import settings
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -21,44 +21,41 @@ from lucid.tensor.writing import write_
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
 
-class _NormBase(Module):
+class _Tracking(Affine):
+    """What has running statistics, or None in their places."""
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+
+@settings
+class _NormBase(_Tracking):
     """What normalizations with running statistics share.
 
     momentum: how far the running statistics move towards each batch's; None averages all batches.
     track_running_stats: without it, evaluation uses the batch's statistics too.
     """
 
-    weight: Parameter | None
-    bias: Parameter | None
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
+    num_features: int
+    eps: float = 1e-5
+    momentum: float | None = 0.1
+    affine: bool = True
+    track_running_stats: bool = True
+    device: InitVar[object] = None
+    dtype: InitVar[DType | None] = None
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
+    def __post_init__(self, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
-        self.num_features = num_features
-        self.eps = eps
-        self.momentum = momentum
-        self.affine = affine
-        self.track_running_stats = track_running_stats
-        register_affine(self, (num_features,), affine, affine, dtype)
+        count = self.num_features
+        self._add_affine((count,), self.affine, self.affine, dtype)
         start = {
-            "running_mean": lucid.zeros(num_features, dtype=dtype),
-            "running_var": lucid.ones(num_features, dtype=dtype),
+            "running_mean": lucid.zeros(count, dtype=dtype),
+            "running_var": lucid.ones(count, dtype=dtype),
             "num_batches_tracked": lucid.tensor(0, dtype=i64),
         }
         for name, tensor in start.items():
-            self.register_buffer(name, tensor if track_running_stats else None)
+            self.register_buffer(name, tensor if self.track_running_stats else None)
 
     def reset_running_stats(self) -> None:
         """Forget all batches."""
@@ -71,7 +68,7 @@ class _NormBase(Module):
     def reset_parameters(self) -> None:
         """Forget all batches; set the weight to ones and the bias to zeros."""
         self.reset_running_stats()
-        reset_affine(self.weight, self.bias)
+        super().reset_parameters()
 
     def extra_repr(self) -> str:
         return (

@@ -170,9 +170,9 @@ class Conv1d(_Direct):
     dilation - padding]`. An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1)
     / stride + 1, rounded down.
 
-    Shapes: input (n, in_channels, l) or (in_channels, l); weight (out_channels, in_channels /
-    groups, *kernel_size), bias (out_channels,). Both start uniform in ±1/sqrt(in_channels / groups
-    * the elements of a window).
+    Shapes: input (n, in_channels, l) or (in_channels, l); weight (out_channels,
+    in_channels / groups, *kernel_size), bias (out_channels,). Both start uniform in
+    ±1/sqrt(in_channels / groups * the elements of a window).
 
     Args:
         in_channels: channels of the input.
@@ -202,16 +202,7 @@ class Conv2d(_Direct):
 
 @like(Conv1d, axes=3)
 class Conv3d(_Direct):
-    """Convolve over the last three axes.
-
-    `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
-    dilation - padding]`. An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1)
-    / stride + 1, rounded down.
-
-    Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (out_channels,
-    in_channels / groups, *kernel_size), bias (out_channels,). Both start uniform in
-    ±1/sqrt(in_channels / groups * the elements of a window).
-    """
+    """Convolve over the last three axes."""
 
     rank = 3
 
@@ -243,7 +234,11 @@ class _ConvTransposeNd(_ConvNd):
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The result; with `output_size` its axes get these sizes, by another output padding."""
         assert not isinstance(self.padding, str)
-        function = (conv_transpose1d, conv_transpose2d, conv_transpose3d)[self.rank - 1]
+        function = (
+            conv_transpose1d,
+            conv_transpose2d,
+            conv_transpose3d,
+        )[self.rank - 1]
         return function(
             input,
             self.weight,
@@ -291,8 +286,8 @@ class ConvTranspose1d(_ConvTransposeNd):
     Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
     stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
 
-    Shapes: input (n, in_channels, l) or (in_channels, l); weight (in_channels, out_channels /
-    groups, *kernel_size), bias (out_channels,).
+    Shapes: input (n, in_channels, l) or (in_channels, l); weight (in_channels,
+    out_channels / groups, *kernel_size), bias (out_channels,).
 
     Args:
         stride: the distance of windows in the result. Default: 1.
@@ -317,13 +312,6 @@ class ConvTranspose2d(_ConvTransposeNd):
 
 @like(ConvTranspose1d, axes=3)
 class ConvTranspose3d(_ConvTransposeNd):
-    """The transpose of `Conv3d`.
-
-    Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
-    stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
-
-    Shapes: input (n, in_channels, d, h, w) or (in_channels, d, h, w); weight (in_channels,
-    out_channels / groups, *kernel_size), bias (out_channels,).
-    """
+    """The transpose of `Conv3d`."""
 
     rank = 3

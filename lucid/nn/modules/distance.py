@@ -19,8 +19,7 @@ class CosineSimilarity(FunctionModule):
     eps: float = 1e-8
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        result: Tensor = self._result(x1, x2)
-        return result
+        return self._result(x1, x2)
 
     def extra_repr(self) -> str:
         return ""

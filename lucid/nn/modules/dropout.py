@@ -11,20 +11,21 @@ from lucid.nn.functional.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
-from lucid.nn.modules.settings import UnaryModule, calling
+from lucid.nn.modules.settings import UnaryModule, calling, settings
 
 __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
 
+@settings
 class _DropoutNd(UnaryModule):
     """The probability that an element, or a channel, is zeroed."""
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
-        if not 0.0 <= p <= 1.0:
-            raise OptionError(f"{type(self).__name__}: p must be from 0 to 1, not {p}")
-        self.p = p
-        self.inplace = inplace
+    p: float = 0.5
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.p <= 1.0:
+            raise OptionError(f"{type(self).__name__}: p must be from 0 to 1, not {self.p}")
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

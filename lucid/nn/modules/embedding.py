@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, InitVar
 from typing import Self
 
 import lucid
@@ -11,16 +12,35 @@ from lucid.device import check_device
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
-from lucid.nn.functional.bags import embedding_bag
-from lucid.nn.functional.embedding import DENSE, embedding
+from lucid.nn.functional.embedding import DENSE, embedding, embedding_bag
 from lucid.nn.modules.module import Module
+from lucid.nn.modules.settings import settings
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["Embedding", "EmbeddingBag"]
 
 
-class Embedding(Module):
+class _Table(Module):
+    """Rows that start standard normal, but for the padding, which is zero."""
+
+    padding_idx: int | None
+    weight: Parameter
+
+    def _add_rows(self, rows: int, size: int, dtype: DType | None) -> None:
+        self.weight = Parameter(lucid.empty(rows, size, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight anew; the padding row is zero."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+
+@settings
+class Embedding(_Table):
     """Rows of the weight (num_embeddings, embedding_dim) by index; they start standard normal.
 
     Args:
@@ -39,41 +59,25 @@ class Embedding(Module):
         lucid.Size([1, 3, 3])
     """
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-        *,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
+    num_embeddings: int
+    embedding_dim: int
+    padding_idx: int | None = None
+    max_norm: float | None = None
+    norm_type: float = 2.0
+    scale_grad_by_freq: bool = False
+    sparse: InitVar[bool] = False
+    _: KW_ONLY
+    device: InitVar[object] = None
+    dtype: InitVar[DType | None] = None
+
+    def __post_init__(self, sparse: bool, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
         refuse(sparse, "sparse", type(self).__name__, DENSE)
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise OptionError("Padding_idx must be within num_embeddings")
-            padding_idx %= num_embeddings
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.padding_idx = padding_idx
-        self.max_norm = max_norm
-        self.norm_type = norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
-        self.weight = Parameter(lucid.empty(num_embeddings, embedding_dim, dtype=dtype))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weight anew; the padding row is zero."""
-        init.normal_(self.weight)
         if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx] = 0.0
+            if not -self.num_embeddings <= self.padding_idx < self.num_embeddings:
+                raise OptionError("Padding_idx must be within num_embeddings")
+            self.padding_idx %= self.num_embeddings
+        self._add_rows(self.num_embeddings, self.embedding_dim, dtype)
 
     @classmethod
     def from_pretrained(
@@ -111,7 +115,8 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}{bound}{scaled}"
 
 
-class EmbeddingBag(Module):
+@settings
+class EmbeddingBag(_Table):
     """Sums, means or maxima of the rows that each bag names, see `functional.embedding_bag`.
 
     Args:
@@ -129,40 +134,24 @@ class EmbeddingBag(Module):
         lucid.Size([2, 3])
     """
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        mode: str = "mean",
-        sparse: bool = False,
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
+    num_embeddings: int
+    embedding_dim: int
+    max_norm: float | None = None
+    norm_type: float = 2.0
+    scale_grad_by_freq: bool = False
+    mode: str = "mean"
+    sparse: InitVar[bool] = False
+    include_last_offset: bool = False
+    padding_idx: int | None = None
+    device: InitVar[object] = None
+    dtype: InitVar[DType | None] = None
+
+    def __post_init__(self, sparse: bool, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
         refuse(sparse, "sparse", type(self).__name__, DENSE)
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.mode = mode
-        self.max_norm = max_norm
-        self.norm_type = norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
-        self.include_last_offset = include_last_offset
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = Parameter(lucid.empty(num_embeddings, embedding_dim, dtype=dtype))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weight anew; the padding row is zero."""
-        init.normal_(self.weight)
         if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx] = 0.0
+            self.padding_idx %= self.num_embeddings
+        self._add_rows(self.num_embeddings, self.embedding_dim, dtype)
 
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None

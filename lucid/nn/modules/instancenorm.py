@@ -6,15 +6,16 @@ from typing import ClassVar
 
 from lucid.docstrings import like
 from lucid.ir.errors import ShapeError
-from lucid.ir.types import DType
-from lucid.nn.functional.grouped import instance_norm
+from lucid.nn.functional.normalization import instance_norm
 from lucid.nn.modules.batchnorm import _NormBase
+from lucid.nn.modules.settings import settings
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 
 
+@settings
 class _InstanceNorm(_NormBase):
     """Standardize each channel of each example.
 
@@ -22,18 +23,9 @@ class _InstanceNorm(_NormBase):
     """
 
     with_batch: ClassVar[int]
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+    momentum: float = 0.1
+    affine: bool = False
+    track_running_stats: bool = False
 
     def forward(self, input: Tensor) -> Tensor:
         rank = self.with_batch

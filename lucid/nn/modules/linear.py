@@ -9,9 +9,10 @@ import lucid
 from lucid.device import check_device
 from lucid.ir.types import DType
 from lucid.nn import init
-from lucid.nn.functional.bags import bilinear
+from lucid.nn.functional.embedding import bilinear
 from lucid.nn.functional.linear import linear
 from lucid.nn.modules.module import Module
+from lucid.nn.modules.settings import settings
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
@@ -90,6 +91,7 @@ class Linear(Module):
         )
 
 
+@settings
 class Flatten(Module):
     """Join the axes from `start_dim` to `end_dim` into one.
 
@@ -104,10 +106,8 @@ class Flatten(Module):
         lucid.Size([2, 12])
     """
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim = start_dim
-        self.end_dim = end_dim
+    start_dim: int = 1
+    end_dim: int = -1
 
     def forward(self, input: Tensor) -> Tensor:
         return input.flatten(self.start_dim, self.end_dim)

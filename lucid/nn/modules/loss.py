@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY
 from typing import Any
 
 from lucid.nn import functional as F
-from lucid.nn.functional.reduction import check_reduction
+from lucid.nn.functional.loss import check_reduction
 from lucid.nn.modules.settings import FunctionModule, settings_of
 from lucid.tensor.tensor import Tensor
 
@@ -26,8 +26,7 @@ class _Loss(FunctionModule):
     reduction: str
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        result: Tensor = self._result(input, target)
-        return result
+        return self._result(input, target)
 
     def extra_repr(self) -> str:
         return ""
@@ -44,16 +43,14 @@ class _PairLoss(_Loss):
     """A loss of two inputs."""
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
-        result: Tensor = self._result(input1, input2, target)
-        return result
+        return self._result(input1, input2, target)
 
 
 class _TripletLoss(_Loss):
     """A loss of an anchor, one that belongs to it and one that doesn't."""
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:  # type: ignore[override]
-        result: Tensor = self._result(anchor, positive, negative)
-        return result
+        return self._result(anchor, positive, negative)
 
 
 @settings_of(F.mse_loss)
@@ -213,8 +210,7 @@ class GaussianNLLLoss(_Loss):
     def forward(  # type: ignore[override]
         self, input: Tensor, target: Tensor, var: Tensor | float
     ) -> Tensor:
-        result: Tensor = self._result(input, target, var)
-        return result
+        return self._result(input, target, var)
 
 
 @settings_of(F.poisson_nll_loss)
@@ -245,5 +241,4 @@ class CTCLoss(_Loss):
     def forward(  # type: ignore[override]
         self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
-        result: Tensor = self._result(log_probs, targets, input_lengths, target_lengths)
-        return result
+        return self._result(log_probs, targets, input_lengths, target_lengths)

@@ -16,7 +16,6 @@ from lucid.ir.frames import catching, leave
 from lucid.ir.types import DType, f32, f64
 from lucid.layouts import check_memory_format
 from lucid.nn import tracing
-from lucid.nn.errors import NamingError, NoSuchAttributeError
 from lucid.nn.modules.hooked import (
     Hooked as Hooked,
     Register,
@@ -29,6 +28,7 @@ from lucid.nn.modules.hooked import (
 )
 from lucid.nn.modules.places import note_module
 from lucid.nn.modules.state_hooks import StateHooked
+from lucid.nn.naming import NamingError, NoSuchAttributeError
 from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.nn.state import IncompatibleKeys, load_state, save_state
 from lucid.nn.uninitialized import Uninitialized

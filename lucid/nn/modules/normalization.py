@@ -1,20 +1,46 @@
-"""Normalization over the features of each sample."""
+"""Normalization over the last axes, over groups of channels, and over neighbouring channels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import InitVar
 
 import lucid
 from lucid.device import check_device
+from lucid.docstrings import like
+from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn import init
-from lucid.nn.functional.normalization import layer_norm, rms_norm
+from lucid.nn.functional.normalization import group_norm, layer_norm, local_response_norm, rms_norm
 from lucid.nn.modules.module import Module
+from lucid.nn.modules.settings import settings
 from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
-__all__ = ["LayerNorm", "RMSNorm"]
+__all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
+
+
+class Affine(Module):
+    """A module with a weight of ones and a bias of zeros, or None in their places."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def _add_affine(
+        self, shape: tuple[int, ...], weight: bool, bias: bool, dtype: DType | None
+    ) -> None:
+        scale = Parameter(lucid.ones(shape, dtype=dtype)) if weight else None
+        shift = Parameter(lucid.zeros(shape, dtype=dtype)) if bias else None
+        self.register_parameter("weight", scale)
+        self.register_parameter("bias", shift)
+
+    def reset_parameters(self) -> None:
+        """Set the weight to ones and the bias to zeros."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
 
 
 class _LastAxesNorm(Module):
@@ -36,7 +62,7 @@ class _LastAxesNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}"
 
 
-class LayerNorm(_LastAxesNorm):
+class LayerNorm(_LastAxesNorm, Affine):
     """Standardize over the last axes, then scale by the weight and shift by the bias.
 
     `(x - mean) / sqrt(var + eps) * weight + bias`, with the biased variance.
@@ -52,8 +78,6 @@ class LayerNorm(_LastAxesNorm):
         tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
     """
 
-    bias: Parameter | None
-
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -64,13 +88,8 @@ class LayerNorm(_LastAxesNorm):
         dtype: DType | None = None,
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device)
-        register_affine(
-            self, self.normalized_shape, elementwise_affine, elementwise_affine and bias, dtype
-        )
-
-    def reset_parameters(self) -> None:
-        """Set the weight to ones and the bias to zeros."""
-        reset_affine(self.weight, self.bias)
+        has_bias = elementwise_affine and bias
+        self._add_affine(self.normalized_shape, elementwise_affine, has_bias, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
@@ -106,19 +125,62 @@ class RMSNorm(_LastAxesNorm):
         return rms_norm(input, self.normalized_shape, self.weight, live_attribute(self, "eps"))
 
 
-def register_affine(
-    module: Module, shape: tuple[int, ...], weight: bool, bias: bool, dtype: DType | None
-) -> None:
-    """Give a module a weight of ones and a bias of zeros, or None in their places."""
-    scale = Parameter(lucid.ones(shape, dtype=dtype)) if weight else None
-    shift = Parameter(lucid.zeros(shape, dtype=dtype)) if bias else None
-    module.register_parameter("weight", scale)
-    module.register_parameter("bias", shift)
+@settings
+class GroupNorm(Affine):
+    """Standardize groups of channels of each example; then scale and shift each channel.
+
+    Args:
+        num_groups: into how many groups the channels are cut.
+        num_channels: how many channels there are (axis 1).
+        affine: train a weight and a bias for each channel. Default: True.
+
+    Raises:
+        OptionError: the channels can't be cut into that many groups.
+
+    Example:
+        >>> nn.GroupNorm(2, 4)(lucid.randn(1, 4, 3)).shape
+        lucid.Size([1, 4, 3])
+    """
+
+    num_groups: int
+    num_channels: int
+    eps: float = 1e-5
+    affine: bool = True
+    device: InitVar[object] = None
+    dtype: InitVar[DType | None] = None
+
+    def __post_init__(self, device: object, dtype: DType | None) -> None:
+        check_device(device, type(self).__name__)
+        groups, channels = self.num_groups, self.num_channels
+        if groups < 1 or channels % groups:
+            raise OptionError(f"num_groups={groups} must divide num_channels={channels}")
+        self._add_affine((channels,), self.affine, self.affine, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        eps = live_attribute(self, "eps")
+        return group_norm(input, self.num_groups, self.weight, self.bias, eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-def reset_affine(weight: Parameter | None, bias: Parameter | None) -> None:
-    """Set a weight to ones and a bias to zeros."""
-    if weight is not None:
-        init.ones_(weight)
-    if bias is not None:
-        init.zeros_(bias)
+@like(local_response_norm)
+@settings
+class LocalResponseNorm(Module):
+    """Divide by a power of the mean square of `size` neighbouring channels.
+
+    Example:
+        >>> nn.LocalResponseNorm(2)(lucid.ones(1, 3, 1)).flatten()
+        tensor([1.0000, 0.9999, 0.9999])
+    """
+
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
+
+    def forward(self, input: Tensor) -> Tensor:
+        return local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -65,8 +65,8 @@ class ConstantPad1d(_ConstantPad):
     An axis of size l becomes l + low + high.
 
     Args:
-        padding: how much is added at both ends: an int, or (low, high) of the last axis, then of
-            the one before.
+        padding: how much is added at both ends: an int, or (low, high) of each axis, from the last
+            one on.
         value: what is put there.
 
     Example:
@@ -77,26 +77,16 @@ class ConstantPad1d(_ConstantPad):
     rank = 1
 
 
-@like(ConstantPad1d)
+@like(ConstantPad1d, axes=2)
 class ConstantPad2d(_ConstantPad):
-    """Put a number around the last two axes.
-
-    Example:
-        >>> nn.ConstantPad2d(1, 7.0)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5])
-    """
+    """Put a number around the last two axes."""
 
     rank = 2
 
 
-@like(ConstantPad1d)
+@like(ConstantPad1d, axes=3)
 class ConstantPad3d(_ConstantPad):
-    """Put a number around the last three axes.
-
-    Example:
-        >>> nn.ConstantPad3d(1, 7.0)(lucid.ones(1, 1, 3, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5, 5])
-    """
+    """Put a number around the last three axes."""
 
     rank = 3
 
@@ -119,24 +109,14 @@ class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """
 
 
-@like(ConstantPad1d)
+@like(ZeroPad1d, axes=2)
 class ZeroPad2d(_ZeroPad, ConstantPad2d):
-    """Put zeros around the last two axes.
-
-    Example:
-        >>> nn.ZeroPad2d(1)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5])
-    """
+    """Put zeros around the last two axes."""
 
 
-@like(ConstantPad1d)
+@like(ZeroPad1d, axes=3)
 class ZeroPad3d(_ZeroPad, ConstantPad3d):
-    """Put zeros around the last three axes.
-
-    Example:
-        >>> nn.ZeroPad3d(1)(lucid.ones(1, 1, 3, 3, 3)).shape
-        lucid.Size([1, 1, 5, 5, 5])
-    """
+    """Put zeros around the last three axes."""
 
 
 @like(ZeroPad1d)

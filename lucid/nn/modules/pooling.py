@@ -6,29 +6,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lucid.docstrings import like
-from lucid.nn.functional.adaptive_pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-)
-from lucid.nn.functional.pooling import (
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
+from lucid.nn.functional import pooling
 from lucid.nn.functional.sliding import Size, entries
-from lucid.nn.functional.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from lucid.nn.modules.module import Module
-from lucid.nn.modules.settings import FunctionModule, UnaryModule, calling
+from lucid.nn.modules.settings import FunctionModule, UnaryModule, calling, settings
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -39,23 +20,17 @@ __all__ = [
 ]  # fmt: skip
 
 
+@settings
 class _MaxPool(FunctionModule):
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        dilation: Size = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.dilation = dilation
-        self.return_indices = return_indices
-        self.ceil_mode = ceil_mode
+    kernel_size: Size
+    stride: Size | None = None
+    padding: Size = 0
+    dilation: Size = 1
+    return_indices: bool = False
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        self.stride = self.kernel_size if self.stride is None else self.stride
 
     def forward(self, input: Tensor) -> Any:
         return self._result(input)
@@ -67,17 +42,17 @@ class _MaxPool(FunctionModule):
         )
 
 
-@calling(max_pool1d)
+@calling(pooling.max_pool1d)
 class MaxPool1d(_MaxPool):
     """The greatest element of each window along the last axis."""
 
 
-@calling(max_pool2d)
+@calling(pooling.max_pool2d)
 class MaxPool2d(_MaxPool):
     """The greatest element of each window over the last two axes."""
 
 
-@calling(max_pool3d)
+@calling(pooling.max_pool3d)
 class MaxPool3d(_MaxPool):
     """The greatest element of each window over the last three axes."""
 
@@ -96,87 +71,71 @@ class _MaxUnpool(FunctionModule):
     def forward(
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        result: Tensor = self._result(input, indices, output_size=output_size)
-        return result
+        return self._result(input, indices, output_size=output_size)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-@calling(max_unpool1d)
+@calling(pooling.max_unpool1d)
 class MaxUnpool1d(_MaxUnpool):
     """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places."""
 
     rank = 1
 
 
-@calling(max_unpool2d)
+@calling(pooling.max_unpool2d)
 class MaxUnpool2d(_MaxUnpool):
     """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places."""
 
     rank = 2
 
 
-@calling(max_unpool3d)
+@calling(pooling.max_unpool3d)
 class MaxUnpool3d(_MaxUnpool):
     """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places."""
 
     rank = 3
 
 
+@settings
 class _AvgPoolNd(UnaryModule):
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
-        self.ceil_mode = ceil_mode
-        self.count_include_pad = count_include_pad
+    kernel_size: Size
+    stride: Size | None = None
+    padding: Size = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+
+    def __post_init__(self) -> None:
+        self.stride = self.kernel_size if self.stride is None else self.stride
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-@calling(avg_pool1d)
+@calling(pooling.avg_pool1d)
 class AvgPool1d(_AvgPoolNd):
     """The mean of each window along the last axis."""
 
 
+@settings
 class _DividedAvgPoolNd(_AvgPoolNd):
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> None:
-        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
-        self.divisor_override = divisor_override
+    divisor_override: int | None = None
 
 
-@calling(avg_pool2d)
+@calling(pooling.avg_pool2d)
 class AvgPool2d(_DividedAvgPoolNd):
     """The mean of each window over the last two axes."""
 
 
-@calling(avg_pool3d)
+@calling(pooling.avg_pool3d)
 class AvgPool3d(_DividedAvgPoolNd):
     """The mean of each window over the last three axes."""
 
 
+@settings
 class _AdaptivePoolNd(FunctionModule):
-    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
-        super().__init__()
-        self.output_size = output_size
+    output_size: int | Sequence[int | None] | None
 
     def forward(self, input: Tensor) -> Any:
         return self._result(input)
@@ -185,62 +144,54 @@ class _AdaptivePoolNd(FunctionModule):
         return f"output_size={self.output_size}"
 
 
-@calling(adaptive_avg_pool1d)
+@calling(pooling.adaptive_avg_pool1d)
 class AdaptiveAvgPool1d(_AdaptivePoolNd):
     """The means of `output_size` bins along the last axis."""
 
 
-@calling(adaptive_avg_pool2d)
+@calling(pooling.adaptive_avg_pool2d)
 class AdaptiveAvgPool2d(_AdaptivePoolNd):
     """The means of `output_size` bins over the last two axes; None leaves an axis as it is."""
 
 
-@calling(adaptive_avg_pool3d)
+@calling(pooling.adaptive_avg_pool3d)
 class AdaptiveAvgPool3d(_AdaptivePoolNd):
     """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
 
 
+@settings
 class _AdaptiveMaxPoolNd(_AdaptivePoolNd):
-    def __init__(
-        self, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-    ) -> None:
-        super().__init__(output_size)
-        self.return_indices = return_indices
+    return_indices: bool = False
 
 
-@calling(adaptive_max_pool1d)
+@calling(pooling.adaptive_max_pool1d)
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins along the last axis."""
 
 
-@calling(adaptive_max_pool2d)
+@calling(pooling.adaptive_max_pool2d)
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins over the last two axes."""
 
 
-@calling(adaptive_max_pool3d)
+@calling(pooling.adaptive_max_pool3d)
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """The greatest element of each of `output_size` bins over the last three axes."""
 
 
+@settings
 class _LPPoolNd(Module):
     rank: ClassVar[int]
+    norm_type: float
+    kernel_size: Size
+    stride: Size | None = None
+    ceil_mode: bool = False
 
-    def __init__(
-        self,
-        norm_type: float,
-        kernel_size: Size,
-        stride: Size | None = None,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__()
-        self.norm_type = float(norm_type)
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.ceil_mode = ceil_mode
+    def __post_init__(self) -> None:
+        self.norm_type = float(self.norm_type)
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = (lp_pool1d, lp_pool2d, lp_pool3d)[self.rank - 1]
+        pool = (pooling.lp_pool1d, pooling.lp_pool2d, pooling.lp_pool3d)[self.rank - 1]
         return pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 

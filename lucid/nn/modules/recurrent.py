@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import InitVar
 from operator import itemgetter
 from typing import Any
 
@@ -20,6 +21,7 @@ from lucid.nn.functional.activation import relu
 from lucid.nn.functional.dropout import dropout as drop
 from lucid.nn.functional.linear import linear
 from lucid.nn.modules.module import Module
+from lucid.nn.modules.settings import settings
 from lucid.nn.parameter import Parameter
 from lucid.nn.tracing import live_attribute
 from lucid.nn.utils.rnn import PackedSequence
@@ -119,6 +121,7 @@ class _Recurrent(Module):
         return h, lucid.zeros(*shape, self.hidden_size, dtype=x.dtype)
 
 
+@settings
 class RNNCellBase(_Recurrent):
     """The base of the cells, one step of a sequence: `cell(input, state)` -> the new state.
 
@@ -133,20 +136,15 @@ class RNNCellBase(_Recurrent):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
+    input_size: int
+    hidden_size: int
+    bias: bool = True
+    device: InitVar[object] = None
+    dtype: InitVar[DType | None] = None
+
+    def __post_init__(self, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.bias = bias
-        self._add_weights("", input_size, bias, dtype)
+        self._add_weights("", self.input_size, self.bias, dtype)
         self.reset_parameters()
 
     def _step(self) -> Step:
@@ -233,6 +231,7 @@ class GRUCell(RNNCellBase):
 
 
 @like(RNNCellBase)
+@settings
 class RNNBase(_Recurrent):
     """The base of RNN, LSTM and GRU: layers of cells, a `scan` of the sequence each.
 
@@ -257,41 +256,31 @@ class RNNBase(_Recurrent):
         (True, False)
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
-        check_device(device, type(self).__name__)
-        if not 0.0 <= dropout <= 1.0:
+    input_size: int
+    hidden_size: int
+    num_layers: int = 1
+    bias: bool = True
+    batch_first: bool = False
+    dropout: float = 0.0
+    bidirectional: bool = False
+    proj_size: int = 0
+    device: InitVar[object] = None
+    dtype: InitVar[DType | None] = None
+
+    def __post_init__(self, device: object, dtype: DType | None) -> None:
+        name, proj_size, hidden_size = type(self).__name__, self.proj_size, self.hidden_size
+        check_device(device, name)
+        if not 0.0 <= self.dropout <= 1.0:
             raise OptionError("dropout should be a number in range [0, 1]")
         if proj_size and not self._has_cell():
-            raise OptionError(f"{type(self).__name__}: proj_size is only for LSTM, not RNN or GRU")
+            raise OptionError(f"{name}: proj_size is only for LSTM, not RNN or GRU")
         if not 0 <= proj_size < max(hidden_size, 1):
             problem = f"proj_size must be from 0 to below {hidden_size=}, not {proj_size}"
-            raise OptionError(f"{type(self).__name__}: {problem}")
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.bias = bias
-        self.batch_first = batch_first
-        self.dropout = dropout
-        self.bidirectional = bidirectional
-        if proj_size:
-            self.proj_size = proj_size
-        for layer in range(num_layers):
-            width = input_size if layer == 0 else self._features * len(self._directions())
+            raise OptionError(f"{name}: {problem}")
+        for layer in range(self.num_layers):
+            width = self._features * len(self._directions()) if layer else self.input_size
             for direction in self._directions():
-                self._add_weights(f"_l{layer}{direction}", width, bias, dtype)
+                self._add_weights(f"_l{layer}{direction}", width, self.bias, dtype)
         self.reset_parameters()
 
     def _directions(self) -> tuple[str, ...]:

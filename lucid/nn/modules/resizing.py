@@ -6,16 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid.docstrings import like
-from lucid.nn.functional.folding import fold, unfold
-from lucid.nn.functional.resizing import (
-    channel_shuffle,
-    interpolate,
-    pixel_shuffle,
-    pixel_unshuffle,
-)
+from lucid.nn.functional import folding, resizing
 from lucid.nn.functional.sliding import Size
 from lucid.nn.modules.module import Module
-from lucid.nn.modules.settings import UnaryModule, settings_of
+from lucid.nn.modules.settings import UnaryModule, settings, settings_of
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -24,6 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@settings
 class Upsample(Module):
     """Resize all but the first two axes, to `size` or by `scale_factor`.
 
@@ -41,23 +36,18 @@ class Upsample(Module):
         lucid.Size([1, 1, 6])
     """
 
-    def __init__(
-        self,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
-        recompute_scale_factor: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.size = size
-        self.scale_factor = tuple(scale_factor) if isinstance(scale_factor, list) else scale_factor
-        self.mode = mode
-        self.align_corners = align_corners
-        self.recompute_scale_factor = recompute_scale_factor
+    size: Any = None
+    scale_factor: Any = None
+    mode: str = "nearest"
+    align_corners: bool | None = None
+    recompute_scale_factor: bool | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scale_factor, list):
+            self.scale_factor = tuple(self.scale_factor)
 
     def forward(self, input: Tensor) -> Tensor:
-        return interpolate(
+        return resizing.interpolate(
             input,
             self.size,
             self.scale_factor,
@@ -94,28 +84,28 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, "bilinear", True)
 
 
-@settings_of(pixel_shuffle)
+@settings_of(resizing.pixel_shuffle)
 class PixelShuffle(UnaryModule):
     """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r)."""
 
     upscale_factor: int
 
 
-@settings_of(pixel_unshuffle)
+@settings_of(resizing.pixel_unshuffle)
 class PixelUnshuffle(UnaryModule):
     """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w)."""
 
     downscale_factor: int
 
 
-@settings_of(channel_shuffle)
+@settings_of(resizing.channel_shuffle)
 class ChannelShuffle(UnaryModule):
     """Return the channels in an order that takes one of each group in turn."""
 
     groups: int
 
 
-@settings_of(unfold)
+@settings_of(folding.unfold)
 class Unfold(UnaryModule):
     """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
 
@@ -125,7 +115,7 @@ class Unfold(UnaryModule):
     stride: Size = 1
 
 
-@settings_of(fold)
+@settings_of(folding.fold)
 class Fold(UnaryModule):
     """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
 

@@ -21,6 +21,7 @@ from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 M = TypeVar("M", bound="FunctionModule")
+N = TypeVar("N", bound=Module)
 
 
 class FunctionModule(Module):
@@ -28,7 +29,7 @@ class FunctionModule(Module):
 
     _handed: ClassVar[tuple[str, ...]]  # what of the module the function takes, by its name there
 
-    def _result(self, *operands: Any, **named: Any) -> Any:
+    def _result(self, *operands: Any, **named: Any) -> Tensor:
         """What the function gives for these operands and the settings; made for each class."""
         raise NotImplementedError
 
@@ -42,24 +43,25 @@ class UnaryModule(FunctionModule):
     """One that is called with a tensor."""
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = self._result(input)
-        return result
+        return self._result(input)
+
+
+@dataclass_transform(eq_default=False)
+def settings(cls: type[N]) -> type[N]:
+    """Let a class's annotations declare what its constructor takes, as those of a dataclass do.
+
+    A setting that may be a tensor is a buffer, the others are attributes; `__post_init__` checks
+    them, and gets each `InitVar`.
+    """
+    if "__init__" not in vars(cls) and inspect.get_annotations(cls):
+        setattr(cls, "__init__", _constructor(cls))  # noqa: B010
+    return cls
 
 
 @dataclass_transform(eq_default=False)
 def settings_of(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
-    """Let a class's annotations declare the settings with which its function is called.
-
-    A setting that may be a tensor is a buffer, the others are attributes; `__post_init__` checks
-    them.
-    """
-
-    def complete(cls: type[M]) -> type[M]:
-        if "__init__" not in vars(cls) and inspect.get_annotations(cls):
-            setattr(cls, "__init__", _constructor(cls))  # noqa: B010
-        return calling(function)(cls)
-
-    return complete
+    """Let a class's annotations declare the settings with which its function is called."""
+    return lambda cls: calling(function)(settings(cls))
 
 
 def calling(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
@@ -89,28 +91,40 @@ def _calling(cls: type[FunctionModule], function: Callable[..., Any]) -> Callabl
 
 
 def _constructor(cls: type) -> Callable[..., None]:
-    """`def __init__(self, beta: float = 1.0)`, as the annotations of the class say."""
-    parameters, body = ["self"], ["super(cls, self).__init__()"]
-    defaults: dict[str, Any] = {"cls": cls}
+    """`def __init__(self, beta: float = 1.0)`, as the annotations of the class say.
+
+    Those of a base that declares settings come first.
+    """
+    first = [c for c in cls.__mro__ if c is cls or "_declared" in vars(c)][-1]
+    declared = dict(getattr(cls, "_declared", {}))
+    parameters, body, given = ["self"], ["super(first, self).__init__()"], []
+    names: dict[str, Any] = {"first": first}
     for name, kind in inspect.get_annotations(cls).items():
+        declared[name] = kind, vars(cls).get(name, inspect.Parameter.empty)
+        if name in vars(cls):
+            delattr(cls, name)
+    cls._declared = declared  # type: ignore[attr-defined]
+    for name, (kind, default) in declared.items():
         if kind == "KW_ONLY":
             parameters.append("*")
             continue
         if kind.startswith("ClassVar"):
             continue
-        parameters.append(f"{name}: {kind}")
-        if name in vars(cls):
+        is_given = kind.startswith("InitVar[")
+        parameters.append(f"{name}: {kind[8:-1] if is_given else kind}")
+        if default is not inspect.Parameter.empty:
             parameters[-1] += f" = _{name}"
-            defaults[f"_{name}"] = vars(cls)[name]
-            delattr(cls, name)
-        is_tensor = kind == "Tensor | None"
-        body.append(
-            f"self.register_buffer({name!r}, {name})" if is_tensor else f"self.{name} = {name}"
-        )
+            names[f"_{name}"] = default
+        if is_given:
+            given.append(name)
+        elif kind == "Tensor | None":
+            body.append(f"self.register_buffer({name!r}, {name})")
+        else:
+            body.append(f"self.{name} = {name}")
     if hasattr(cls, "__post_init__"):
-        body.append("self.__post_init__()")
+        body.append(f"self.__post_init__({', '.join(given)})")
     text = f"def __init__({', '.join(parameters)}) -> None:\n    " + "\n    ".join(body)
-    return _made(text, cls, defaults)
+    return _made(text, cls, names)
 
 
 def _made(text: str, cls: type, names: dict[str, Any]) -> Callable[..., Any]:

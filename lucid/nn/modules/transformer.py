@@ -30,6 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 Activation = Callable[[Tensor], Tensor]
+Masks = tuple[Tensor | None, Tensor | None, bool]  # of pairs, of keys; whether that is causal
 
 
 def _activation(activation: str | Activation) -> Activation:
@@ -73,8 +74,10 @@ class _Layer(Module):
             self.add_module(f"dropout{i + 1}", Dropout(dropout))
         self.activation = _activation(activation)
 
-    def _attended(self, name: str, dropout: str, x: Tensor, memory: Tensor, **masks: Any) -> Tensor:
-        attended, _ = getattr(self, name)(x, memory, memory, need_weights=False, **masks)
+    def _attended(self, name: str, dropout: str, x: Tensor, memory: Tensor, masks: Masks) -> Tensor:
+        mask, padding, is_causal = masks
+        options = {"attn_mask": mask, "key_padding_mask": padding, "is_causal": is_causal}
+        attended, _ = getattr(self, name)(x, memory, memory, need_weights=False, **options)
         result: Tensor = getattr(self, dropout)(attended)
         return result
 
@@ -122,14 +125,8 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        masks = {
-            "attn_mask": src_mask,
-            "key_padding_mask": src_key_padding_mask,
-            "is_causal": is_causal,
-        }
-        x = self._added(
-            "norm1", src, lambda x: self._attended("self_attn", "dropout1", x, x, **masks)
-        )
+        own = src_mask, src_key_padding_mask, is_causal
+        x = self._added("norm1", src, lambda x: self._attended("self_attn", "dropout1", x, x, own))
         return self._added("norm2", x, lambda x: self._fed_forward("dropout2", x))
 
 
@@ -160,21 +157,11 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        own = {
-            "attn_mask": tgt_mask,
-            "key_padding_mask": tgt_key_padding_mask,
-            "is_causal": tgt_is_causal,
-        }
-        cross = {
-            "attn_mask": memory_mask,
-            "key_padding_mask": memory_key_padding_mask,
-            "is_causal": memory_is_causal,
-        }
+        own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
+        cross = memory_mask, memory_key_padding_mask, memory_is_causal
+        x = self._added("norm1", tgt, lambda x: self._attended("self_attn", "dropout1", x, x, own))
         x = self._added(
-            "norm1", tgt, lambda x: self._attended("self_attn", "dropout1", x, x, **own)
-        )
-        x = self._added(
-            "norm2", x, lambda x: self._attended("multihead_attn", "dropout2", x, memory, **cross)
+            "norm2", x, lambda x: self._attended("multihead_attn", "dropout2", x, memory, cross)
         )
         return self._added("norm3", x, lambda x: self._fed_forward("dropout3", x))
 

@@ -252,7 +252,7 @@ class _Orthogonal(Module):
             if self.orthogonal_map != "householder":
                 why = "can't be assigned without use_trivialization"
                 raise MissingRuleError(f"{self.orthogonal_map}: {why}")
-            found = call("qr", _reflectors, tall)
+            found = call("linalg.qr", _reflectors, tall)
             result: Tensor = found.mT if is_wide else found
             return result
         self.base = _completed(tall)

@@ -384,13 +384,9 @@ def identity(module: Module, name: str) -> Module:
     return module
 
 
+@like(RandomUnstructured)
 def random_unstructured(module: Module, name: str, amount: float) -> Module:
     """Prune elements by chance; return the module.
-
-    What an earlier mask has pruned stays pruned; the amount is of what is left.
-
-    Args:
-        amount: how many, an int, or which share of those that are left, a float from 0 to 1.
 
     Example:
         >>> layer = nn.utils.prune.random_unstructured(lucid.nn.Linear(4, 2), "weight", 0.5)
@@ -461,13 +457,9 @@ def ln_structured(
     return module
 
 
+@like(CustomFromMask)
 def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
     """Prune what a mask says; return the module.
-
-    What an earlier mask has pruned stays pruned: the masks are multiplied.
-
-    Args:
-        mask: zeros where it is pruned, of its shape.
 
     Example:
         >>> from lucid.nn.utils import prune

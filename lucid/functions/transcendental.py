@@ -1,6 +1,6 @@
-"""Circular and hyperbolic functions and their inverses, made of the ops that there are.
+"""Exponentials and logarithms, circular and hyperbolic functions and their inverses.
 
-Each has the textbook derivative: its gradient does not run through the steps of the approximation.
+What is no op has the textbook derivative: its gradient doesn't run through the approximation.
 
 Args:
     input: a tensor; integers and bools give the default float dtype.
@@ -12,33 +12,27 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid.autograd.function import Function
-from lucid.autograd.native import runs_natively
-from lucid.functions.curves import curve
 from lucid.functions.elementwise import (
     abs as absolute,
     choose,
-    cos,
-    exp,
-    expm1,
-    log,
-    log1p,
     maximum,
     minimum,
     reciprocal,
     rsqrt,
-    sin,
     sqrt,
     square,
 )
+from lucid.functions.gradients import curve, with_gradient
 from lucid.functions.promotion import floating, promoted
 from lucid.functions.tensors import Tensor
-from lucid.tensor.core import constant
+from lucid.ir import ops
+from lucid.tensor.core import constant, emit
 
 __all__ = [
     "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
-    "asin", "asinh", "atan", "atan2", "atanh", "cosh", "deg2rad", "hypot", "rad2deg", "sinc",
-    "sinh", "tan",
+    "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "deg2rad", "erf", "exp", "exp2",
+    "expm1", "hypot", "log", "log10", "log1p", "log2", "rad2deg", "sigmoid", "sin", "sinc",
+    "sinh", "tan", "tanh",
 ]  # fmt: skip
 
 _HALF_PI = math.pi / 2
@@ -63,6 +57,131 @@ _ATAN_UNDER = (
     4.853903996359136964868e2,
     1.945506571482613964425e2,
 )
+
+
+def exp(input: Tensor) -> Tensor:
+    """Return e to the power of `input`, a float; inf where that is above the dtype's range.
+
+    Example:
+        >>> lucid.exp(lucid.tensor([0.0, 1.0]))
+        tensor([1.0000, 2.7183])
+    """
+    return emit(ops.exp, (floating(input, "exp"),))
+
+
+def exp2(input: Tensor) -> Tensor:
+    """Return 2 to the power of `input`, a float; exact for whole exponents in range.
+
+    Example:
+        >>> lucid.exp2(lucid.tensor([0, 3, -1]))
+        tensor([1.0000, 8.0000, 0.5000])
+    """
+    x = floating(input, "exp2")
+    return emit(ops.pow, (constant(2.0, x._type.dtype), x))
+
+
+def expm1(input: Tensor) -> Tensor:
+    """Return `exp(input) - 1`, accurate near zero, where the difference would cancel.
+
+    Example:
+        >>> lucid.expm1(lucid.tensor([1e-8, 1.0], dtype=lucid.float64))
+        tensor([1.0000e-08, 1.7183e+00], dtype=lucid.float64)
+    """
+    return emit(ops.expm1, (floating(input, "expm1"),))
+
+
+def log(input: Tensor) -> Tensor:
+    """Return the natural logarithm, a float; -inf of 0, NaN of negative numbers.
+
+    Example:
+        >>> lucid.log(lucid.tensor([1.0, 2.718281828, 0.0]))
+        tensor([0., 1., -inf])
+    """
+    return emit(ops.log, (floating(input, "log"),))
+
+
+def log2(input: Tensor) -> Tensor:
+    """Return the logarithm to base 2, a float; -inf of 0, NaN of negative numbers.
+
+    Example:
+        >>> lucid.log2(lucid.tensor([1, 2, 8]))
+        tensor([0., 1., 3.])
+    """
+    return log(input) / math.log(2)
+
+
+def log10(input: Tensor) -> Tensor:
+    """Return the logarithm to base 10, a float; -inf of 0, NaN of negative numbers.
+
+    Example:
+        >>> lucid.log10(lucid.tensor([1, 10, 1000]))
+        tensor([0., 1., 3.])
+    """
+    return log(input) / math.log(10)
+
+
+def log1p(input: Tensor) -> Tensor:
+    """Return `log(1 + input)`, accurate near zero; -inf of -1, NaN below.
+
+    Example:
+        >>> lucid.log1p(lucid.tensor([0.0, 1.0, -1.0]))
+        tensor([0.0000, 0.6931,   -inf])
+    """
+    return emit(ops.log1p, (floating(input, "log1p"),))
+
+
+def sin(input: Tensor) -> Tensor:
+    """Return the sine of angles in radians, a float; NaN of infinities.
+
+    Example:
+        >>> lucid.sin(lucid.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8415])
+    """
+    return emit(ops.sin, (floating(input, "sin"),))
+
+
+def cos(input: Tensor) -> Tensor:
+    """Return the cosine of angles in radians, a float; NaN of infinities.
+
+    Example:
+        >>> lucid.cos(lucid.tensor([0.0, 1.0]))
+        tensor([1.0000, 0.5403])
+    """
+    return emit(ops.cos, (floating(input, "cos"),))
+
+
+def tanh(input: Tensor) -> Tensor:
+    """Return the hyperbolic tangent, a float in [-1, 1].
+
+    Derivative: 1 - tanh(x)**2.
+
+    Example:
+        >>> lucid.tanh(lucid.tensor([0.0, 1.0, -20.0]))
+        tensor([ 0.0000,  0.7616, -1.0000])
+    """
+    return emit(ops.tanh, (floating(input, "tanh"),))
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """Return `1 / (1 + exp(-input))`, a float in [0, 1].
+
+    Nothing overflows for large negative numbers.
+
+    Example:
+        >>> lucid.sigmoid(lucid.tensor([0.0, 2.0, -100.0]))
+        tensor([5.0000e-01, 8.8080e-01, 3.7835e-44])
+    """
+    return emit(ops.sigmoid, (floating(input, "sigmoid"),))
+
+
+def erf(input: Tensor) -> Tensor:
+    """Return the error function 2 / sqrt(pi) * integral of exp(-t**2) from 0 to `input`, a float.
+
+    Example:
+        >>> lucid.erf(lucid.tensor([0.0, 0.5, 3.0]))
+        tensor([0.0000, 0.5205, 1.0000])
+    """
+    return emit(ops.erf, (floating(input, "erf"),))
 
 
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
@@ -166,39 +285,28 @@ def atan(input: Tensor) -> Tensor:
 arctan = atan
 
 
-@runs_natively
-class Atan2(Function):
-    """The angle of the point (x, y)."""
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, x: Tensor) -> Tensor:
-        ctx.save_for_backward(y, x)
-        return _angle(y, x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        y, x = ctx.saved_tensors
-        squared = x * x + y * y
-        scaled = choose(squared == 0, 0.0, g / choose(squared == 0, 1.0, squared))
-        return scaled * x, -scaled * y
+def _atan2_vjp(g: Tensor, rise: Tensor, run: Tensor) -> tuple[Tensor, Tensor]:
+    squared = run * run + rise * rise
+    scaled = choose(squared == 0, 0.0, g / choose(squared == 0, 1.0, squared))
+    return scaled * run, -scaled * rise
 
 
-def _angle(y: Tensor, x: Tensor) -> Tensor:
-    """atan2 as C has it: signed zeros and infinities included."""
-    rise, run = absolute(y), absolute(x)
-    infinite = (rise == math.inf) & (run == math.inf)
-    quotient = rise / choose(run == 0, 1.0, run)
-    quotient = choose(run == 0, choose(rise == 0, 0.0, math.inf), quotient)
+@with_gradient(_atan2_vjp)
+def _atan2(rise: Tensor, run: Tensor) -> Tensor:
+    """The angle of the point (run, rise) as C has it: signed zeros and infinities included."""
+    up, across = absolute(rise), absolute(run)
+    infinite = (up == math.inf) & (across == math.inf)
+    quotient = up / choose(across == 0, 1.0, across)
+    quotient = choose(across == 0, choose(up == 0, 0.0, math.inf), quotient)
     quotient = choose(infinite, 1.0, quotient)
-    angle = _right_atan(choose((rise != rise) | (run != run), math.nan, quotient))
-    angle = choose(_is_negative(x), math.pi - angle, angle)
-    return choose(_is_negative(y), -angle, angle)
+    angle = _right_atan(choose((up != up) | (across != across), math.nan, quotient))
+    angle = choose(_is_negative(run), math.pi - angle, angle)
+    return choose(_is_negative(rise), -angle, angle)
 
 
 def _is_negative(x: Tensor) -> Tensor:
     """Whether the sign bit is set, that of -0.0 too."""
-    negative: Tensor = (x < 0) | ((x == 0) & (1 / x < 0))
-    return negative
+    return (x < 0) | ((x == 0) & (1 / x < 0))
 
 
 def atan2(input: Tensor, other: Tensor) -> Tensor:
@@ -215,33 +323,20 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
         tensor([3.1416, 1.5708])
     """
     y, x = promoted(input, other, "atan2")
-    result: Tensor = Atan2.apply(floating(y, "atan2"), floating(x, "atan2"))
-    return result
+    return _atan2(floating(y, "atan2"), floating(x, "atan2"))
 
 
 arctan2 = atan2
 
 
-@runs_natively
-class Hypot(Function):
-    """sqrt(x^2 + y^2), where the squares may overflow."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        a, b = absolute(x), absolute(y)
-        longer, shorter = maximum(a, b), minimum(a, b)
-        simple = (longer == 0) | (longer == math.inf)
-        ratio = shorter / choose(simple, 1.0, longer)
-        infinite = (a == math.inf) | (b == math.inf)
-        length = choose(simple, longer, longer * sqrt(1 + ratio * ratio))
-        length = choose(infinite, math.inf, length)
-        ctx.save_for_backward(x, y, length)
-        return length
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        x, y, length = ctx.saved_tensors
-        return g * (x / length), g * (y / length)
+@with_gradient(lambda g, a, b, y: (g * (a / y), g * (b / y)))
+def _hypot(a: Tensor, b: Tensor) -> Tensor:
+    """sqrt(a^2 + b^2), where the squares may overflow."""
+    longer, shorter = maximum(absolute(a), absolute(b)), minimum(absolute(a), absolute(b))
+    simple = (longer == 0) | (longer == math.inf)
+    ratio = shorter / choose(simple, 1.0, longer)
+    length = choose(simple, longer, longer * sqrt(1 + ratio * ratio))
+    return choose((absolute(a) == math.inf) | (absolute(b) == math.inf), math.inf, length)
 
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
@@ -258,8 +353,7 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
         tensor([5.])
     """
     x, y = promoted(input, other, "hypot")
-    result: Tensor = Hypot.apply(floating(x, "hypot"), floating(y, "hypot"))
-    return result
+    return _hypot(floating(x, "hypot"), floating(y, "hypot"))
 
 
 def sinc(input: Tensor) -> Tensor:
