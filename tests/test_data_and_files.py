@@ -247,3 +247,17 @@ def test_data_is_loaded_by_no_worker_and_converted_in_its_containers() -> None:
     found = data.default_convert({"x": [np.ones(2), "name"], "y": (np.float64(2.0), 3)})
     assert isinstance(found["x"][0], lucid.Tensor) and found["x"][1] == "name"
     assert found["y"][0].item() == 2.0 and found["y"][1] == 3
+
+
+def test_a_tensor_lies_on_the_bytes_of_a_file() -> None:
+    data = bytearray(b"head" + np.arange(5, dtype=np.float32).tobytes())
+    found = lucid.frombuffer(data, dtype=lucid.float32, offset=4)
+    found[0] = 7.0
+    assert np.frombuffer(data, np.float32, 5, 4).tolist() == found.tolist() == [7, 1, 2, 3, 4]
+    part = lucid.frombuffer(data, dtype=lucid.float32, count=2, offset=8, requires_grad=True)
+    assert part.tolist() == [1.0, 2.0] and part.requires_grad
+    with pytest.raises(lucid.LucidError, match="the memory of this tensor is read-only"):
+        lucid.frombuffer(bytes(4), dtype=lucid.uint8).add_(1)
+    for wrong in (b"", b"abc"):
+        with pytest.raises(ValueError, match="frombuffer: "):
+            lucid.frombuffer(wrong, dtype=lucid.float32)

@@ -25,7 +25,7 @@ from lucid.tensor.arrays import copied_array, native_dtype, plain_array, plain_d
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, from_array, of_users_array
 
-__all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "tensor"]
+__all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "tensor"]
 
 MOST_LIVE = 128  # numbers of one tensor that a trace goes on reading; each is an input of its own
 
@@ -313,3 +313,34 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     if isinstance(ext_tensor, np.ndarray):
         return of_users_array(ext_tensor, "from_dlpack")
     return of_users_array(np.from_dlpack(ext_tensor))
+
+
+def frombuffer(
+    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """Return a vector on the memory of an object that has bytes: writes to one show in the other.
+
+    Memory that can't be written, such as that of `bytes`, makes a tensor that can't be either.
+
+    Args:
+        buffer: what has Python's buffer protocol: bytes, a bytearray, an mmap, an array.
+        dtype: of the elements.
+        count: how many elements there are. Default: -1, all.
+        offset: the byte at which the first one begins. Default: 0.
+
+    Raises:
+        OptionError: there is no element, or not as many bytes as `count` needs, or bytes are left
+            over without it.
+
+    Example:
+        >>> lucid.frombuffer(bytes([1, 0, 2, 0]), dtype=lucid.int16)
+        tensor([1, 2], dtype=lucid.int16)
+    """
+    wanted = as_dtype(dtype, "frombuffer")
+    try:
+        found: np.ndarray = np.frombuffer(buffer, wanted.numpy, count, offset)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"frombuffer: {error}") from None
+    if not found.size:
+        raise OptionError("frombuffer: both the buffer's length and count must not be 0")
+    return as_leaf(of_users_array(found), requires_grad)
