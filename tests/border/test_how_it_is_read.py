@@ -1225,6 +1225,8 @@ def state():
         cfg={"lr": 1.0, "sizes": [1, 2]},
         rows=[[1, 2], [3, 4]],
         pairs=[["a", 1], ["b", 2]],
+        last=collections.deque([1, 2, 3], 3),
+        named={"a": [1, 2], "b": [3, 4]},
     )
 
 
@@ -1286,6 +1288,19 @@ READ_IN_C = {
     "lists sorted by a function in C": (
         lambda s: [len(row) for row in sorted(s.rows, key=sum)],
         lambda s: s.rows[0].append(9),
+    ),
+    "elements of a deque by a star": (
+        lambda s: max(*collections.deque(s.rows, 2)),
+        lambda s: s.rows[0].insert(0, 9),
+    ),
+    "a deque by a star": (lambda s: max(*s.last), lambda s: s.last.append(7)),
+    "values by a star": (
+        lambda s: [*zip(*s.named.values(), strict=True)],
+        lambda s: s.named["a"].__setitem__(0, 9),
+    ),
+    "the text of a partial function": (
+        lambda s: repr(functools.partial(max, s.rows)).partition("max")[2],
+        lambda s: s.rows[0].append(5),
     ),
     "lists added": (
         lambda s: functools.reduce(operator.add, s.rows),

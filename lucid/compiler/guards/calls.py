@@ -145,6 +145,7 @@ _LOOKS_ONLY = frozenset(
     }
 )
 _COMPARES = ("index", "count", "remove", "__contains__", "__eq__")
+_SHOW_ALL = (*PLAIN, tuple, types.SimpleNamespace, functools.partial)
 _REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
 _READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
 _READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
@@ -640,7 +641,7 @@ class GuardCollector(Reads):
 
     def read_text(self, value: Any) -> None:
         is_asked = self.substitutes.is_asked
-        if is_asked(value) or isinstance(value, (*PLAIN, tuple, np.ndarray, types.SimpleNamespace)):
+        if is_asked(value) or isinstance(value, (*_SHOW_ALL, np.ndarray)):
             self._look_into((value,), {}, objects=True, may_write=False, is_asked=is_asked)
         if isinstance(value, (np.ndarray, np.generic)):
             self.answer("numpy.get_printoptions()", np.get_printoptions)

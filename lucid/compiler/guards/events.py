@@ -19,6 +19,7 @@ import itertools
 import sys
 import threading
 import types
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
@@ -102,6 +103,9 @@ _CALLS = ("CALL_KW", "CALL_FUNCTION_EX", "CALL" if _MONITORS else "PRECALL")
 # In 3.11 an instruction of its own calls, behind the one that is told.
 _CALL_AFTER = dis.opmap["CALL"] if not _MONITORS else -1
 _OFFSET_AFTER = 4
+# What `*` may take the elements of, and may do so again.
+_COLLECTIONS = {deque, set, frozenset, dict, OrderedDict, defaultdict, Counter}
+_COLLECTIONS |= {type({}.keys()), type({}.values()), type({}.items())}
 _SPEC = 4  # the flag of FORMAT_VALUE for a specification behind the value
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD"}
@@ -275,6 +279,7 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
         if method == "CALL_FUNCTION_EX":
             listener.iterate(args)
             listener.iterate(kwargs)
+            args = args if isinstance(args, (tuple, list)) else tuple(args)
         instead = listener.call(function, args, kwargs)
         if instead is not None:
             if type(function) is types.MethodType and stack[place] is function.__func__:
@@ -372,7 +377,8 @@ def _called(
     if kind == "CALL_FUNCTION_EX":
         has_kwargs = count & 1
         args, kwargs = stack[top - 1 - has_kwargs], (stack[top - 1] if has_kwargs else {})
-        args = args if isinstance(args, (tuple, list)) else ()  # an iterator is left alone
+        if not isinstance(args, (tuple, list)) and type(args) not in _COLLECTIONS:
+            args = ()  # an iterator is left alone
         return place, function, args, kwargs if isinstance(kwargs, dict) else {}
     if kind == "CALL_KW":
         top -= 1
