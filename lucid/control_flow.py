@@ -104,7 +104,8 @@ def while_loop(
     256 …), it goes on in a program with more, traced once. A step has a path for each number of
     rounds instead where the condition is a Python bool, and where a round changes in Python what
     each would change anew (see `scan`). In a vmap rounds go on as long as the condition holds for
-    some example; the others stay as they are.
+    some example; the others stay as they are. Don't write into what no round has made: in eager
+    mode it is what was carried itself, in a compiled step a copy.
 
     Args:
         cond_fn: gives a bool, or a tensor of one element.
