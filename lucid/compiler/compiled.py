@@ -27,8 +27,8 @@ from lucid.compiler.inputs.signature import (
     Description,
     changes,
     describe,
-    moving_ints,
-    with_live_ints,
+    moving_arguments,
+    with_live_arguments,
 )
 from lucid.compiler.pacing import Looks, NotPaidForError, TooManyPathsError, TracePace
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
@@ -576,7 +576,7 @@ class Compiled:
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
-        marked = with_live_ints(self._ints, self.__wrapped__, args, kwargs)
+        marked = with_live_arguments(self._ints, self.__wrapped__, args, kwargs)
         call = Call(*marked)
         call.given = args, kwargs
         return call
@@ -781,9 +781,10 @@ class Compiled:
                 "how many paths are compiled"
             )
         earlier = [program.description for found in self._programs.values() for program in found]
-        moved = moving_ints(description, earlier) - self._ints  # one in an object stays as it is
+        moved = moving_arguments(description, earlier)
+        moved -= self._ints  # one in an object stays as it is
         if moved:
-            raise RestartTrace("is called with ints that keep changing", "counts", moved)
+            raise RestartTrace("is called with ints or texts that keep changing", "counts", moved)
         place = here()
         if not earlier:
             return "first", "the first call", place

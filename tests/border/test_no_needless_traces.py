@@ -990,3 +990,45 @@ def test_weights_that_are_put_back_after_a_look_around(compile):
 
     results = [step(x) for x in batches()]
     return [*results, *(optimizer.state[p]["old_p"] for p in net.parameters()), *net.parameters()]
+
+
+def batches_with_names(n=12):
+    return [
+        {"x": lucid.randn(2, 3), "id": [f"a{i}", f"b{i}"], "name": f"n{i}", "kind": "uv"[i % 2]}
+        for i in range(n)
+    ]
+
+
+@same_as_eager(changes=False, traces=3)
+def test_batches_whose_names_nobody_reads(compile):
+    step = compile(lambda batch: batch["x"].sum(-1))
+    return [step(batch) for batch in batches_with_names()]
+
+
+@same_as_eager(changes=False, traces=3)
+def test_names_that_are_told_kept_and_returned(compile):
+    seen = []
+
+    @compile
+    def step(batch, name):
+        seen.append(f"{batch['id'][0]}: {name.upper()}")
+        return batch["x"].sum(), batch["id"], {"name": batch["name"] + "!"}, batch["kind"]
+
+    found = [step(batch, name=batch["name"]) for batch in batches_with_names()]
+    assert {type(x) for x in seen} == {type(found[-1][1][0])} == {type(found[-1][3])} == {str}
+    return [found, seen]
+
+
+@same_as_eager(changes=False, traces=7)
+def test_names_that_a_branch_asks_about(compile):
+    weights = {"u": 2.0, "v": 3.0}
+
+    @compile
+    def step(batch):
+        if batch["name"] == "n7" or batch["kind"] == batch["name"]:
+            return batch["x"].sum()
+        if batch["name"].startswith("n1") and "b" in batch["id"][1] and len(batch["name"]) == 2:
+            return batch["x"].sum() * 5
+        return batch["x"].sum() * weights[batch["kind"]]
+
+    return [step(batch) for batch in batches_with_names(20)]

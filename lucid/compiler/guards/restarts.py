@@ -35,7 +35,8 @@ class Known:
     """What traces know from their start.
 
     Attributes:
-        counts: ints among the arguments that are read at each call, by the user's expressions.
+        counts: ints and texts among the arguments that are read at each call, by the user's
+            expressions.
         sources: the mutable ones that it binds, or that move.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.

@@ -29,26 +29,27 @@ PlainType = tuple[TensorType, Shape, bool]
 TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
 MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
+MOVES_OF_TEXTS = 2
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
 
 
-class LiveInt:
-    """An int that a step reads at each call, as it does floats."""
+class LiveArgument:
+    """An int or a text that a step reads at each call, as it does floats."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value: int | str) -> None:
         self.value = value
 
 
-def with_live_ints(
+def with_live_arguments(
     names: Collection[str],
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with a `LiveInt` for each int that is read at each call; those of these names.
+    """The arguments with a `LiveArgument` for each int and text of these names.
 
     Others are part of the signature: shapes and branches may depend on them.
     """
@@ -56,7 +57,7 @@ def with_live_ints(
         return args, kwargs
 
     def mark(leaf: Any, path: str) -> Any:
-        return LiveInt(leaf) if type(leaf) is int and path in names else leaf
+        return LiveArgument(leaf) if type(leaf) in (int, str) and path in names else leaf
 
     known: dict[int, Any] = {}
     pairs = named_arguments(function, args, kwargs)
@@ -64,12 +65,19 @@ def with_live_ints(
     return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
 
 
-def moving_ints(now: Description, earlier: Iterable[Description]) -> set[str]:
-    """The ints in which a call and many earlier ones differ, and in nothing else."""
-    ints = {path for path, text in now.items() if text.startswith("int ")}
-    found = [set(differences(now, before)) for before in earlier] if ints else []
-    moved = [names for names in found if names and names <= ints]
-    return set().union(*moved) if len(moved) >= MOVES else set()
+def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
+    """The ints and texts in which a call and earlier ones differ, and in nothing else.
+
+    Of ints many: shapes may depend on them. A text says sooner that it's another one in each call.
+    """
+    texts = {path for path, text in now.items() if text.startswith("str ")}
+    moving = texts | {path for path, text in now.items() if text.startswith("int ")}
+    found = [set(differences(now, before)) for before in earlier] if moving else []
+    moved = [names for names in found if names and names <= moving]
+    of_texts = [names for names in moved if names <= texts]
+    if len(moved) >= MOVES:
+        return set().union(*moved)
+    return set().union(*of_texts) if len(of_texts) >= MOVES_OF_TEXTS else set()
 
 
 class Call:
@@ -77,10 +85,10 @@ class Call:
 
     Attributes:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
-        floats: float arguments, and live ints.
+        floats: float arguments, and ints and texts that are read live.
         objects: arguments of other classes; the key holds their identity.
         values: what the places hold; keys: for each of them, as `key`.
-        given: the arguments as they are; marked: with a `LiveInt` for each that is read live.
+        given: the arguments as they are; marked: with a `LiveArgument` for each that is read live.
     """
 
     __slots__ = (
@@ -105,7 +113,7 @@ class Call:
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
         self._tensors: list[TensorCore] = []
         self.tensors: Sequence[TensorCore] = self._tensors
-        self.floats: list[float] = []
+        self.floats: list[Any] = []
         self.objects: list[Any] = []
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
@@ -191,9 +199,10 @@ class Call:
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
             self.floats.append(value)
-        elif kind is LiveInt or kind is int:
-            self._parts.append(LiveInt)
-            self.floats.append(value if kind is int else value.value)
+        elif kind is LiveArgument or kind is int:
+            found = value if kind is int else value.value
+            self._parts += (LiveArgument, type(found))
+            self.floats.append(found)
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
         elif kind is list or kind is deque:
@@ -332,8 +341,8 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return text if first == path else f"{text} on the memory of {first}"
     if type(leaf) is float or isinstance(leaf, np.floating):
         return f"a {type(leaf).__name__}"
-    if type(leaf) is LiveInt:
-        return "an int"
+    if type(leaf) is LiveArgument:
+        return "an int" if type(leaf.value) is int else "a str"
     if isinstance(leaf, (*BY_VALUE, slice)):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
     return f"the {type(leaf).__name__} at {id(leaf):#x}"

@@ -14,10 +14,11 @@ from lucid.compiler.guards.guard import CONTENTS
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
-from lucid.compiler.inputs.signature import Call, LiveInt, argument_names
+from lucid.compiler.inputs.signature import Call, LiveArgument, argument_names
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
+from lucid.compiler.recording.texts import text_of
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.ir.errors import TraceError
 from lucid.tensor.core import TensorCore, _new, attributes_of
@@ -85,11 +86,12 @@ class StandIns:
             handle = self._handle(next(self._tensors), path, self._state)
             late = LateArray(recorder.exits, recorder.value_of(handle), tensor=handle)
             return self._arrays.setdefault(id(handle), late)
-        is_number = type(leaf) in (float, LiveInt) or isinstance(leaf, np.floating)
+        is_number = type(leaf) in (float, LiveArgument) or isinstance(leaf, np.floating)
         if is_number or (self._is_place and type(leaf) is int):
             i = next(self._floats)
-            now = self._call.floats[i]
-            return recorder.live_scalar(recorder.unused_text(path), now, operator.itemgetter(i))
+            now, name = self._call.floats[i], recorder.unused_text(path)
+            found = recorder.live_scalar(name, now, operator.itemgetter(i))
+            return text_of(found) if type(now) is str else found
         attributes = data_of(leaf)
         if attributes is not None and id(leaf) not in self._data:
             self._data[id(leaf)] = leaf, dict(attributes)

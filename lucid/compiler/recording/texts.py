@@ -7,7 +7,7 @@ import numbers
 import operator
 import types
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.inputs.late import (
@@ -20,7 +20,7 @@ from lucid.compiler.inputs.late import (
     now_of,
     writer,
 )
-from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.inputs.scalars import Formula, is_known_before, is_live
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -91,6 +91,21 @@ class LateText(str, Late):
         return self
 
 
+def _ask(name: str, asked: Applied, text: LateText, args: Sequence[Any]) -> Any:
+    """What is asked of a text that each call knows before, on which all calls agree."""
+    formula: Any = asked.formula
+    early = {key: number.formula for key, number in asked.bases.items()}
+    number = next(iter(text.bases.values()))
+    others = map(repr, map(now_of, args))
+    shown = _AS_WRITTEN.get(name, "{0}.{name}({1})")
+    number.recorder.guard_formula(
+        shown.format(number.text, ", ".join(others), name=name),
+        lambda call: formula({key: of(call) for key, of in early.items()}),
+        asked.now,
+    )
+    return asked.now
+
+
 def _method(name: str) -> Callable[..., Any]:
     """A method of `str` that gives a text of each call, or else looks into it."""
     function = getattr(str, name)
@@ -98,6 +113,11 @@ def _method(name: str) -> Callable[..., Any]:
     def method(self: LateText, *args: Any, **kwargs: Any) -> Any:
         if name in _CHANGES:
             return written(function, self, *args, **kwargs)
+        if name in _ASKS and not kwargs:
+            asked = Applied(function, (self, *args))
+            if all(map(is_known_before, asked.bases.values())):
+                return _ask(name, asked, self, args)
+        args = tuple(x._look() if type(x) is LateText else x for x in args)
         return function(self._look(), *args, **kwargs)
 
     method.__name__ = name
@@ -109,6 +129,13 @@ _CHANGES = (
     *("removesuffix", "replace", "rjust", "rstrip", "strip", "swapcase", "title", "upper", "zfill"),
     *("__mul__", "__rmul__"),
 )
+_AS_WRITTEN = {
+    "__eq__": "{0} == {1}",
+    "__ne__": "{0} != {1}",
+    "__len__": "len({0})",
+    "__contains__": "{1} in {0}",
+}
+_ASKS = {*_AS_WRITTEN, "startswith", "endswith", "count", "find", "isdigit", "isalpha", "isspace"}
 _OWN = {*vars(LateText), "__init__", "__getattribute__", "__doc__", "__setattr__", "__delattr__"}
 _OWN |= {"__init_subclass__", "__subclasshook__", "__dir__"}
 for _name in set(dir(str)) - _OWN:
@@ -212,6 +239,12 @@ def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
 def joined(separator: str, parts: Iterable[str]) -> str:
     """What `separator.join(parts)` gives."""
     return written(str.join, separator, [*parts])
+
+
+def text_of(argument: Any) -> LateText:
+    """What stands for a text among the arguments that each call has for itself."""
+    key = id(argument)
+    return LateText(argument.now, {key: argument}, operator.itemgetter(key))
 
 
 def of_tensor(tensor: Tensor, value: Value, now: Any) -> LateText:
