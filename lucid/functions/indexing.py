@@ -129,6 +129,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
                 [-1.,  8., -1.]])
     """
     new = _assigned(value, input)
+    if context.recorder is not None:
+        index = context.recorder.live_index(input, index)
     try:
         view, parsed = _basic_view(input, index)
     except IndexOutOfRangeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import math
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -414,3 +415,63 @@ def test_code_in_c_may_keep_something_by_a_number_of_the_step() -> None:
         step(lucid.tensor([0, 1, 1, k]))
     assert found == {0: 5, 1: 9, 2: 1, 3: 1}
     assert {type(key) for key in found} == {int}
+
+
+def _row(kept, x):
+    kept.rows[kept.at] = x
+    kept.at = (kept.at + 1) % 7
+
+
+def _columns(kept, x):
+    kept.rows[..., kept.at : kept.at + 2] = lucid.stack([x.sum(), x.mean()])
+    kept.at = (kept.at + 1) % 2
+
+
+def _from_the_end(kept, x):
+    kept.rows[None, -1 - kept.at, 1:] = x[1:] * 2
+    kept.at += 1
+
+
+def _an_element_through_a_view(kept, x):
+    kept.rows.T[1][kept.at] = x.sum()
+    kept.at += 1
+
+
+def _until_it_is_full(kept, x):
+    try:
+        kept.rows[kept.at] = x
+    except IndexError:
+        kept.at = -8
+    kept.at += 1
+
+
+def _rows_with_a_gradient(kept, x):
+    w = x.clone().requires_grad_()
+    made = kept.rows.clone()
+    made[kept.at : kept.at + 3] = w * w
+    made.sum().backward()
+    kept.rows[kept.at] = w.grad
+    kept.at += 1
+
+
+@pytest.mark.parametrize(
+    ("write", "traces"),
+    [
+        *((_row, 1), (_columns, 2), (_from_the_end, 1), (_an_element_through_a_view, 1)),
+        *((_until_it_is_full, 2), (_rows_with_a_gradient, 2)),
+    ],
+)
+def test_a_buffer_is_written_at_a_place_that_moves(write, traces):
+    found = []
+    for compile in (lambda function: function, lucid.compile):
+        kept = types.SimpleNamespace(rows=lucid.zeros(7, 3), at=0)
+
+        def step(x, kept=kept):
+            write(kept, x)
+            return kept.rows.sum()
+
+        run = compile(step)
+        given = [lucid.tensor([1.0, 2.0, 3.0]) + i for i in range(6 if traces == 1 else 5)]
+        found.append([(run(x).item(), kept.rows.tolist(), kept.at) for x in [*given, given[0]]])
+    assert found[0] == found[1]
+    assert run.stats.traces <= traces and not run.stats.eager_reasons

@@ -29,6 +29,7 @@ from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.texts import LateText
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
+from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -36,7 +37,7 @@ from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
 from lucid.ir.location import LIBRARY, Location, here, location_at
 from lucid.ir.op import Attributes, Op
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import DType, TensorType, i64
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, keep_history, of_value, traced_view, with_origins
@@ -165,6 +166,30 @@ class Recorder(TracedMemory):
         result = of_value(recorded)  # without a line, as eager mode's
         self.made.append(weakref.ref(result))
         return result
+
+    def live_index(self, tensor: TensorCore, index: Any) -> Any:
+        """An index of what is written, with indices of the graph where it says a place that moves.
+
+        That is one int, or one range of a size that doesn't; all else Python looks at. So a step
+        that goes through a buffer is no other one for each place.
+        """
+        parts = list(index) if type(index) is tuple else [index]
+        live = [i for i, part in enumerate(parts) if _moves(part)]
+        axes = [i for i, part in enumerate(parts) if part is not None and part is not Ellipsis]
+        is_basic = all(isinstance(x, (int, slice, type(None), type(Ellipsis))) for x in parts)
+        if len(live) != 1 or not is_basic or len(axes) > tensor.ndim or context.levels:
+            return index
+        part, axis = parts[live[0]], axes.index(live[0])
+        if any(x is Ellipsis for x in parts[: live[0]]):
+            axis -= len(axes)
+        size, is_range = tensor._type.shape[axis], type(part) is slice
+        first, count = (part.start, part.stop - part.start) if is_range else (part, 1)
+        count = seen(count)
+        if count < 1 or not (first >= (0 if is_range else -size) and first + count <= size):
+            return index
+        at = self.constant(first, i64)
+        parts[live[0]] = at + arange(count) if is_range else at
+        return tuple(parts)
 
     # ------------------------------------------------------------------ where nodes come from
 
@@ -441,6 +466,15 @@ class Recorder(TracedMemory):
         self.past.clear()
         self.ends.clear()
         self.numbers = ()
+
+
+def _moves(part: Any) -> bool:
+    """Whether a part of an index says a place by a number that is read at each call."""
+    if type(part) is not slice:
+        return is_live(part) and isinstance(now_of(part), int)
+    bounds = part.start, part.stop
+    are_ints = all(isinstance(now_of(x), int) for x in bounds)
+    return part.step is None and are_ints and all(map(is_live, bounds))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
