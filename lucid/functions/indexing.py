@@ -84,8 +84,14 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         >>> x[x > 3]
         tensor([4, 5, 6])
     """
+    recorder, found = context.recorder, index
+    if recorder is not None:
+        found = recorder.parts.index_of_read(input, index)
     try:
-        return _picked(input, index)
+        result = _picked(input, found)
+        if recorder is not None and found is not index:
+            recorder.parts.note(result, input, index)
+        return result
     except IndexOutOfRangeError as error:
         complete(error, "", {"input": input})
         raise
@@ -129,8 +135,16 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
                 [-1.,  8., -1.]])
     """
     new = _assigned(value, input)
-    if context.recorder is not None:
-        index = context.recorder.live_index(input, index)
+    recorder, part = context.recorder, None
+    if recorder is not None:
+        part = recorder.parts.store(input, index, value)
+        index = recorder.parts.index(input, index)
+    _store(input, index, new)
+    if part is not None:
+        part.generation = part.whole.generation
+
+
+def _store(input: Tensor, index: Any, new: Tensor) -> None:
     try:
         view, parsed = _basic_view(input, index)
     except IndexOutOfRangeError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lucid.ir.op import Attributes, Op
     from lucid.ir.types import DType
     from lucid.tensor.core import TensorCore
-    from lucid.tensor.storage import VersionCounter
+    from lucid.tensor.storage import Storage, VersionCounter
     from lucid.tensor.tensor import Tensor
 
 Method = Callable[..., Any]
@@ -46,6 +46,22 @@ class HostCalls(Protocol):
     def find(
         self, name: str, find: Method, tensors: Sequence[TensorCore], options: tuple[Any, ...]
     ) -> tuple[Any, ...]: ...
+
+
+class PartInTrace(Protocol):
+    """A part of a tensor at a place that moves, as a trace has read it."""
+
+    whole: Storage
+    generation: int
+
+
+class PartsInTrace(Protocol):
+    """Parts of tensors at places that numbers say which each call has for itself."""
+
+    def index(self, tensor: TensorCore, index: Any) -> Any: ...
+    def index_of_read(self, tensor: TensorCore, index: Any) -> Any: ...
+    def note(self, part: TensorCore, whole: TensorCore, index: Any) -> None: ...
+    def store(self, whole: TensorCore, index: Any, value: Any) -> PartInTrace | None: ...
 
 
 class GradientInTrace(Protocol):
@@ -83,7 +99,8 @@ class Recording(Protocol):
     def unheard(self, function: Callable[[_T], None]) -> Callable[[_T], None]: ...
     def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor: ...
     def constant(self, value: Any, dtype: DType) -> Tensor: ...
-    def live_index(self, tensor: TensorCore, index: Any) -> Any: ...
+    @property
+    def parts(self) -> PartsInTrace: ...
     def value_of(self, tensor: TensorCore, what: str = ...) -> Value: ...
     @property
     def scope(self) -> str: ...

@@ -475,3 +475,120 @@ def test_a_buffer_is_written_at_a_place_that_moves(write, traces):
         found.append([(run(x).item(), kept.rows.tolist(), kept.at) for x in [*given, given[0]]])
     assert found[0] == found[1]
     assert run.stats.traces <= traces and not run.stats.eager_reasons
+
+
+TABLE = lucid.arange(60.0, dtype=lucid.float64).reshape(20, 3)
+CLASSES = lucid.arange(20) % 3
+
+
+def _batch(kept, x):
+    first, after = kept.at * 2, (kept.at + 1) * 2
+    kept.at += 1
+    return nn.functional.cross_entropy(TABLE[first:after] * x, CLASSES[first:after])
+
+
+def _row_and_element(kept, x):
+    kept.at += 1
+    return (TABLE[kept.at] * x).sum(), TABLE[None, kept.at, 1] * 2, TABLE[..., 3 - kept.at].sum()
+
+
+def _counted(kept, x):
+    kept.rows[kept.at] += x.sum()
+    kept.rows[kept.at, 1:] *= 3
+    kept.rows[kept.at : kept.at + 2] -= 1
+    kept.rows[kept.at + 1] = kept.rows[kept.at]
+    kept.at += 1
+    return kept.rows.sum()
+
+
+def _looked_at(kept, x):
+    before = kept.rows[kept.at, 0].item()
+    kept.rows[kept.at + 1] = x.sum() + before
+    kept.at += 1
+    return (x if kept.rows[kept.at].sum() > 100 else x * 2), before
+
+
+def _of_a_parameter(kept, x):
+    weight = kept.rows.clone().requires_grad_()
+    ((weight[kept.at] + weight[0]) * x).sum().backward()
+    kept.rows[kept.at] = weight.grad[kept.at] + weight.grad[0]
+    kept.at += 1
+    return kept.rows
+
+
+def _written_as_a_view(kept, x):
+    kept.rows[kept.at].add_(x.sum())
+    kept.rows[kept.at].view(1, 3)[0, 1] = x.sum()
+    kept.at += 1
+    return kept.rows.sum()
+
+
+def _read_after_the_rest_was_written(kept, x):
+    row = kept.rows[kept.at]
+    kept.rows.add_(1)
+    kept.at += 1
+    return row.sum()
+
+
+def _kept_and_returned(kept, x):
+    kept.row = kept.rows[kept.at]
+    kept.rows[0] = x.sum()
+    kept.at += 1
+    return TABLE[kept.at]
+
+
+def _written_by_numpy(kept, x):
+    array = kept.rows[kept.at].numpy()
+    array[0] = x.sum().item()
+    kept.at += 1
+    return kept.rows.sum()
+
+
+READS = [_batch, _row_and_element, _counted, _looked_at, _of_a_parameter]
+VIEWS = [_written_as_a_view, _read_after_the_rest_was_written, _kept_and_returned]
+VIEWS += [_written_by_numpy]
+
+
+@pytest.mark.parametrize("read", [*READS, *VIEWS])
+def test_parts_are_read_at_a_place_that_moves(read):
+    found = []
+    for compile in (lambda function: function, lucid.compile):
+        kept = types.SimpleNamespace(rows=lucid.zeros(7, 3, dtype=lucid.float64), at=0)
+
+        def step(x, kept=kept):
+            return read(kept, x)
+
+        run, results = compile(step), []
+        for i in range(3 if read is _row_and_element else 5):
+            result = run(lucid.tensor([1.0, 2.0, 3.0], dtype=lucid.float64) + i)
+            leaves = result if isinstance(result, tuple) else (result,)
+            texts = [x.tolist() if isinstance(x, lucid.Tensor) else x for x in leaves]
+            results.append((texts, kept.rows.tolist(), kept.at))
+        found.append(results)
+    for one, other in zip(*found, strict=True):
+        for left, right in zip(one, other, strict=True):
+            assert np.allclose(
+                np.hstack([*map(np.ravel, left)]) if type(left) is list else left,
+                np.hstack([*map(np.ravel, right)]) if type(right) is list else right,
+            )
+    assert not run.stats.eager_reasons
+    assert run.stats.traces <= 2 if read in READS else run.stats.traces == 5
+
+
+def test_a_part_that_a_backward_needs_says_that_it_was_written():
+    kept = types.SimpleNamespace(rows=lucid.zeros(4, 3), at=0)
+
+    @lucid.compile
+    def step(x, is_written):
+        w = x.clone().requires_grad_()
+        loss = (kept.rows[kept.at] * w).sum()
+        if is_written:
+            kept.rows[kept.at] = 5
+        kept.at += 1
+        loss.backward()
+        return w.grad
+
+    for _ in range(2):
+        step(lucid.ones(3), False)
+    with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
+        step(lucid.ones(3), True)

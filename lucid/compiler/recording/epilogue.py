@@ -319,6 +319,7 @@ class EpilogueBuilder:
 
     def _inside(self, leaf: TensorCore) -> OutputSpec:
         """How to make a tensor of the step's own."""
+        self._recorder.parts.keep(leaf._storage)
         self._refuse_keeping(leaf)
         return self._computed(leaf)
 

@@ -26,10 +26,10 @@ from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.late_arrays import LateArray, LateObject, of_numpy
 from lucid.compiler.recording.loops import Loops
+from lucid.compiler.recording.moving_parts import MovingParts
 from lucid.compiler.recording.texts import LateText
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
-from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -37,7 +37,7 @@ from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
 from lucid.ir.location import LIBRARY, Location, here, location_at
 from lucid.ir.op import Attributes, Op
-from lucid.ir.types import DType, TensorType, i64
+from lucid.ir.types import DType, TensorType
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, keep_history, of_value, traced_view, with_origins
@@ -74,6 +74,7 @@ class Recorder(TracedMemory):
     Attributes:
         hosts: the calls of custom Functions that run in Python.
         loops: those whose body is a function of the graph.
+        parts: of tensors, at places that move.
         exits: what Python has looked at; outside: what the step tells the world.
         effects: Python effects to repeat after each call; foreseen: the numbers that they leave.
         own_counters: those of what `.data` gave, which count for memory from outside apart.
@@ -94,6 +95,7 @@ class Recorder(TracedMemory):
         self.hosts = HostRecording(self, leaving)
         self.exits = Exits(self)
         self.loops = Loops(self)
+        self.parts = MovingParts(self)
         self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
         self.outside: DeferredCalls | None = None
@@ -167,29 +169,13 @@ class Recorder(TracedMemory):
         self.made.append(weakref.ref(result))
         return result
 
-    def live_index(self, tensor: TensorCore, index: Any) -> Any:
-        """An index of what is written, with indices of the graph where it says a place that moves.
+    def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
+        self.parts.read(tensor._storage)
+        return super().value_of(tensor, what)
 
-        That is one int, or one range of a size that doesn't; all else Python looks at. So a step
-        that goes through a buffer is no other one for each place.
-        """
-        parts = list(index) if type(index) is tuple else [index]
-        live = [i for i, part in enumerate(parts) if _moves(part)]
-        axes = [i for i, part in enumerate(parts) if part is not None and part is not Ellipsis]
-        is_basic = all(isinstance(x, (int, slice, type(None), type(Ellipsis))) for x in parts)
-        if len(live) != 1 or not is_basic or len(axes) > tensor.ndim or context.levels:
-            return index
-        part, axis = parts[live[0]], axes.index(live[0])
-        if any(x is Ellipsis for x in parts[: live[0]]):
-            axis -= len(axes)
-        size, is_range = tensor._type.shape[axis], type(part) is slice
-        first, count = (part.start, part.stop - part.start) if is_range else (part, 1)
-        count = seen(count)
-        if count < 1 or not (first >= (0 if is_range else -size) and first + count <= size):
-            return index
-        at = self.constant(first, i64)
-        parts[live[0]] = at + arange(count) if is_range else at
-        return tuple(parts)
+    def write(self, target: TensorCore, value: TensorCore) -> None:
+        self.parts.write(target._storage)
+        super().write(target, value)
 
     # ------------------------------------------------------------------ where nodes come from
 
@@ -456,6 +442,7 @@ class Recorder(TracedMemory):
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
         self.refusal = self.hosts.left = None  # their tracebacks do
         self.exits.end()
+        self.parts.end()
         del self.hosts, self.exits, self.loops, self.foreseen
         self.outside = None
         self.collector = None
@@ -466,15 +453,6 @@ class Recorder(TracedMemory):
         self.past.clear()
         self.ends.clear()
         self.numbers = ()
-
-
-def _moves(part: Any) -> bool:
-    """Whether a part of an index says a place by a number that is read at each call."""
-    if type(part) is not slice:
-        return is_live(part) and isinstance(now_of(part), int)
-    bounds = part.start, part.stop
-    are_ints = all(isinstance(now_of(x), int) for x in bounds)
-    return part.step is None and are_ints and all(map(is_live, bounds))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -99,6 +99,7 @@ def trace(
     side_effects, hosts = SideEffects(function, sources.values()), frozenset(known.hosts)
     recorder = Recorder(_name_of(function), hosts, known.undo)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
+    recorder.parts.looked_at = known.looked_at
     if known.functions is not None:
         known.functions.clear()
         recorder.functions = known.functions
@@ -238,6 +239,7 @@ def _run(
             if collector.restart is not None:  # whatever the user's code has made of it
                 raise collector.restart from None
         recorder.raise_caught()
+        recorder.parts.finish()
         if context.grad_enabled != grad_enabled:
             recorder.run_op_by_op("it leaves another grad mode than it finds")
         recorder.foreseen.put_back()
