@@ -171,7 +171,7 @@ def _position(ranges: Ranges, node: Node) -> Range:
     return Range(0, max(shape[node.attributes["axis"]] - 1, 0))
 
 
-@_on(ops.take, ops.gather)
+@_on(ops.take, ops.gather, ops.cummax, ops.cummin)
 def _picked(ranges: Ranges, node: Node) -> Range | None:
     return ranges.of(node.operands[0])
 

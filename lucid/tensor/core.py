@@ -748,9 +748,14 @@ _FEW_NUMBERS = 1 << 10
 
 
 def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
-    """Stands for machine code, which is loaded when a program has applied some ops."""
+    """Stands for machine code, which is loaded when a program has applied some ops.
+
+    It is not where somebody is told of tensors that are saved: its templates save some.
+    """
     global natively
-    if context.recorder is not None:
+    state = context.__dict__
+    is_told = state["saved_hooks"] or state["forward"] is not None
+    if is_told or state["recorder"] is not None or state["mutation_guard"] is not None:
         return
     count = next(_applied)
     if count >= _MANY or (count >= _FEW and "llvmlite" in sys.modules):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import tracemalloc
 import weakref
 from collections.abc import Callable
@@ -620,3 +622,23 @@ def test_wrong_arguments_are_named() -> None:
         checkpoint(lucid.ones(1), lucid.exp)
     with pytest.raises(ValueError, match="determinism_check must be one of"):
         checkpoint(lucid.exp, lucid.ones(1), determinism_check="sometimes")
+
+
+MANY_OPS = """
+import lucid
+from lucid.utils.checkpoint import checkpoint
+
+seen = []
+x = lucid.randn(3, 4, requires_grad=True)
+for i in range(60):
+    y = checkpoint(lambda x: (x * 2 + i).sin() * x, x, use_reentrant=False)
+    y.sum().backward()
+    with lucid.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
+        x.sin()
+    assert len(seen) == i + 1
+"""
+
+
+def test_a_process_that_has_applied_many_ops_by_then_saves_what_it_did():
+    """Machine code is loaded once, in the middle of what a program does."""
+    subprocess.run([sys.executable, "-c", MANY_OPS], check=True, capture_output=True)

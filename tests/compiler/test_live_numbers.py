@@ -477,19 +477,23 @@ def test_a_buffer_is_written_at_a_place_that_moves(write, traces):
     assert run.stats.traces <= traces and not run.stats.eager_reasons
 
 
-TABLE = lucid.arange(60.0, dtype=lucid.float64).reshape(20, 3)
+SEEN_ROWS = lucid.arange(60.0, dtype=lucid.float64).reshape(20, 3)
 CLASSES = lucid.arange(20) % 3
 
 
 def _batch(kept, x):
     first, after = kept.at * 2, (kept.at + 1) * 2
     kept.at += 1
-    return nn.functional.cross_entropy(TABLE[first:after] * x, CLASSES[first:after])
+    return nn.functional.cross_entropy(SEEN_ROWS[first:after] * x, CLASSES[first:after])
 
 
 def _row_and_element(kept, x):
     kept.at += 1
-    return (TABLE[kept.at] * x).sum(), TABLE[None, kept.at, 1] * 2, TABLE[..., 3 - kept.at].sum()
+    return (
+        (SEEN_ROWS[kept.at] * x).sum(),
+        SEEN_ROWS[None, kept.at, 1] * 2,
+        SEEN_ROWS[..., 3 - kept.at].sum(),
+    )
 
 
 def _counted(kept, x):
@@ -534,7 +538,7 @@ def _kept_and_returned(kept, x):
     kept.row = kept.rows[kept.at]
     kept.rows[0] = x.sum()
     kept.at += 1
-    return TABLE[kept.at]
+    return SEEN_ROWS[kept.at]
 
 
 def _written_by_numpy(kept, x):

@@ -338,10 +338,18 @@ class CallRecord:
         for kept in self.rule.tape.kept.get(met, ()):
             found, expected = counters[kept.counter].now, versions[kept.counter] - kept.writes
             if found != expected:
+                name = kept.name if kept.argument < 0 else self._name_of(kept.argument)
                 saver = f"{met._name()}{met._place()}"
-                raise LucidError(modified(kept.type, kept.name, found, expected, saver))
+                raise LucidError(modified(kept.type, name, found, expected, saver))
         if self.behind is not None:
             self.behind._refuse_written(node, met)
+
+    def _name_of(self, argument: int) -> str | None:
+        """What messages call an argument that has a history by now."""
+        tape = self.rule.tape
+        tensor = self._shown[len(tape.tensors) + tape.arguments.index(argument)]
+        node = tensor.grad_fn
+        return None if node is None else node._output_name(tensor._output_nr)
 
     def refuse_moved(self, node: Node) -> None:
         """Raise when a tensor that was saved shows other memory than at the call."""

@@ -49,12 +49,14 @@ class Kept(NamedTuple):
         writes: how often the step itself has written it since.
         counter: the number of its version counter among those that a call finds again.
         name: what it is, for messages: `output 0 of Mul`.
+        argument: its position, if it is one: each call names the history that it has.
     """
 
     counter: int
     writes: int
     type: TensorType
     name: str | None
+    argument: int
 
 
 class Source(NamedTuple):
@@ -269,7 +271,7 @@ def _kept(node: Node, saved: SavedTensor, histories: Histories) -> Kept | None:
     index = saved.output_nr if saved.output_nr >= 0 else tensor._output_nr
     name = None if source is None else source._output_name(index)
     writes = tensor._counter.value - saved.version
-    return Kept(number, writes, tensor._type, name)
+    return Kept(number, writes, tensor._type, name, histories.argument_of(tensor))
 
 
 class Holdings:
@@ -426,6 +428,11 @@ class Holdings:
             value: _on(cell)
             for value, cell in self._cells.items()
             if cell.kind == "state" and not cell.is_written and cell.storage in checked
+        }
+        saved |= {
+            cell.value: _on(cell)
+            for cell in self._recorder.cells.values()
+            if cell.kind == "constant" and cell.storage.value is cell.value in self._inputs
         }
         decided = minimum_cut(graph, contents.values(), {*found, *numbers, *saved})
         read = dict.fromkeys(x for node in decided.repeated for x in node.operands)
