@@ -434,6 +434,7 @@ def _from_the_end(kept, x):
 
 def _an_element_through_a_view(kept, x):
     kept.rows.T[1][kept.at] = x.sum()
+    kept.rows[kept.at, 0] = x.mean().item()
     kept.at += 1
 
 

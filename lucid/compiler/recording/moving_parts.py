@@ -17,10 +17,10 @@ from lucid.functions.creation import arange
 from lucid.ir.location import Location, here
 from lucid.ir.types import i64
 from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
-    from lucid.tensor.core import TensorCore
     from lucid.tensor.storage import Storage
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
@@ -62,7 +62,7 @@ class MovingParts:
         parts = list(index) if type(index) is tuple else [index]
         live = [i for i, part in enumerate(parts) if _moves(part)]
         axes = [i for i, part in enumerate(parts) if part is not None and part is not Ellipsis]
-        is_basic = len(live) == 1 and all(isinstance(x, _BASIC) for x in parts)
+        is_basic = len(live) == 1 and all(_is_basic(x) for x in parts)
         if not is_basic or len(axes) > tensor.ndim or context.levels:
             return index
         part, axis = parts[live[0]], axes.index(live[0])
@@ -105,7 +105,7 @@ class MovingParts:
 
         None: it is no such part.
         """
-        part = self._parts.get(value._storage) if hasattr(value, "_storage") else None
+        part = self._parts.get(value._storage) if isinstance(value, TensorCore) else None
         if part is None or part.whole is not whole._storage or not _is_same(part.index, index):
             return None
         self._written.pop(part.whole, None)
@@ -135,6 +135,10 @@ def _is_same(index: Any, other: Any) -> bool:
     if type(index) is type(other) is slice:
         return index.start is other.start and index.stop is other.stop
     return index is other
+
+
+def _is_basic(part: Any) -> bool:
+    return isinstance(part, _BASIC) and type(part) is not bool
 
 
 def _moves(part: Any) -> bool:
