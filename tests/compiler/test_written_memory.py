@@ -365,6 +365,6 @@ def test_windows_side_by_side_are_written_and_those_that_overlap_are_not(run):
     x = lucid.arange(6.0)
     run(lambda: x.unfold(0, 2, 2).add_(1))
     assert x.tolist() == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(lucid.LucidError, match="more than one element at one address"):
+    with pytest.raises(lucid.LucidError, match="more than one element of the written-to tensor"):
         run(lambda: x.unfold(0, 2, 1).add_(1))
     assert x.tolist() == [1, 2, 3, 4, 5, 6]

@@ -443,7 +443,7 @@ class Recorder(TracedMemory):
         self.refusal = self.hosts.left = None  # their tracebacks do
         self.exits.end()
         self.parts.end()
-        del self.hosts, self.exits, self.loops, self.foreseen
+        del self.hosts, self.exits, self.loops, self.foreseen, self.parts
         self.outside = None
         self.collector = None
         self.arguments = ()
