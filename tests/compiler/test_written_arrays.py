@@ -224,6 +224,10 @@ def made_by_the_step():
         for i in range(3):
             sums[0] = i
             rows.append((sums * x.numpy()[0, 0]).sum())
+        known = np.zeros(2)
+        for i in range(3):
+            known[0] = i
+            rows.append((known * x[0, 0].item()).sum())
         return total, same, first, shared * x.float(), labels, sums, rows
 
     return step, []
