@@ -376,6 +376,17 @@ def test_a_view_of_an_array_from_outside_is_one_of_its_memory():
     assert not step.stats.eager_reasons
 
 
+def test_a_function_of_the_users_may_call_what_it_reads_out():
+    given = np.zeros(3)
+
+    def scaled(x, out):
+        return x * len(out.data)
+
+    step = lucid.compile(lambda x: scaled(x, out=given))
+    assert step(lucid.ones(2)).tolist() == [3.0, 3.0]
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+
+
 def test_containers_of_arrays_that_become_late_are_themselves():
     @lucid.compile
     def step(x):

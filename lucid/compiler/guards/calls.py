@@ -865,7 +865,7 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if not args or not isinstance(args[0], getattr(function, "__objclass__", GENERATORS)):
             return None  # which raises an error
         function, args = function.__get__(args[0], type(args[0])), args[1:]
-    if "out" in kwargs:
+    if "out" in kwargs and not _is_heard(getattr(function, "__func__", function)):
         out = kwargs["out"]
         return out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if isinstance(function, np.ufunc):
