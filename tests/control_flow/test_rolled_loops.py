@@ -110,6 +110,29 @@ def test_rows_lie_along_any_axis_and_are_read_either_way(axis: int, reverse: boo
     require_equal(step, randn(1, *shape), loops=2)
 
 
+@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_gradient_of_the_rows_of_a_sequence_is_a_loop(axis: int, reverse: bool) -> None:
+    """Each round adds its rows to the gradient of a sequence, in another place; also twice."""
+    shape = [ROWS, WIDTH, WIDTH]
+    shape[axis] = ROUNDS
+    xs, w = randn(1, *shape, grad=True), randn(0, WIDTH, WIDTH, grad=True)
+
+    def step(scale: Any) -> Any:
+        sequence = (xs * scale).sin()
+        h = lucid.zeros(*(size for n, size in enumerate(shape) if n != axis), dtype=f64)
+        found = []
+        for t in reversed(range(ROUNDS)) if reverse else range(ROUNDS):
+            index = (*(slice(None),) * axis, t)
+            h = (h @ w * 0.3 + sequence[index] * 2).tanh()
+            found.append((h * sequence[index]).sum(-1))
+        loss = (lucid.stack(found, 1) ** 2).sum()
+        return loss.detach(), *lucid.autograd.grad(loss, (xs, w))
+
+    compiled = require_equal(step, randn(2), loops=2)
+    assert len(compiled.stages["optimize"].splitlines()) < 160  # not a line or more for each round
+
+
 def test_constants_and_numbers_of_each_round_are_rows() -> None:
     """t = i * dt, and a list of floats; the step dt is a number that is read at each call."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import cast
 
 import hypothesis
@@ -25,7 +26,7 @@ from lucid.ir.text import parse
 from lucid.ir.types import DType, TensorType, f32, f64, i32, i64, u32
 from lucid.ir.verify import verify
 
-ALL = (passes.inline, passes.rematerialize, *passes.simplify.passes)
+ALL = (passes.inline, passes.rematerialize, passes.concat_pads, *passes.simplify.passes)
 
 
 def assert_same_bits(actual: list[np.ndarray], expected: list[np.ndarray]) -> None:
@@ -50,6 +51,57 @@ def test_no_pass_changes_a_bit(case: Case) -> None:
             assert changed == (str(graph) != before), run.__name__
             actual, _ = interpret(graph, case.inputs)
             assert_same_bits(actual, expected)
+
+
+@hypothesis.given(st.randoms(use_true_random=False), st.integers(0, 1), st.sampled_from([f32, i32]))
+def test_sums_of_pads_keep_their_bits(random: Random, axis: int, dtype: DType) -> None:
+    """Parts that are the same, apart, or overlap, in sums of any form; some are read elsewhere."""
+    graph, size, rest = Graph("sums"), 8, 3
+    zero, values, arrays = None, list[Value](), list[np.ndarray]()
+    for _ in range(random.randint(2, 7)):
+        start, length = random.choice([(0, 2), (2, 2), (2, 2), (3, 1), (5, 3), (4, 4), (0, 8)])
+        shape = (length, rest) if axis == 0 else (rest, length)
+        numbers = [random.choice([-0.0, 0.0, 1.5, -2.25, 1e8]) for _ in range(length * rest)]
+        arrays.append(np.array(numbers, dtype.numpy).reshape(shape))
+        value = graph.add_input(TensorType(dtype, shape), "arg")
+        zero = value.constant(0, dtype) if zero is None else zero
+        low, high = [0, 0], [0, 0]
+        low[axis], high[axis] = start, size - start - length
+        values.append(ops.pad(value, zero, low=tuple(low), high=tuple(high)))
+    while len(values) > 1:
+        one = values.pop(random.randrange(len(values)))
+        other = values.pop(random.randrange(len(values)))
+        values.append(one + other)
+        if random.random() < 0.15:
+            graph.outputs.append(one)
+    graph.outputs += values
+    expected = interpret(graph, arrays)[0]
+    passes.concat_pads(graph)
+    verify(graph)
+    assert_same_bits(interpret(graph, arrays)[0], expected)
+
+
+@hypothesis.given(st.randoms(use_true_random=False), st.integers(1, 3))
+def test_rows_side_by_side_are_one_slice(random: Random, rank: int) -> None:
+    """Rows of any axis, forwards, backwards or out of order, on an axis of the result."""
+    sizes = [random.choice([1, 2, 3, 4]) for _ in range(rank)]
+    along = random.randrange(rank)
+    sizes[along] = 4
+    graph = Graph("rows")
+    x = graph.add_input(TensorType(f64, tuple(sizes)), "arg")
+    shape = sizes[:along] + sizes[along + 1 :] + random.choice([[], [1]])
+    axis = random.randrange(len(shape) + 1)
+    by, number, rows = random.choice([1, 1, -1, -1, 0]), random.randrange(4), list[Value]()
+    for _ in range(random.randint(2, 6)):
+        row = ops.slice_axis(x, along, number, number + 1)
+        rows.append(ops.reshape(row, shape=(*shape[:axis], 1, *shape[axis:])))
+        number = (number + by) % 4 if random.random() < 0.9 else random.randrange(4)
+    graph.outputs = [ops.concat(*rows, axis=axis)]
+    array = np.arange(np.prod(sizes), dtype=np.float64).reshape(sizes)
+    expected = interpret(graph, [array])[0]
+    passes.canonicalize(graph)
+    verify(graph)
+    assert_same_bits(interpret(graph, [array])[0], expected)
 
 
 @hypothesis.given(cases())

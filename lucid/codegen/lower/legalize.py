@@ -12,7 +12,6 @@ from lucid.codegen.lower.attention_patterns import recognize_attention
 from lucid.codegen.lower.image_folding import fold_images
 from lucid.codegen.lower.rewrites import (
     chain_scatters,
-    concat_pads,
     lift_reshapes,
     reduce_small_first,
 )
@@ -106,7 +105,6 @@ LEGALIZE = Pipeline(
         narrow_places,
         read_past_checks,
         drop_trivial_reductions,
-        concat_pads,
         chain_scatters,
         lift_reshapes,
         fold_images,

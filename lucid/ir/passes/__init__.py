@@ -6,6 +6,7 @@ With these, `lucid.ir.Graph`, `lucid.ir.ops` and the rewriter one writes passes 
 
 from lucid.ir.passes.canonicalize import canonicalize
 from lucid.ir.passes.checks import check_before_broadcasts, drop_satisfied_checks
+from lucid.ir.passes.concat_pads import concat_pads
 from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
@@ -32,6 +33,7 @@ __all__ = [
     "broadcast_like",
     "canonicalize",
     "check_before_broadcasts",
+    "concat_pads",
     "constant_fold",
     "constant_like",
     "cse",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
@@ -226,32 +227,82 @@ def _concat(node: Node) -> Value | None:
 
 @_RULES.on(ops.concat)
 def _concat_of_slices(node: Node) -> Value | None:
-    """concat(x[:2], x[2:5], y) -> concat(x[:5], y): what lies side by side is one slice."""
-    parts: list[Value] = []
-    before: Node | None = None  # the slice that the last part is, or the last slice in it
-    first: list[_Bounds] = []
+    """concat(x[:2], x[2:5], y) -> concat(x[:5], y): what lies side by side is one slice.
+
+    Rows of another axis, concat(x[0, :, None], x[1, :, None]), are one slice whose axes are moved,
+    and rows in the order of a flip are one that goes backwards.
+    """
+    axis, parts = node.attributes["axis"], list[Value]()
+    last: _Shown | None = None  # what the last part is, or a row of it
     for operand in node.operands:
-        made = producer_of(operand, ops.slice)
-        if made is not None and before is not None and _goes_on(before, made, node):
-            axis = node.attributes["axis"]
-            first[axis] = (first[axis][0], made.attributes["stops"][axis], 1)
-            parts[-1] = _sliced(made.operands[0], first)
+        shown = _shown_along(operand, axis)
+        joined = last and shown and _joined(last, shown)
+        if joined:
+            parts[-1] = _sliced(joined.base, joined.bounds)
+            if producer_of(operand, ops.slice) is None:
+                parts[-1] = _rows_as(parts[-1], joined.axis, operand.shape, axis)
         else:
             parts.append(operand)
-            first = [] if made is None else _bounds(made)
-        before = made
+        last = joined or shown
     if len(parts) == len(node.operands):
         return None
     return parts[0] if len(parts) == 1 else _same(node, *parts)
 
 
-def _goes_on(before: Node, after: Node, joined: Node) -> bool:
-    """Whether a slice begins where another one ends, along the axis of a concat of both."""
-    axis, (one, other) = joined.attributes["axis"], (_bounds(before), _bounds(after))
-    if before.operands[0] is not after.operands[0] or any(map(is_open, (*one, *other))):
-        return False
-    (_, stop, step), (start, _, stride) = one.pop(axis), other.pop(axis)
-    return one == other and step == stride == 1 and stop == start
+class _Shown(NamedTuple):
+    """What a value is of a base: by the bounds of a slice, along an axis of that."""
+
+    base: Value
+    axis: int
+    bounds: list[_Bounds]
+
+
+def _shown_along(value: Value, axis: int) -> _Shown | None:
+    """The slice that a value is, along an axis, or one row that it is, along that axis of it."""
+    made = producer_of(value, ops.slice)
+    if made is None and value.shape[axis] == 1:
+        view = producer_of(value, ops.reshape)
+        made = view and producer_of(view.operands[0], ops.slice)
+        sizes = zip(made.operands[0].shape, made.result.shape, strict=True) if made else ()
+        axes = [n for n, (whole, part) in enumerate(sizes) if whole != part]
+        if len(axes) != 1 or (made and made.result.shape[axes[0]] != 1):
+            return None
+        (axis,) = axes
+    if made is None or any(map(is_open, _bounds(made))):
+        return None
+    return _Shown(made.operands[0], axis, _bounds(made))
+
+
+def _joined(one: _Shown, other: _Shown) -> _Shown | None:
+    """Both as one, where the second begins where the first ends along the same axis."""
+    axis, bounds = one.axis, [*one.bounds]
+    if one.base is not other.base or other.axis != axis:
+        return None
+    (start, stop, step), (begin, end, stride) = bounds[axis], other.bounds[axis]
+    if step == stride == 1 and begin == stop:
+        bounds[axis] = start, end, 1
+    elif stride == end - begin == 1 and (stop - start, step, begin) in (
+        (1, 1, start - 1),
+        (stop - start, -1, stop),
+    ):
+        bounds[axis] = start, begin - 1, -1
+    else:
+        return None
+    others = (n for n in range(len(bounds)) if n != axis)
+    return (
+        _Shown(one.base, axis, bounds)
+        if all(bounds[n] == other.bounds[n] for n in others)
+        else None
+    )
+
+
+def _rows_as(value: Value, along: int, shape: Shape, axis: int) -> Value:
+    """The rows of a value along an axis, each in a shape, side by side on an axis of that."""
+    count, others = value.shape[along], [n for n in range(len(value.shape)) if n != along]
+    rows = ops.transpose(value, perm=(along, *others))
+    rows = ops.reshape(rows, shape=(count, *shape[:axis], *shape[axis + 1 :]))
+    moved: Value = ops.transpose(rows, perm=(*range(1, axis + 1), 0, *range(axis + 1, len(shape))))
+    return moved
 
 
 def _sliced(base: Value, bounds: list[_Bounds]) -> Value:

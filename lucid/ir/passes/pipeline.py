@@ -14,6 +14,7 @@ from lucid.ir.errors import OptionError, PassError, VerifyError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.passes.canonicalize import canonicalize
 from lucid.ir.passes.checks import check_before_broadcasts, drop_satisfied_checks
+from lucid.ir.passes.concat_pads import concat_pads
 from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
@@ -254,6 +255,7 @@ simplify = Pipeline(
 
 
 _LOOPS: tuple[Pass, ...] = (
+    concat_pads,
     roll_up_rounds,
     trim_loops,
     hoist_from_loops,

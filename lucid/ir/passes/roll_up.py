@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from lucid.ir import ops
@@ -76,6 +77,16 @@ def _read_outside(graph: Graph, schedule: Schedule, loops: Sequence[Rounds]) -> 
 
     What is only put together with others isn't: of all rounds it is a stack.
     """
+    read = {schedule.same.get(x, x) for x in graph.results()}
+    for node in reversed(_outside(schedule, loops)):
+        is_joined = node.op is ops.concat or (node.op.is_view and read.isdisjoint(node.results))
+        if not is_joined:
+            read.update(schedule.operands(node))
+    return read
+
+
+def _outside(schedule: Schedule, loops: Sequence[Rounds]) -> list[Node]:
+    """The nodes that belong to none of these loops."""
     outside: list[Node] = []
     stop = 0
     for rounds in (*loops, Rounds(len(schedule.nodes), 1, 0)):
@@ -83,12 +94,7 @@ def _read_outside(graph: Graph, schedule: Schedule, loops: Sequence[Rounds]) -> 
         for place in range(stop, rounds.stop):
             outside += schedule.ahead.get(place, ())
         stop = rounds.stop
-    read = {schedule.same.get(x, x) for x in graph.results()}
-    for node in reversed(outside):
-        is_joined = node.op is ops.concat or (node.op.is_view and read.isdisjoint(node.results))
-        if not is_joined:
-            read.update(schedule.operands(node))
-    return read
+    return outside
 
 
 def _within(schedule: Schedule, rounds: Rounds) -> Rounds:
@@ -168,10 +174,12 @@ class _Rolling:
         self._schedule = schedule
         self._loops: dict[int, _Loop] = {}  # by the place of their first node
         self._shown: dict[Value, Value] = {}  # rows that are read by themselves
+        self._read_alone: Counter[tuple[int, int]] = Counter()  # how many, by loop and offset
 
     def run(self) -> None:
         """Put loops in the place of rounds."""
         graph, schedule = self._graph, self._schedule
+        self._count_rows()
         for rounds in schedule.loops:
             self._loops[rounds.start] = self._made(rounds)
         parts: list[list[Node]] = []
@@ -193,6 +201,17 @@ class _Rolling:
         for loop in self._loops.values():
             self._check_before(loop)
         graph.drop_dead_nodes()
+
+    def _count_rows(self) -> None:
+        """Count the rounds of which what is in no loop reads what they make."""
+        schedule, read = self._schedule, {*self._graph.results()}
+        for node in _outside(schedule, schedule.loops):
+            read.update(schedule.operands(node))
+        for value in read:
+            loop = schedule.loop_of(value)
+            if loop is not None:
+                offset = (schedule.place[value] - loop.start) % loop.period
+                self._read_alone[loop.start, offset] += 1
 
     def _check_before(self, loop: _Loop) -> None:
         """Check before a loop what its rounds check, of all rounds together."""
@@ -294,7 +313,10 @@ class _Rolling:
         end = loop.end_at(offset) if row.place == loop.rounds.length - 1 else None
         if end is not None:
             return end
-        if offset not in loop.stacks and self._is_at_hand(value, DEPTH):
+        is_stacked = (
+            offset in loop.stacks or self._read_alone[loop.rounds.start, offset] >= LEAST_ROUNDS
+        )
+        if not is_stacked and self._is_at_hand(value, DEPTH):
             operands = [self._resolved(x) for x in node.operands]
             found = self._emit(made, lambda: node.op(*operands, **node.attributes))
         else:
