@@ -226,6 +226,23 @@ def test_a_singular_matrix_has_factors_but_nothing_to_solve_with(run: Callable[.
         L.lu_solve(singular, lucid.tensor([3, 2], dtype=lucid.int32), singular)
 
 
+@pytest.mark.parametrize("n", [64, 65, 150])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_larger_triangular_systems_are_solved_by_parts(n: int, upper: bool, unit: bool) -> None:
+    """The other triangle isn't read, nor is a diagonal of ones; batches broadcast."""
+    rng = np.random.default_rng(n)
+    a, b = rng.normal(size=(2, 1, n, n)) / n + 2 * np.eye(n), rng.normal(size=(3, n, 4))
+    triangle = np.triu(a, int(unit)) if upper else np.tril(a, -int(unit))
+    wanted = np.linalg.solve(triangle + unit * np.eye(n), np.broadcast_to(b, (2, 3, n, 4)))
+    a = np.where(triangle == 0, np.nan, a)
+    options = {"upper": upper, "unitriangular": unit}
+    for left, x, y in ((True, a, b), (False, a.swapaxes(-1, -2), b.swapaxes(-1, -2))):
+        options["upper"] = upper is left
+        found = L.solve_triangular(lucid.tensor(x), lucid.tensor(y), left=left, **options).numpy()
+        np.testing.assert_allclose(found if left else found.swapaxes(-1, -2), wanted, rtol=1e-9)
+
+
 def test_float32_stays_float32() -> None:
     a = lucid.tensor(S, dtype=lucid.float32)
     assert L.inv(a).dtype is lucid.float32
