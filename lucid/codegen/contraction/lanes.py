@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from math import prod
 
 from lucid.codegen import costs
-from lucid.codegen.contraction.packing import shuffles, transpose
 from lucid.codegen.emit import memory
 from lucid.codegen.llvm.builder import (
     FunctionBuilder,
@@ -24,6 +23,7 @@ from lucid.codegen.llvm.builder import (
     iota,
     vector,
 )
+from lucid.codegen.llvm.transposing import shuffles, transpose
 from lucid.ir.extents import hint, is_multiple, is_open
 from lucid.ir.types import DType
 

@@ -61,6 +61,25 @@ class LoopNest:
         """The instructions that write memory."""
         return [inst for inst in self.insts if inst.op in EFFECTS]
 
+    def turned(self) -> list[int]:
+        """The loads whose neighbours lie along the dim before the lanes': of rows as columns.
+
+        Those of maps only; elements that are near, as of complex numbers, are shuffled anyway.
+        """
+        vector = self.vector
+        if self.reduced or not 0 < vector == len(self.kept) - 1 or not 4 <= self.lanes <= 16:
+            return []
+        if self.passes or min(map(hint, self.kept[vector - 1 :])) < self.lanes:
+            return []
+        return [
+            number
+            for number, inst in enumerate(self.insts)
+            if inst.op == "load"
+            and inst.form is not None
+            and inst.form.coefficient(vector - 1) == 1
+            and abs(hint(inst.form.coefficient(vector))) >= self.lanes
+        ]
+
     def free_dims(self) -> list[int]:
         """The kept dims of which each index writes elements of its own."""
         kept, effects = range(len(self.kept)), self.effects

@@ -5,7 +5,7 @@ It looks at shapes and instructions only, so that the same program gives the sam
 
 from __future__ import annotations
 
-from math import prod
+from math import log2, prod
 
 from lucid.codegen import costs
 from lucid.codegen.costs import cost_of
@@ -19,26 +19,29 @@ from lucid.ir.types import DType
 def nest_seconds(nest: LoopNest, lanes: int) -> float:
     """The slower of computing and of moving the bytes."""
     computing = moved = 0.0
+    turned = nest.turned()
     for number, inst in enumerate(nest.insts):
         dims = nest.dims[number]
         if inst.op == "reduce":
             dims |= nest.dims[inst.operands[0]]
         rounds = float(prod(hint(nest.sizes[dim]) for dim in dims))
         wide = lanes if nest.vector in dims else 1
-        computing += rounds / wide * _inst_seconds(nest, inst, wide)
+        computing += rounds / wide * _inst_seconds(nest, inst, wide, number in turned)
         if inst.form is not None and inst.has_address:
             moved += inst.dtype.itemsize * prod(hint(nest.sizes[dim]) for dim in inst.form.dims)
     rate = costs.CACHE_RATE if moved <= costs.CACHE_BYTES else costs.MEMORY_RATE
     return max(computing, moved / rate)
 
 
-def _inst_seconds(nest: LoopNest, inst: Inst, lanes: int) -> float:
+def _inst_seconds(nest: LoopNest, inst: Inst, lanes: int, is_turned: bool) -> float:
     """One execution for `lanes` lanes."""
     if inst.op in ("const", "product"):
         return 0.0
     if inst.has_address and inst.form is not None:
         stride = abs(hint(inst.form.coefficient(nest.vector)))
         indexed = inst.op in ("gather", "write")
+        if lanes > 1 and is_turned:
+            return (1 + log2(lanes)) / costs.VECTOR_INSTRUCTIONS
         if lanes > 1 and (stride > 1 or (indexed and nest.vector in _index_dims(nest, inst))):
             return lanes * costs.RANDOM_LANE
         return (2.0 if indexed else 1.0) / costs.VECTOR_INSTRUCTIONS

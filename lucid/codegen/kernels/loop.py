@@ -14,6 +14,7 @@ from lucid.codegen.emit.lines import part_of
 from lucid.codegen.emit.loops import LoopEmitter
 from lucid.codegen.emit.lowering import MEMORY
 from lucid.codegen.emit.sweep import SweepEmitter, is_swept
+from lucid.codegen.emit.turned import TurnedEmitter
 from lucid.codegen.kernel_ir.kernel import (
     Access,
     Call,
@@ -88,7 +89,9 @@ class LoopKernel(Kernel):
             if dim < len(nest.kept):
                 return nest.lanes * (costs.SWEPT_VECTORS if is_swept(nest) else 1)
             return nest.lanes * 4
-        return 1 if dim < len(nest.kept) else costs.SWEPT_ROWS
+        if dim < len(nest.kept):
+            return nest.lanes if dim == nest.vector - 1 and nest.turned() else 1
+        return costs.SWEPT_ROWS
 
     def relocate(self) -> tuple[Kernel, Origins]:
         origins: Origins = {}
@@ -133,4 +136,6 @@ class LoopKernel(Kernel):
         emitter.run()
 
     def _emitter(self, b: FunctionBuilder, args: Sequence[Val]) -> LoopEmitter:
+        if self.body.turned():
+            return TurnedEmitter(b, self.body, args)
         return (SweepEmitter if is_swept(self.body) else LoopEmitter)(b, self.body, args)

@@ -83,7 +83,19 @@ def order_dims(
 
     kept = by_stride([dim for dim in dims if dim not in reduced], stores or accesses)
     inner = by_stride([dim for dim in dims if dim in reduced], accesses)
+    turned = _turned_dim(accesses, vector)
+    if turned in kept[:-1] and turned not in serial and kept[-1] == vector and not inner:
+        kept.remove(turned)
+        kept.insert(-1, turned)
     return kept + inner
+
+
+def _turned_dim(accesses: Sequence[Inst], vector: int) -> int:
+    """The dim along which a load is contiguous that strides over the lanes' dim; -1 if none is."""
+    for inst in accesses:
+        if inst.op == "load" and inst.form is not None and hint(inst.form.coefficient(vector)) > 4:
+            return next((dim for dim, step in inst.form.terms if step == 1), -1)
+    return -1
 
 
 def collapse(
