@@ -16,6 +16,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,12 +25,14 @@ from lucid.autograd.function import Function, FunctionMeta, call_function
 from lucid.autograd.node import Gradient, Gradients, Node, edge_of, end_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.dtypes import get_default_dtype
+from lucid.ir import ops
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
+from lucid.ir.types import DType, TensorType, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
 from lucid.tensor.levels import Level, Result
@@ -204,8 +207,40 @@ class Code:
             found = self._call(*arrays)
             if found is not None:
                 return found
-        given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+        given = [a if a.flags.c_contiguous else row_major(a) for a in arrays]
         return self._executable.call_known(given + self._constants)
+
+
+_TURNED = 65536
+"""From so many elements on NumPy takes milliseconds to bring axes into another order."""
+
+
+def row_major(array: np.ndarray) -> np.ndarray:
+    """A copy whose elements lie in the order of its axes; of a large transposed one by native code.
+
+    NumPy goes from line to line, of which it takes one element each: where lines are a power of
+    two apart, that takes ten times as long.
+    """
+    if array.size >= _TURNED and NATIVE_FUNCTIONS.read():
+        order = sorted(range(array.ndim), key=lambda n: (-array.strides[n], n))
+        base = array.transpose(order)
+        if base.flags.c_contiguous:
+            perm = tuple(sorted(range(array.ndim), key=order.__getitem__))
+            (turned,) = _turning(type_of_array(base), perm).run([base])
+            return turned
+    return np.ascontiguousarray(array)
+
+
+@lru_cache(32)
+def _turning(type: TensorType, perm: tuple[int, ...]) -> Code:
+    from lucid.runtime.open_programs import Families
+
+    graph = Graph("transpose")
+    graph.outputs = [ops.transpose(graph.add_input(type), perm=perm)]
+    return Code(graph, (), _turned.setdefault((type.dtype, perm), Families()))
+
+
+_turned: dict[tuple[DType, tuple[int, ...]], Families] = {}
 
 
 class Forward:

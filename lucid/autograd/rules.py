@@ -206,7 +206,9 @@ class Rule:
             arrays[number] = array
         for number in self.copied:
             if not arrays[number].flags.c_contiguous:
-                arrays[number] = np.ascontiguousarray(arrays[number])
+                from lucid.autograd.native import row_major
+
+                arrays[number] = row_major(arrays[number])
         return [None if n is None else arrays[n] for n in self.results]
 
 

@@ -507,8 +507,10 @@ def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool)
     """`first + i * stride`; computed in float64 unless all numbers are whole."""
     inner = i64 if whole else f64
     if context.recorder is None:
-        values = np.arange(count, dtype=inner.numpy) * inner.numpy.type(stride)
-        return from_array((values + inner.numpy.type(first)).astype(dtype.numpy))
+        values = np.arange(count, dtype=inner.numpy)
+        values *= inner.numpy.type(stride)
+        values += inner.numpy.type(first)
+        return from_array(values.astype(dtype.numpy, copy=False))
     index = emit(ops.iota, (), shape=(count,), axis=0, dtype=inner)
     if stride != 1:
         index = emit(ops.mul, (index, constant(stride, inner)))
@@ -551,12 +553,28 @@ def linspace(
         raise OptionError(f"linspace: number of steps must be non-negative, not {count}")
     require_computable((count,), "linspace")
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "linspace")
+    if context.recorder is None and not isinstance(start, Tensor) and not isinstance(end, Tensor):
+        return as_leaf(_between(float(start), float(end), count, wanted), requires_grad)
     first, last = operand(start, f64, "linspace"), operand(end, f64, "linspace")
     index = emit(ops.iota, (), shape=(count,), axis=0, dtype=f64)
     step = (last - first) / float(max(count - 1, 1))
     # from both ends, so that both are met exactly
     values = choose(index < count / 2, first + step * index, last - step * (count - 1 - index))
     return as_leaf(clone(cast(values, wanted)), requires_grad)
+
+
+def _between(first: float, last: float, count: int, dtype: DType) -> Tensor:
+    """What `linspace` gives for numbers, with half as many passes over memory."""
+    step, half = (last - first) / max(count - 1, 1), (count + 1) // 2
+    values = np.arange(count, dtype=np.float64)
+    near, far = values[:half], values[half:]
+    with np.errstate(all="ignore"):
+        near *= step
+        near += first
+        np.subtract(count - 1, far, out=far)
+        far *= step
+        np.subtract(last, far, out=far)
+    return cast(from_array(values), dtype)
 
 
 @like(linspace)
@@ -619,6 +637,8 @@ def eye(
     check_device(device, "eye")
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "eye")
     shape = shape_of((n, n if m is None else m), "eye")
+    if context.recorder is None:
+        return as_leaf(from_array(np.eye(*shape, dtype=wanted.numpy)), requires_grad)
     rows = emit(ops.iota, (), shape=shape, axis=0, dtype=i64)
     columns = emit(ops.iota, (), shape=shape, axis=1, dtype=i64)
     return as_leaf(clone(cast(rows == columns, wanted)), requires_grad)

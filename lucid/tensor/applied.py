@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.native import row_major
 from lucid.autograd.node import OpNode, accumulator_of, sequence_numbers
 from lucid.autograd.rules import Derivative, Rule, derivative_of
 from lucid.autograd.saved import SavedTensor
@@ -220,7 +221,8 @@ def _sum(x: np.ndarray, y: np.ndarray, *into: np.ndarray) -> np.ndarray:
 
 def _contiguous(array: Any) -> np.ndarray:
     """What an op has given, a scalar too, as an array of its own, row-major."""
-    return np.asarray(array, order="C")
+    array = np.asarray(array)
+    return array if array.flags.c_contiguous else row_major(array)
 
 
 @functools.cache

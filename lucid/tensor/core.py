@@ -336,7 +336,7 @@ class TensorCore(Placed, WithGradient):
     def _followed_by(self, array: np.ndarray, type: TensorType) -> Tensor:
         """A tensor of what was computed from this one, made at the same line of the user's."""
         if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
+            array = _row_major(array)
         result = _new(Storage(type, array), type, array, ())
         result._spot = self._spot
         return result
@@ -781,6 +781,12 @@ def _natively(op: Op, operands: Sequence[TensorCore], attributes: Attributes) ->
     return slow_ops.evaluate(op, *arrays, **attributes)
 
 
+def _row_major(array: np.ndarray) -> np.ndarray:
+    from lucid.autograd.native import row_major
+
+    return row_major(array)
+
+
 def leave_to_python(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
     """Stands for machine code where there is none, or where ops are to be seen."""
 
@@ -830,7 +836,7 @@ def _evaluate(
     else:
         array = op.evaluate(*[operand._array for operand in operands], **attributes)
     if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
+        array = _row_major(array)
     result = _new(Storage(type, array), type, array, ())
     result._spot = user_spot()
     return result

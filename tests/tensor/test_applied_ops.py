@@ -478,3 +478,42 @@ def test_functions_of_several_ops_are_one_program_for_many_elements() -> None:
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
     names = {type(lucid.frac(x[:rows]).grad_fn).__name__ for rows in (3, 300)}
     assert names == {"FracBackward", "OpNode"}
+
+
+@pytest.mark.parametrize("perm", [(1, 0, 2), (2, 1, 0), (0, 2, 1), (1, 2, 0)])
+@pytest.mark.parametrize("dtype", [lucid.float32, lucid.float64, lucid.bool])
+def test_large_arrays_in_another_order_of_axes(perm: tuple[int, ...], dtype: lucid.dtype) -> None:
+    """Results are row-major, of views of a part and of repeated rows as well."""
+    array = np.random.default_rng(7).integers(0, 2, (33, 60, 48)).astype(dtype.numpy)
+    x = lucid.tensor(array)
+    for view, shown in (
+        (x.permute(perm), array.transpose(perm)),
+        (x[1:].permute(perm), array[1:].transpose(perm)),
+        (x[:, ::2].permute(perm), array[:, ::2].transpose(perm)),
+        (x[:1].expand(33, 60, 48).permute(perm), array[[0] * 33].transpose(perm)),
+    ):
+        copy, other = view.contiguous(), view != 0
+        np.testing.assert_array_equal(copy.numpy(), shown)
+        np.testing.assert_array_equal(other.numpy(), shown != 0)
+        assert copy.is_contiguous() and other.is_contiguous()
+        assert copy.view(-1)[0] == view[0, 0, 0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 10])
+@pytest.mark.parametrize("dtype", [lucid.float32, lucid.float64, lucid.int32])
+def test_progressions_are_bit_for_bit_those_of_a_compiled_step(
+    count: int, dtype: lucid.dtype
+) -> None:
+    for first, last in ((0.0, 10.0), (1.5, -2.25), (-1e308, 1e308), (0.0, np.inf), (np.nan, 1.0)):
+
+        @lucid.compile
+        def step(first: float = first, last: float = last) -> list[lucid.Tensor]:
+            return [
+                lucid.linspace(first, last, count, dtype=dtype),
+                lucid.arange(count, 3 * count, 2, dtype=dtype),
+                lucid.eye(count, 3, dtype=dtype),
+            ]
+
+        for one, other in zip(step(), step.__wrapped__(), strict=True):
+            assert one.dtype is other.dtype and one.shape == other.shape
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
