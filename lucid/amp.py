@@ -37,10 +37,9 @@ class autocast:  # noqa: N801 - PyTorch's name
         OptionError: it is enabled for the CPU.
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> with lucid.amp.autocast("cpu", enabled=False):
-        ...     print((lucid.ones(2) @ lucid.ones(2)).dtype)
-        lucid.float32
+    >>> with lucid.amp.autocast("cpu", enabled=False):
+    ...     print((lucid.ones(2) @ lucid.ones(2)).dtype)
+    lucid.float32
     """
 
     def __init__(
@@ -82,9 +81,8 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
     Raises:
         ArgumentError: `device_type` is no string.
 
-    Example:
-        >>> lucid.amp.is_autocast_enabled()
-        False
+    >>> lucid.amp.is_autocast_enabled()
+    False
     """
     check_kind(device_type, str, "device_type", "is_autocast_enabled")
     return False
@@ -103,14 +101,13 @@ def custom_fwd(
     Raises:
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> class Exp(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     @lucid.amp.custom_fwd(device_type="cpu")
-        ...     def forward(ctx, x):
-        ...         return x.exp()
-        >>> Exp.apply(lucid.zeros(2))
-        tensor([1., 1.])
+    >>> class Exp(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     @lucid.amp.custom_fwd(device_type="cpu")
+    ...     def forward(ctx, x):
+    ...         return x.exp()
+    >>> Exp.apply(lucid.zeros(2))
+    tensor([1., 1.])
     """
     _check_device_type(device_type, "custom_fwd")
     if cast_inputs is not None:
@@ -132,19 +129,18 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
     Raises:
         ArgumentError: `device_type` is no string.
 
-    Example:
-        >>> class Half(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         return x / 2
-        ...     @staticmethod
-        ...     @lucid.amp.custom_bwd
-        ...     def backward(ctx, grad):
-        ...         return grad / 2
-        >>> x = lucid.ones(2, requires_grad=True)
-        >>> Half.apply(x).sum().backward()
-        >>> x.grad
-        tensor([0.5000, 0.5000])
+    >>> class Half(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x / 2
+    ...     @staticmethod
+    ...     @lucid.amp.custom_bwd
+    ...     def backward(ctx, grad):
+    ...         return grad / 2
+    >>> x = lucid.ones(2, requires_grad=True)
+    >>> Half.apply(x).sum().backward()
+    >>> x.grad
+    tensor([0.5000, 0.5000])
     """
     _check_device_type(device_type, "custom_bwd")
     if bwd is None:
@@ -170,10 +166,9 @@ class GradScaler:
         OptionError: it is enabled for the CPU, or a number isn't in its range.
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> scaler = lucid.amp.GradScaler(enabled=False)
-        >>> scaler.scale(lucid.tensor(2.0)), scaler.get_scale()
-        (tensor(2.), 1.0)
+    >>> scaler = lucid.amp.GradScaler(enabled=False)
+    >>> scaler.scale(lucid.tensor(2.0)), scaler.get_scale()
+    (tensor(2.), 1.0)
     """
 
     def __init__(

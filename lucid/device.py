@@ -19,11 +19,10 @@ class device:  # noqa: N801 - PyTorch's name
     Raises:
         OptionError: another device or index.
 
-    Example:
-        >>> lucid.device("cpu")
-        device(type='cpu')
-        >>> lucid.zeros(2).device == "cpu"
-        True
+    >>> lucid.device("cpu")
+    device(type='cpu')
+    >>> lucid.zeros(2).device == "cpu"
+    True
     """
 
     __slots__ = ()

@@ -18,9 +18,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-_HEADING = re.compile(
-    r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises|Example|Examples):\n(?= )"
-)
+_HEADING = re.compile(r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises):\n(?= )")
 _SAID = re.compile(r"\n +([*\w, ]+):")
 _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
@@ -37,22 +35,21 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
             Default: 1.
         **renamed: what stands for a word of the other's there.
 
-    Example:
-        >>> from lucid.docstrings import like
-        >>> def total(input):
-        ...     '''Add.
-        ...
-        ...     Args:
-        ...         input: the numbers.
-        ...     '''
-        >>> @like(total)
-        ... def mean(input):
-        ...     "Add and divide."
-        >>> print(mean.__doc__)
-        Add and divide.
-        <BLANKLINE>
-        Args:
-            input: the numbers.
+    >>> from lucid.docstrings import like
+    >>> def total(input):
+    ...     '''Add.
+    ...
+    ...     Args:
+    ...         input: the numbers.
+    ...     '''
+    >>> @like(total)
+    ... def mean(input):
+    ...     "Add and divide."
+    >>> print(mean.__doc__)
+    Add and divide.
+    <BLANKLINE>
+    Args:
+        input: the numbers.
     """
 
     def fill(value: T) -> T:
@@ -60,9 +57,8 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
         for word, instead in renamed.items():
             theirs = re.sub(rf"\b{word}\b", instead, theirs)
         parts = _sections(over(theirs, axes))
-        if "Example" in parts:
-            name = other.__name__
-            parts["Example"] = re.sub(rf"\b{name}(?=\()", value.__name__, parts["Example"])
+        name = rf"\b{other.__name__}(?=\()"
+        parts[_EXAMPLES] = re.sub(name, value.__name__, parts[_EXAMPLES])
         parts["Args"] = _with_defaults(_entries(parts.get("Args", "")), other, value)
         own = inspect.cleandoc(value.__doc__ or "")
         value.__doc__ = _filled(own, _joined(parts), _parameters(value))
@@ -132,8 +128,8 @@ def of_module(cls: type, function: Callable[..., Any]) -> str:
     absent = {*_parameters(function)} - {*settings, *operands}
     raised = re.split(r"\n(?=    \S)", parts.get("Raises", ""))
     parts["Raises"] = "\n".join(r for r in raised if not absent & {*re.findall(r"`(\w+)`", r)})
-    if "Example" in parts and "Example:" not in own:
-        parts["Example"] = _of_module(parts["Example"], cls, function, operands)
+    if not _sections(own)[_EXAMPLES]:
+        parts[_EXAMPLES] = _of_module(parts[_EXAMPLES], cls, function, operands)
     return _filled(own, _joined(parts), settings)
 
 
@@ -144,10 +140,9 @@ def over(text: str, axes: int) -> str:
         text: a docstring.
         axes: how many, up to 3.
 
-    Example:
-        >>> from lucid.docstrings import over
-        >>> over("Pool along the last axis of (n, c, l), as `unpool1d`.", 2)
-        'Pool over the last two axes of (n, c, h, w), as `unpool2d`.'
+    >>> from lucid.docstrings import over
+    >>> over("Pool along the last axis of (n, c, l), as `unpool1d`.", 2)
+    'Pool over the last two axes of (n, c, h, w), as `unpool2d`.'
     """
     if axes == 1:
         return text
@@ -188,21 +183,29 @@ def _filled(own: str, other: str, parameters: Collection[str]) -> str:
     entries = {**_entries(theirs.get("Args", "")), **_entries(mine.get("Args", ""))}
     summary, _, prose = mine[""].partition("\n\n")
     both = {**theirs, **mine, "Args": _chosen(entries, parameters)}
+    both[_EXAMPLES] = mine[_EXAMPLES] or theirs[_EXAMPLES]
     both[""] = f"{summary}\n\n{prose or theirs[''].partition(chr(10) * 2)[2]}".strip()
-    return _joined({name: both[name] for name in ("", *_ORDER) if name in both})
+    return _joined(both)
 
 
-_ORDER = ("Inputs", "Shapes", "Attributes", "Args", "Returns", "Raises", "Example", "Examples")
+_EXAMPLES = ">>>"
+_ORDER = ("", "Inputs", "Shapes", "Attributes", "Args", "Returns", "Raises", _EXAMPLES)
 
 
 def _sections(doc: str) -> dict[str, str]:
-    """The text below each heading; what stands before the first one is under ""."""
-    parts = _HEADING.split(doc)
-    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+    """The text below each heading; before the first one it is under "", at the end the examples."""
+    said, begins, examples = f"\n\n{doc}".partition("\n\n>>> ")
+    parts = _HEADING.split(said[2:])
+    found = {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+    return {**found, _EXAMPLES: begins.lstrip() + examples}
 
 
 def _joined(parts: dict[str, str]) -> str:
-    texts = [f"{name}:\n{text}" if name else text for name, text in parts.items() if text]
+    texts = [
+        text if name in ("", _EXAMPLES) else f"{name}:\n{text}"
+        for name in _ORDER
+        if (text := parts.get(name))
+    ]
     return "\n\n".join(text.rstrip() for text in texts)
 
 
@@ -227,10 +230,10 @@ def _chosen(entries: dict[str, str], names: Collection[str]) -> str:
 def _of_module(text: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:
     """The examples of a function as those of a module: `F.elu(x, 0.5)` is `nn.ELU(0.5)(x)`."""
     found: list[str] = []
-    for example in doctest.DocTestParser().get_examples(inspect.cleandoc(text)):
+    for example in doctest.DocTestParser().get_examples(text):
         lines = _made_first(example.source.rstrip(), cls, function, operands).splitlines()
-        found += [f"    {'...' if i else '>>>'} {line}" for i, line in enumerate(lines)]
-        found += [f"    {line}" for line in example.want.splitlines()]
+        found += [f"{'...' if i else '>>>'} {line}" for i, line in enumerate(lines)]
+        found += example.want.splitlines()
     return "\n".join(found)
 
 

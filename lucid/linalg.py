@@ -86,10 +86,9 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     Args:
         dim: the axis of the vectors. Default: -1.
 
-    Example:
-        >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])
-        >>> lucid.linalg.cross(x, y)
-        tensor([[0., 0., 1.]])
+    >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])
+    >>> lucid.linalg.cross(x, y)
+    tensor([[0., 0., 1.]])
     """
     return _cross(input, other, dim)
 
@@ -104,10 +103,9 @@ def inv(A: Tensor) -> Tensor:
         LinAlgError: a matrix is singular.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.2500]])
+    >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
     """
     return inverse(matrices(A, "linalg.inv", square=True))
 
@@ -121,9 +119,8 @@ def det(A: Tensor) -> Tensor:
     Raises:
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        tensor(-2.)
+    >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(-2.)
     """
     return determinant(matrices(A, "linalg.det", square=True))
 
@@ -134,11 +131,10 @@ def slogdet(A: Tensor) -> linalg_slogdet:
 
     Of singular matrices these are 0 and -inf.
 
-    Example:
-        >>> lucid.slogdet(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        lucid.return_types.linalg_slogdet(
-        sign=tensor(-1.),
-        logabsdet=tensor(0.6931))
+    >>> lucid.slogdet(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    lucid.return_types.linalg_slogdet(
+    sign=tensor(-1.),
+    logabsdet=tensor(0.6931))
     """
     return linalg_slogdet(*sign_and_log_det(matrices(A, "linalg.slogdet", square=True)))
 
@@ -158,9 +154,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
         ShapeError: shapes that don't fit.
         DTypeError: A and B have different dtypes, or no floats.
 
-    Example:
-        >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
-        tensor([1.0000, 0.5000])
+    >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
+    tensor([1.0000, 0.5000])
     """
     a = matrices(A, "linalg.solve", square=True)
     is_vector = B.ndim == 1 or B._type.shape == a._type.shape[:-1]
@@ -188,11 +183,10 @@ def solve_triangular(
         ShapeError: shapes that don't fit, a B of vectors among them.
         DTypeError: A and B have different dtypes, or no floats.
 
-    Example:
-        >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
-        >>> lucid.linalg.solve_triangular(a, lucid.tensor([[5.0], [8.0]]), upper=True)
-        tensor([[1.],
-                [2.]])
+    >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
+    >>> lucid.linalg.solve_triangular(a, lucid.tensor([[5.0], [8.0]]), upper=True)
+    tensor([[1.],
+            [2.]])
     """
     a = matrices(A, "linalg.solve_triangular", square=True)
     b = matrices(B, "linalg.solve_triangular", "B")
@@ -230,9 +224,8 @@ def pinv(
     Raises:
         OptionError: an `atol`.
 
-    Example:
-        >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
-        tensor([[0.5000, 0.0000]])
+    >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
+    tensor([[0.5000, 0.0000]])
     """
     a = matrices(A, "linalg.pinv")
     if atol is not None:
@@ -272,10 +265,9 @@ def lstsq(
         ShapeError: shapes that don't fit.
         DTypeError: A and B have different dtypes, or no floats.
 
-    Example:
-        >>> a = lucid.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-        >>> lucid.linalg.lstsq(a, lucid.tensor([1.0, 3.0, 5.0])).solution.round(decimals=3)
-        tensor([1., 2.])
+    >>> a = lucid.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> lucid.linalg.lstsq(a, lucid.tensor([1.0, 3.0, 5.0])).solution.round(decimals=3)
+    tensor([1., 2.])
     """
     a = matrices(A, "linalg.lstsq")
     check_choice(driver, "driver", "linalg.lstsq", (None, "gels", "gelsy", "gelsd", "gelss"))
@@ -308,9 +300,8 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
         LinAlgError: the map is singular.
         ShapeError: the products of sizes differ.
 
-    Example:
-        >>> lucid.linalg.tensorinv(lucid.eye(4).reshape(2, 2, 4)).shape
-        lucid.Size([4, 2, 2])
+    >>> lucid.linalg.tensorinv(lucid.eye(4).reshape(2, 2, 4)).shape
+    lucid.Size([4, 2, 2])
     """
     first, last = A._type.shape[:ind], A._type.shape[ind:]
     flat = reshape(A, math.prod(first), math.prod(last))
@@ -329,10 +320,9 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
         LinAlgError: the map is singular.
         ShapeError: the products of sizes differ.
 
-    Example:
-        >>> a = 2 * lucid.eye(4).reshape(2, 2, 4)
-        >>> lucid.linalg.tensorsolve(a, lucid.ones(2, 2))
-        tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    >>> a = 2 * lucid.eye(4).reshape(2, 2, 4)
+    >>> lucid.linalg.tensorsolve(a, lucid.ones(2, 2))
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
     if dims is not None:
         A = movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
@@ -357,10 +347,9 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
         LinAlgError: a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
-        tensor([[2., 0.],
-                [1., 1.]])
+    >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
+    tensor([[2., 0.],
+            [1., 1.]])
     """
     a = matrices(A, "linalg.cholesky", square=True)
     factor = _cholesky(a.mT if upper else a)
@@ -399,9 +388,8 @@ def cholesky_ex(
         LinAlgError: with `check_errors`, a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
-        tensor([0, 1], dtype=lucid.int32)
+    >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
+    tensor([0, 1], dtype=lucid.int32)
     """
     a = matrices(A, "linalg.cholesky_ex", square=True)
     if check_errors:
@@ -425,9 +413,8 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
         LinAlgError: with `check_errors`, a matrix is singular.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
-        tensor([0, 1], dtype=lucid.int32)
+    >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
+    tensor([0, 1], dtype=lucid.int32)
     """
     a = matrices(A, "linalg.inv_ex", square=True)
     if check_errors:
@@ -457,9 +444,8 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
         OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
-        tensor([1., 3.])
+    >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
+    tensor([1., 3.])
     """
     check_choice(UPLO, "UPLO", "linalg.eigh", ("L", "U", "l", "u"))
     return linalg_eigh(*symmetric_eigen(matrices(A, "linalg.eigh", square=True), UPLO))
@@ -476,9 +462,8 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
         OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
-        tensor([1., 3.])
+    >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
+    tensor([1., 3.])
     """
     return eigh(A, UPLO).eigenvalues
 
@@ -497,10 +482,9 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
         LinAlgError: the iteration doesn't converge, as with NaN.
         OptionError: a `driver`.
 
-    Example:
-        >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
-        >>> u.shape, s, vh.shape
-        (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
+    >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
+    >>> u.shape, s, vh.shape
+    (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
     """
     _refuse_driver(driver, "linalg.svd")
     return linalg_svd(*singular_values(matrices(A, "linalg.svd"), bool(full_matrices)))
@@ -516,9 +500,8 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
         LinAlgError: the iteration doesn't converge, as with NaN.
         OptionError: a `driver`.
 
-    Example:
-        >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
-        tensor([3., 2.])
+    >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
+    tensor([3., 2.])
     """
     _refuse_driver(driver, "linalg.svdvals")
     return svd(A, False).S
@@ -540,11 +523,10 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     Raises:
         OptionError: another `mode`.
 
-    Example:
-        >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
-        >>> (q @ r).round(decimals=3)
-        tensor([[3., 1.],
-                [4., 2.]])
+    >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> (q @ r).round(decimals=3)
+    tensor([[3., 1.],
+            [4., 2.]])
     """
     a = matrices(A, "linalg.qr")
     check_choice(mode, "mode", "linalg.qr", ("reduced", "complete", "r"))
@@ -563,15 +545,14 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
     Raises:
         OptionError: without `pivot`.
 
-    Example:
-        >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        lucid.return_types.linalg_lu(
-        P=tensor([[0., 1.],
-                [1., 0.]]),
-        L=tensor([[1., 0.],
-                [0., 1.]]),
-        U=tensor([[1., 3.],
-                [0., 2.]]))
+    >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    lucid.return_types.linalg_lu(
+    P=tensor([[0., 1.],
+            [1., 0.]]),
+    L=tensor([[1., 0.],
+            [0., 1.]]),
+    U=tensor([[1., 3.],
+            [0., 2.]]))
     """
     _check_pivot("linalg.lu", pivot)
     packed, _, order = lu_factors(matrices(A, "linalg.lu"), False)
@@ -609,12 +590,11 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
         LinAlgError: a matrix is singular.
         OptionError: without `pivot`.
 
-    Example:
-        >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        lucid.return_types.linalg_lu_factor(
-        LU=tensor([[1., 3.],
-                [0., 2.]]),
-        pivots=tensor([2, 2], dtype=lucid.int32))
+    >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    lucid.return_types.linalg_lu_factor(
+    LU=tensor([[1., 3.],
+            [0., 2.]]),
+    pivots=tensor([2, 2], dtype=lucid.int32))
     """
     _check_pivot("linalg.lu_factor", pivot)
     return linalg_lu_factor(*lu_factors(matrices(A, "linalg.lu_factor"), True)[:2])
@@ -634,9 +614,8 @@ def lu_factor_ex(
         LinAlgError: a matrix is singular, with `check_errors`.
         OptionError: without `pivot`.
 
-    Example:
-        >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
-        tensor(2, dtype=lucid.int32)
+    >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
+    tensor(2, dtype=lucid.int32)
     """
     _check_pivot("linalg.lu_factor_ex", pivot)
     a = matrices(A, "linalg.lu_factor_ex")
@@ -661,11 +640,10 @@ def lu_solve(
         ShapeError: shapes that don't fit, a B of vectors among them.
         DTypeError: LU and B have different dtypes, or pivots aren't int32.
 
-    Example:
-        >>> lu, pivots = lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        >>> lucid.linalg.lu_solve(lu, pivots, lucid.tensor([[4.0], [7.0]]))
-        tensor([[1.],
-                [2.]])
+    >>> lu, pivots = lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    >>> lucid.linalg.lu_solve(lu, pivots, lucid.tensor([[4.0], [7.0]]))
+    tensor([[1.],
+            [2.]])
     """
     packed = matrices(LU, "linalg.lu_solve", "LU", square=True)
     b = matrices(B, "linalg.lu_solve", "B")
@@ -689,10 +667,9 @@ def lu_solve(
 def matrix_exp(A: Tensor) -> Tensor:
     """Return the exponential of square matrices, the sum of A^k / k! over all k.
 
-    Example:
-        >>> lucid.linalg.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
-        tensor([[1., 1.],
-                [0., 1.]])
+    >>> lucid.linalg.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    tensor([[1., 1.],
+            [0., 1.]])
     """
     return matrix_exponential(matrices(A, "linalg.matrix_exp", square=True))
 
@@ -704,10 +681,9 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         x: (..., n), of numbers.
         N: how many powers. Default: None, as many as the vectors have elements.
 
-    Example:
-        >>> lucid.linalg.vander(lucid.tensor([2, 3]), N=3)
-        tensor([[1, 2, 4],
-                [1, 3, 9]])
+    >>> lucid.linalg.vander(lucid.tensor([2, 3]), N=3)
+    tensor([[1, 2, 4],
+            [1, 3, 9]])
     """
     return x[..., None] ** arange(x._type.shape[-1] if N is None else N)
 
@@ -723,9 +699,8 @@ def matrix_rank(
             `atol`.
         hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
 
-    Example:
-        >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
-        tensor(1)
+    >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
+    tensor(1)
     """
     a = matrices(A, "linalg.matrix_rank").detach()
     values = eigvalsh(a).abs() if hermitian else svdvals(a)
@@ -747,9 +722,8 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         OptionError: another order.
         ShapeError: matrices that aren't square, unless `p` is 2 or -2.
 
-    Example:
-        >>> lucid.linalg.cond(lucid.tensor([[4.0, 0.0], [0.0, 2.0]]))
-        tensor(2.)
+    >>> lucid.linalg.cond(lucid.tensor([[4.0, 0.0], [0.0, 2.0]]))
+    tensor(2.)
     """
     a = matrices(A, "linalg.cond")
     if p in (None, 2, -2):
@@ -773,11 +747,10 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
         ShapeError: shapes that don't fit.
         DTypeError: A and tau have different dtypes, or no floats.
 
-    Example:
-        >>> a = lucid.tensor([[1.0], [1.0]])
-        >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
-        tensor([[ 0.],
-                [-1.]])
+    >>> a = lucid.tensor([[1.0], [1.0]])
+    >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
+    tensor([[ 0.],
+            [-1.]])
     """
     a = matrices(A, "linalg.householder_product")
     rows, columns = a._type.shape[-2:]

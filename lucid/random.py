@@ -56,12 +56,11 @@ class Generator:
     Attributes:
         state: i64[2], seed and place; a compiled step that draws reads and writes it.
 
-    Example:
-        >>> generator = lucid.Generator().manual_seed(7)
-        >>> lucid.randint(10, (4,), generator=generator)
-        tensor([9, 4, 0, 3])
-        >>> generator.get_state()
-        tensor([7, 4])
+    >>> generator = lucid.Generator().manual_seed(7)
+    >>> lucid.randint(10, (4,), generator=generator)
+    tensor([9, 4, 0, 3])
+    >>> generator.get_state()
+    tensor([7, 4])
     """
 
     def __init__(self, device: Any = "cpu") -> None:
@@ -89,10 +88,9 @@ class Generator:
         Raises:
             OptionError: it has more bits.
 
-        Example:
-            >>> generator = lucid.Generator().manual_seed(7)
-            >>> generator.initial_seed()
-            7
+        >>> generator = lucid.Generator().manual_seed(7)
+        >>> generator.initial_seed()
+        7
         """
         number = integer(seed, "manual_seed", "seed")
         if not -(2**63) <= number < 2**64:
@@ -108,10 +106,9 @@ class Generator:
         It is what makes a run differ from the last one; keep the number to repeat the run with
         `manual_seed`.
 
-        Example:
-            >>> generator = lucid.Generator()
-            >>> generator.seed() == generator.initial_seed()
-            True
+        >>> generator = lucid.Generator()
+        >>> generator.seed() == generator.initial_seed()
+        True
         """
         number = int.from_bytes(os.urandom(8), "little", signed=True) & (2**63 - 1)
         self.manual_seed(number)
@@ -122,9 +119,8 @@ class Generator:
 
         In a trace it raises `TraceError`, as the seed is read when the step runs.
 
-        Example:
-            >>> lucid.Generator().manual_seed(3).initial_seed()
-            3
+        >>> lucid.Generator().manual_seed(3).initial_seed()
+        3
         """
         return int(self.state._concrete("initial_seed()")[0])
 
@@ -134,9 +130,8 @@ class Generator:
         Shapes: (2,), seed and place.
         dtype: int64.
 
-        Example:
-            >>> lucid.Generator().manual_seed(3).get_state()
-            tensor([3, 0])
+        >>> lucid.Generator().manual_seed(3).get_state()
+        tensor([3, 0])
         """
         return self.state.clone()
 
@@ -149,13 +144,12 @@ class Generator:
         Raises:
             ShapeError: it is no tensor of two int64.
 
-        Example:
-            >>> generator = lucid.Generator().manual_seed(3)
-            >>> before = generator.get_state()
-            >>> first = lucid.rand(2, generator=generator)
-            >>> again = lucid.rand(2, generator=generator.set_state(before))
-            >>> lucid.equal(first, again)
-            True
+        >>> generator = lucid.Generator().manual_seed(3)
+        >>> before = generator.get_state()
+        >>> first = lucid.rand(2, generator=generator)
+        >>> again = lucid.rand(2, generator=generator.set_state(before))
+        >>> lucid.equal(first, again)
+        True
         """
         state = tensor_of(new_state, "set_state", "new_state")
         if state._type.dtype is not i64 or state._type.shape != (2,):
@@ -174,12 +168,11 @@ class Generator:
             shape: of the result.
             dtype: of the result.
 
-        Example:
-            >>> from lucid.ir import ops
-            >>> generator = lucid.Generator().manual_seed(3)
-            >>> numbers = generator.draw(ops.random_normal, (2, 3), lucid.float32)
-            >>> generator.get_state()
-            tensor([3, 6])
+        >>> from lucid.ir import ops
+        >>> generator = lucid.Generator().manual_seed(3)
+        >>> numbers = generator.draw(ops.random_normal, (2, 3), lucid.float32)
+        >>> generator.get_state()
+        tensor([3, 6])
         """
         result = emit(op, (self.state,), shape=shape, dtype=dtype)
         with no_grad():
@@ -192,12 +185,11 @@ class Generator:
         Args:
             count: how many numbers.
 
-        Example:
-            >>> generator = lucid.Generator().manual_seed(3)
-            >>> generator.reserve(5)
-            tensor([3, 0])
-            >>> generator.get_state()
-            tensor([3, 5])
+        >>> generator = lucid.Generator().manual_seed(3)
+        >>> generator.reserve(5)
+        tensor([3, 0])
+        >>> generator.get_state()
+        tensor([3, 5])
         """
         before = self.get_state()
         with no_grad():
@@ -234,13 +226,12 @@ def manual_seed(seed: int) -> Generator:
     Raises:
         OptionError: it has more bits.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> lucid.randint(10, (3,))
-        tensor([3, 9, 0])
-        >>> generator = lucid.manual_seed(0)
-        >>> lucid.randint(10, (3,))
-        tensor([3, 9, 0])
+    >>> generator = lucid.manual_seed(0)
+    >>> lucid.randint(10, (3,))
+    tensor([3, 9, 0])
+    >>> generator = lucid.manual_seed(0)
+    >>> lucid.randint(10, (3,))
+    tensor([3, 9, 0])
     """
     return default_generator.manual_seed(seed)
 
@@ -248,10 +239,9 @@ def manual_seed(seed: int) -> Generator:
 def seed() -> int:
     """Seed the default generator from the operating system, and return the seed.
 
-    Example:
-        >>> number = lucid.seed()
-        >>> number == lucid.initial_seed()
-        True
+    >>> number = lucid.seed()
+    >>> number == lucid.initial_seed()
+    True
     """
     return default_generator.seed()
 
@@ -261,10 +251,9 @@ def initial_seed() -> int:
 
     Without one of the user's it is the same in each process.
 
-    Example:
-        >>> generator = lucid.manual_seed(5)
-        >>> lucid.initial_seed()
-        5
+    >>> generator = lucid.manual_seed(5)
+    >>> lucid.initial_seed()
+    5
     """
     return default_generator.initial_seed()
 
@@ -275,11 +264,10 @@ def get_rng_state() -> Tensor:
     Shapes: (2,), the seed and the place in its stream.
     dtype: int64.
 
-    Example:
-        >>> generator = lucid.manual_seed(5)
-        >>> numbers = lucid.rand(3)
-        >>> lucid.get_rng_state()
-        tensor([5, 3])
+    >>> generator = lucid.manual_seed(5)
+    >>> numbers = lucid.rand(3)
+    >>> lucid.get_rng_state()
+    tensor([5, 3])
     """
     return default_generator.get_state()
 
@@ -293,12 +281,11 @@ def set_rng_state(new_state: Tensor) -> None:
     Raises:
         ShapeError: it is no tensor of two int64.
 
-    Example:
-        >>> before = lucid.get_rng_state()
-        >>> first = lucid.rand(2)
-        >>> lucid.set_rng_state(before)
-        >>> lucid.equal(lucid.rand(2), first)
-        True
+    >>> before = lucid.get_rng_state()
+    >>> first = lucid.rand(2)
+    >>> lucid.set_rng_state(before)
+    >>> lucid.equal(lucid.rand(2), first)
+    True
     """
     default_generator.set_state(new_state)
 
@@ -319,12 +306,11 @@ def fork_rng(
         enabled: False leaves the state as the block leaves it. Default: True.
         device_type: without effect. Default: "cpu".
 
-    Example:
-        >>> generator = lucid.random.manual_seed(5)
-        >>> with lucid.random.fork_rng():
-        ...     numbers = lucid.random.rand(3)
-        >>> lucid.random.get_rng_state()
-        tensor([5, 0])
+    >>> generator = lucid.random.manual_seed(5)
+    >>> with lucid.random.fork_rng():
+    ...     numbers = lucid.random.rand(3)
+    >>> lucid.random.get_rng_state()
+    tensor([5, 0])
     """
     if not enabled:
         yield
@@ -371,10 +357,9 @@ def rand(
         DTypeError: the dtype isn't one of floats; `randint` draws integers.
         ShapeError: a size is negative.
 
-    Example:
-        >>> x = lucid.rand(100)
-        >>> ((x >= 0) & (x < 1)).all()
-        tensor(True)
+    >>> x = lucid.rand(100)
+    >>> ((x >= 0) & (x < 1)).all()
+    tensor(True)
     """
     return _drawn(ops.random_uniform, size, dtype, device, requires_grad, generator, "rand")
 
@@ -395,11 +380,10 @@ def randn(
         DTypeError: the dtype isn't one of floats.
         ShapeError: a size is negative.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> x = lucid.randn(10000)
-        >>> x.mean().abs() < 0.05, (x.std() - 1).abs() < 0.05
-        (tensor(True), tensor(True))
+    >>> generator = lucid.manual_seed(0)
+    >>> x = lucid.randn(10000)
+    >>> x.mean().abs() < 0.05, (x.std() - 1).abs() < 0.05
+    (tensor(True), tensor(True))
     """
     return _drawn(ops.random_normal, size, dtype, device, requires_grad, generator, "randn")
 
@@ -424,9 +408,8 @@ def rand_like(
     Raises:
         DTypeError: the dtype isn't one of floats.
 
-    Example:
-        >>> lucid.rand_like(lucid.zeros(2, 3)).shape
-        lucid.Size([2, 3])
+    >>> lucid.rand_like(lucid.zeros(2, 3)).shape
+    lucid.Size([2, 3])
     """
     check_memory_format(memory_format, "rand_like")
     size, wanted = (input._type.shape,), dtype or input.dtype
@@ -445,9 +428,8 @@ def randn_like(
 ) -> Tensor:
     """Return numbers from the standard normal distribution in the shape and dtype of `input`.
 
-    Example:
-        >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
-        lucid.float64
+    >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
+    lucid.float64
     """
     check_memory_format(memory_format, "randn_like")
     size, wanted = (input._type.shape,), dtype or input.dtype
@@ -481,10 +463,9 @@ def randint(
     Raises:
         OptionError: the range is empty, or longer than 2**53.
 
-    Example:
-        >>> x = lucid.randint(5, 10, (100,))
-        >>> ((x >= 5) & (x < 10)).all()
-        tensor(True)
+    >>> x = lucid.randint(5, 10, (100,))
+    >>> ((x >= 5) & (x < 10)).all()
+    tensor(True)
     """
     if size is None:
         low, high, size = 0, low, high
@@ -513,9 +494,8 @@ def randint_like(
     Raises:
         OptionError: the range is empty, or longer than 2**53.
 
-    Example:
-        >>> lucid.randint_like(lucid.zeros(3), 1)
-        tensor([0., 0., 0.])
+    >>> lucid.randint_like(lucid.zeros(3), 1)
+    tensor([0., 0., 0.])
     """
     if high is None:
         low, high = 0, low
@@ -536,9 +516,8 @@ def randperm(
     Raises:
         ShapeError: n is negative.
 
-    Example:
-        >>> lucid.randperm(5).sort().values
-        tensor([0, 1, 2, 3, 4])
+    >>> lucid.randperm(5).sort().values
+    tensor([0, 1, 2, 3, 4])
     """
     check_device(device, "randperm")
     shape = shape_of((integer(n, "randperm", "n"),), "randperm")
@@ -574,9 +553,8 @@ def normal(
         ShapeError: there is neither a size nor a tensor.
         OptionError: `std` is negative.
 
-    Example:
-        >>> lucid.normal(lucid.tensor([1.0, 10.0, 100.0]), 0.0)
-        tensor([  1.,  10., 100.])
+    >>> lucid.normal(lucid.tensor([1.0, 10.0, 100.0]), 0.0)
+    tensor([  1.,  10., 100.])
     """
     check_device(device, "normal")
     tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
@@ -613,9 +591,8 @@ def bernoulli(
         DTypeError: the probabilities are no floats.
         OptionError: `p`, or an element, isn't in [0, 1].
 
-    Example:
-        >>> lucid.bernoulli(lucid.tensor([0.0, 1.0, 1.0]))
-        tensor([0., 1., 1.])
+    >>> lucid.bernoulli(lucid.tensor([0.0, 1.0, 1.0]))
+    tensor([0., 1., 1.])
     """
     x = tensor_of(input, "bernoulli")
     probability: Any = x if p is None else p
@@ -645,10 +622,9 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
         DTypeError: the rates are no floats.
         OptionError: a rate is negative, or so large that counts have no 64 bits.
 
-    Example:
-        >>> _ = lucid.manual_seed(0)
-        >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
-        tensor(4.)
+    >>> _ = lucid.manual_seed(0)
+    >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
+    tensor(4.)
     """
     rate = tensor_of(input, "poisson").detach()
     if not rate.dtype.is_floating_point:
@@ -687,9 +663,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         DTypeError: they are no floats, or the dtypes differ.
         OptionError: a count is negative, or a probability isn't in [0, 1].
 
-    Example:
-        >>> lucid.binomial(lucid.tensor([3.0, 5.0]), lucid.tensor([1.0, 0.0]))
-        tensor([3., 0.])
+    >>> lucid.binomial(lucid.tensor([3.0, 5.0]), lucid.tensor([1.0, 0.0]))
+    tensor([3., 0.])
     """
     n, p = tensor_of(count, "binomial", "count"), tensor_of(prob, "binomial", "prob")
     if not p.dtype.is_floating_point or n.dtype is not p.dtype:
@@ -758,9 +733,8 @@ def multinomial(
             drawn.
         ShapeError: the weights are no vector or matrix of floats.
 
-    Example:
-        >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
-        tensor([1, 1, 1])
+    >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
+    tensor([1, 1, 1])
     """
     weights = tensor_of(input, "multinomial").detach()
     count = integer(num_samples, "multinomial", "num_samples")
@@ -814,10 +788,9 @@ def uniform_(
         OptionError: `from_` is above `to`.
         DTypeError: the tensor holds no floats.
 
-    Example:
-        >>> x = lucid.empty(100).uniform_(2.0, 3.0)
-        >>> ((x >= 2) & (x <= 3)).all()
-        tensor(True)
+    >>> x = lucid.empty(100).uniform_(2.0, 3.0)
+    >>> ((x >= 2) & (x <= 3)).all()
+    tensor(True)
     """
     if _is_number(from_) and _is_number(to) and from_ > to:
         raise OptionError(f"uniform_: from={from_} must not be greater than to={to}")
@@ -838,9 +811,8 @@ def normal_(
         OptionError: `std` is negative.
         DTypeError: the tensor holds no floats.
 
-    Example:
-        >>> lucid.empty(3).normal_(5.0, 0.0)
-        tensor([5., 5., 5.])
+    >>> lucid.empty(3).normal_(5.0, 0.0)
+    tensor([5., 5., 5.])
     """
     _check_std(std, "normal_")
     numbers = _fresh(ops.random_normal, input, generator, "normal_")
@@ -865,9 +837,8 @@ def bernoulli_(
     Raises:
         OptionError: a probability isn't in [0, 1].
 
-    Example:
-        >>> lucid.empty(3).bernoulli_(1.0)
-        tensor([1., 1., 1.])
+    >>> lucid.empty(3).bernoulli_(1.0)
+    tensor([1., 1., 1.])
     """
     if isinstance(p, Tensor):
         p = broadcast(p, input._type.shape)
@@ -893,9 +864,8 @@ def random_(
     Raises:
         OptionError: the range is empty.
 
-    Example:
-        >>> lucid.zeros(3).random_(4, 5)
-        tensor([4., 4., 4.])
+    >>> lucid.zeros(3).random_(4, 5)
+    tensor([4., 4., 4.])
     """
     if from_ is None:
         from_ = _most_whole(input.dtype) if to is None else 0
@@ -924,10 +894,9 @@ def exponential_(
         OptionError: the rate isn't above 0.
         DTypeError: the tensor holds no floats.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> (lucid.empty(10000).exponential_(2.0).mean() - 0.5).abs() < 0.05
-        tensor(True)
+    >>> generator = lucid.manual_seed(0)
+    >>> (lucid.empty(10000).exponential_(2.0).mean() - 0.5).abs() < 0.05
+    tensor(True)
     """
     if _is_number(lambd) and not lambd > 0:
         raise OptionError(f"exponential_: expects lambda > 0.0, but found lambda={lambd}")
@@ -947,9 +916,8 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
     Raises:
         DTypeError: the tensor holds no floats.
 
-    Example:
-        >>> lucid.empty(3).log_normal_(0.0, 0.0)
-        tensor([1., 1., 1.])
+    >>> lucid.empty(3).log_normal_(0.0, 0.0)
+    tensor([1., 1., 1.])
     """
     return write_(input, (randn(input.shape, dtype=input.dtype) * std + mean).exp())
 
@@ -964,10 +932,9 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
         median: the middle. Default: 0.
         sigma: half of the distance of the quartiles. Default: 1.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> (lucid.empty(10000).cauchy_(3.0).median() - 3).abs() < 0.1
-        tensor(True)
+    >>> generator = lucid.manual_seed(0)
+    >>> (lucid.empty(10000).cauchy_(3.0).median() - 3).abs() < 0.1
+    tensor(True)
     """
     angle = (rand(input.shape, dtype=input.dtype) - 0.5) * math.pi
     return write_(input, angle.tan() * sigma + median)
@@ -982,10 +949,9 @@ def geometric_(input: Tensor, p: float) -> Tensor:
     Args:
         p: the probability of success in a trial, between 0 and 1.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> (lucid.empty(10000).geometric_(0.5).mean() - 2).abs() < 0.05
-        tensor(True)
+    >>> generator = lucid.manual_seed(0)
+    >>> (lucid.empty(10000).geometric_(0.5).mean() - 2).abs() < 0.05
+    tensor(True)
     """
     u = rand(input.shape, dtype=input.dtype).clamp(min=1e-7)
     return write_(input, (u.log() / math.log1p(-p)).ceil().clamp(min=1))

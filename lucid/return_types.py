@@ -25,10 +25,9 @@ class ValuesAndIndices(NamedTuple):
         values: the elements that were found.
         indices: where they stood along the axis, i64, of the same shape.
 
-    Example:
-        >>> found = lucid.return_types.ValuesAndIndices(*lucid.sort(lucid.tensor([3.0, 1.0, 2.0])))
-        >>> found.indices
-        tensor([1, 2, 0])
+    >>> found = lucid.return_types.ValuesAndIndices(*lucid.sort(lucid.tensor([3.0, 1.0, 2.0])))
+    >>> found.indices
+    tensor([1, 2, 0])
     """
 
     values: Tensor
@@ -42,11 +41,10 @@ Kind = TypeVar("Kind", bound=ValuesAndIndices)
 class sort(ValuesAndIndices):
     """What `sort` returns: the elements in order, and where each of them stood before.
 
-    Example:
-        >>> lucid.sort(lucid.tensor([3.0, 1.0, 2.0]))
-        lucid.return_types.sort(
-        values=tensor([1., 2., 3.]),
-        indices=tensor([1, 2, 0]))
+    >>> lucid.sort(lucid.tensor([3.0, 1.0, 2.0]))
+    lucid.return_types.sort(
+    values=tensor([1., 2., 3.]),
+    indices=tensor([1, 2, 0]))
     """
 
     __slots__ = ()
@@ -56,11 +54,10 @@ class sort(ValuesAndIndices):
 class topk(ValuesAndIndices):
     """What `topk` returns: the k largest or smallest elements along an axis, and their places.
 
-    Example:
-        >>> lucid.topk(lucid.tensor([3.0, 1.0, 2.0]), 2)
-        lucid.return_types.topk(
-        values=tensor([3., 2.]),
-        indices=tensor([0, 2]))
+    >>> lucid.topk(lucid.tensor([3.0, 1.0, 2.0]), 2)
+    lucid.return_types.topk(
+    values=tensor([3., 2.]),
+    indices=tensor([0, 2]))
     """
 
     __slots__ = ()
@@ -70,11 +67,10 @@ class topk(ValuesAndIndices):
 class max(ValuesAndIndices):
     """What `max` returns along an axis: the largest elements, and where the first of equals stood.
 
-    Example:
-        >>> lucid.max(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
-        lucid.return_types.max(
-        values=tensor([3., 4.]),
-        indices=tensor([1, 0]))
+    >>> lucid.max(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
+    lucid.return_types.max(
+    values=tensor([3., 4.]),
+    indices=tensor([1, 0]))
     """
 
     __slots__ = ()
@@ -84,11 +80,10 @@ class max(ValuesAndIndices):
 class min(ValuesAndIndices):
     """What `min` returns along an axis: the smallest elements, and where the first of equals stood.
 
-    Example:
-        >>> lucid.min(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
-        lucid.return_types.min(
-        values=tensor([1., 2.]),
-        indices=tensor([0, 1]))
+    >>> lucid.min(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
+    lucid.return_types.min(
+    values=tensor([1., 2.]),
+    indices=tensor([0, 1]))
     """
 
     __slots__ = ()
@@ -100,11 +95,10 @@ class median(ValuesAndIndices):
 
     Of an even number it is the lower of the two in the middle.
 
-    Example:
-        >>> lucid.median(lucid.tensor([3.0, 1.0, 2.0, 4.0]), 0)
-        lucid.return_types.median(
-        values=tensor(2.),
-        indices=tensor(2))
+    >>> lucid.median(lucid.tensor([3.0, 1.0, 2.0, 4.0]), 0)
+    lucid.return_types.median(
+    values=tensor(2.),
+    indices=tensor(2))
     """
 
     __slots__ = ()
@@ -114,11 +108,10 @@ class median(ValuesAndIndices):
 class nanmedian(ValuesAndIndices):
     """What `nanmedian` returns along an axis: the middle elements besides NaN, and their places.
 
-    Example:
-        >>> lucid.nanmedian(lucid.tensor([3.0, float("nan"), 2.0, 4.0]), 0)
-        lucid.return_types.nanmedian(
-        values=tensor(3.),
-        indices=tensor(0))
+    >>> lucid.nanmedian(lucid.tensor([3.0, float("nan"), 2.0, 4.0]), 0)
+    lucid.return_types.nanmedian(
+    values=tensor(3.),
+    indices=tensor(0))
     """
 
     __slots__ = ()
@@ -128,11 +121,10 @@ class nanmedian(ValuesAndIndices):
 class mode(ValuesAndIndices):
     """What `mode` returns: the most frequent elements along an axis, and where they stood.
 
-    Example:
-        >>> lucid.mode(lucid.tensor([1.0, 2.0, 2.0]))
-        lucid.return_types.mode(
-        values=tensor(2.),
-        indices=tensor(2))
+    >>> lucid.mode(lucid.tensor([1.0, 2.0, 2.0]))
+    lucid.return_types.mode(
+    values=tensor(2.),
+    indices=tensor(2))
     """
 
     __slots__ = ()
@@ -142,11 +134,10 @@ class mode(ValuesAndIndices):
 class kthvalue(ValuesAndIndices):
     """What `kthvalue` returns: the k-th smallest elements along an axis, and where they stood.
 
-    Example:
-        >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 2.0]), 2)
-        lucid.return_types.kthvalue(
-        values=tensor(2.),
-        indices=tensor(2))
+    >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 2.0]), 2)
+    lucid.return_types.kthvalue(
+    values=tensor(2.),
+    indices=tensor(2))
     """
 
     __slots__ = ()
@@ -156,11 +147,10 @@ class kthvalue(ValuesAndIndices):
 class cummax(ValuesAndIndices):
     """What `cummax` returns: the largest elements so far along an axis, and where they stood.
 
-    Example:
-        >>> lucid.cummax(lucid.tensor([1.0, 3.0, 2.0]), 0)
-        lucid.return_types.cummax(
-        values=tensor([1., 3., 3.]),
-        indices=tensor([0, 1, 1]))
+    >>> lucid.cummax(lucid.tensor([1.0, 3.0, 2.0]), 0)
+    lucid.return_types.cummax(
+    values=tensor([1., 3., 3.]),
+    indices=tensor([0, 1, 1]))
     """
 
     __slots__ = ()
@@ -170,11 +160,10 @@ class cummax(ValuesAndIndices):
 class cummin(ValuesAndIndices):
     """What `cummin` returns: the smallest elements so far along an axis, and where they stood.
 
-    Example:
-        >>> lucid.cummin(lucid.tensor([3.0, 1.0, 2.0]), 0)
-        lucid.return_types.cummin(
-        values=tensor([3., 1., 1.]),
-        indices=tensor([0, 1, 1]))
+    >>> lucid.cummin(lucid.tensor([3.0, 1.0, 2.0]), 0)
+    lucid.return_types.cummin(
+    values=tensor([3., 1., 1.]),
+    indices=tensor([0, 1, 1]))
     """
 
     __slots__ = ()
@@ -187,11 +176,10 @@ class aminmax(NamedTuple):
         min: the smallest.
         max: the largest, of the same shape.
 
-    Example:
-        >>> lucid.aminmax(lucid.tensor([3.0, 1.0, 2.0]))
-        lucid.return_types.aminmax(
-        min=tensor(1.),
-        max=tensor(3.))
+    >>> lucid.aminmax(lucid.tensor([3.0, 1.0, 2.0]))
+    lucid.return_types.aminmax(
+    min=tensor(1.),
+    max=tensor(3.))
     """
 
     min: Tensor
@@ -207,10 +195,9 @@ class linalg_slogdet(NamedTuple):
         sign: -1, 0 or 1, of the matrices' dtype.
         logabsdet: the logarithm of the absolute value; -inf of singular matrices.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_slogdet(*lucid.linalg.slogdet(a)).sign
-        tensor(1.)
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_slogdet(*lucid.linalg.slogdet(a)).sign
+    tensor(1.)
     """
 
     sign: Tensor
@@ -224,10 +211,9 @@ class linalg_eigh(NamedTuple):
         eigenvalues: (…, n), in ascending order.
         eigenvectors: (…, n, n), one in each column, of length 1.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_eigh(*lucid.linalg.eigh(a)).eigenvalues
-        tensor([1.4384, 5.5616])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_eigh(*lucid.linalg.eigh(a)).eigenvalues
+    tensor([1.4384, 5.5616])
     """
 
     eigenvalues: Tensor
@@ -242,10 +228,9 @@ class linalg_svd(NamedTuple):
         S: (…, k), the singular values in descending order.
         Vh: (…, n, n), or (…, k, n).
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_svd(*lucid.linalg.svd(a)).S
-        tensor([5.5616, 1.4384])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_svd(*lucid.linalg.svd(a)).S
+    tensor([5.5616, 1.4384])
     """
 
     U: Tensor
@@ -261,11 +246,10 @@ class linalg_qr(NamedTuple):
             without it.
         R: (…, k, n).
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_qr(*lucid.linalg.qr(a)).R
-        tensor([[-4.4721, -3.1305],
-                [ 0.0000,  1.7889]])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_qr(*lucid.linalg.qr(a)).R
+    tensor([[-4.4721, -3.1305],
+            [ 0.0000,  1.7889]])
     """
 
     Q: Tensor
@@ -283,11 +267,10 @@ class linalg_lstsq(NamedTuple):
         rank: empty, i64.
         singular_values: empty, as the rank.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_lstsq(*lucid.linalg.lstsq(a, lucid.ones(2, 1))).solution
-        tensor([[0.1250],
-                [0.2500]])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_lstsq(*lucid.linalg.lstsq(a, lucid.ones(2, 1))).solution
+    tensor([[0.1250],
+            [0.2500]])
     """
 
     solution: Tensor
@@ -303,10 +286,9 @@ class linalg_inv_ex(NamedTuple):
         inverse: (…, n, n); NaN where a matrix is singular.
         info: (…), i32: 0 for each matrix that has an inverse, 1 for others.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_inv_ex(*lucid.linalg.inv_ex(a)).info
-        tensor(0, dtype=lucid.int32)
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_inv_ex(*lucid.linalg.inv_ex(a)).info
+    tensor(0, dtype=lucid.int32)
     """
 
     inverse: Tensor
@@ -321,11 +303,10 @@ class linalg_cholesky_ex(NamedTuple):
             positive definite.
         info: (…), i32: 0 for each matrix that has a factor, 1 for others.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_cholesky_ex(*lucid.linalg.cholesky_ex(a)).L
-        tensor([[2.0000, 0.0000],
-                [1.0000, 1.4142]])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_cholesky_ex(*lucid.linalg.cholesky_ex(a)).L
+    tensor([[2.0000, 0.0000],
+            [1.0000, 1.4142]])
     """
 
     L: Tensor
@@ -340,11 +321,10 @@ class linalg_lu(NamedTuple):
         L: (…, m, k), lower triangular with a diagonal of 1.
         U: (…, k, n), upper triangular.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_lu(*lucid.linalg.lu(a)).U
-        tensor([[4., 2.],
-                [0., 2.]])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_lu(*lucid.linalg.lu(a)).U
+    tensor([[4., 2.],
+            [0., 2.]])
     """
 
     P: Tensor
@@ -359,10 +339,9 @@ class linalg_lu_factor(NamedTuple):
         LU: (…, m, n): U is the upper triangle, L what is below it, with an implied diagonal of 1.
         pivots: (…, k), i32: row i was exchanged with row pivots[i] - 1, in turn.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_lu_factor(*lucid.linalg.lu_factor(a)).pivots
-        tensor([1, 2], dtype=lucid.int32)
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_lu_factor(*lucid.linalg.lu_factor(a)).pivots
+    tensor([1, 2], dtype=lucid.int32)
     """
 
     LU: Tensor
@@ -376,10 +355,9 @@ class linalg_lu_factor_ex(NamedTuple):
     Args:
         info: (…), i32: the first zero on the diagonal of U, counted from 1; 0 where there is none.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_lu_factor_ex(*lucid.linalg.lu_factor_ex(a)).info
-        tensor(0, dtype=lucid.int32)
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.linalg_lu_factor_ex(*lucid.linalg.lu_factor_ex(a)).info
+    tensor(0, dtype=lucid.int32)
     """
 
     LU: Tensor
@@ -395,10 +373,9 @@ class svd(NamedTuple):
         S: (…, k), the singular values in descending order.
         V: (…, n, k), with orthonormal columns, or square as well.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.svd(*lucid.svd(a)).S
-        tensor([5.5616, 1.4384])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.svd(*lucid.svd(a)).S
+    tensor([5.5616, 1.4384])
     """
 
     U: Tensor
@@ -413,11 +390,10 @@ class qr(NamedTuple):
     Args:
         Q: (…, m, k), where k is the lesser of m and n, or m in the complete form.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.qr(*lucid.qr(a)).R
-        tensor([[-4.4721, -3.1305],
-                [ 0.0000,  1.7889]])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> lucid.return_types.qr(*lucid.qr(a)).R
+    tensor([[-4.4721, -3.1305],
+            [ 0.0000,  1.7889]])
     """
 
     Q: Tensor
@@ -431,9 +407,8 @@ class frexp(NamedTuple):
         mantissa: from 0.5 up to 1, with the input's sign.
         exponent: the power of 2, i32.
 
-    Example:
-        >>> lucid.return_types.frexp(*lucid.frexp(lucid.tensor([6.0]))).exponent
-        tensor([3], dtype=lucid.int32)
+    >>> lucid.return_types.frexp(*lucid.frexp(lucid.tensor([6.0]))).exponent
+    tensor([3], dtype=lucid.int32)
     """
 
     mantissa: Tensor
@@ -447,9 +422,8 @@ class histogram(NamedTuple):
         hist: (bins,).
         bin_edges: (bins + 1,).
 
-    Example:
-        >>> lucid.return_types.histogram(*lucid.histogram(lucid.tensor([1.0, 2.0]), 2)).bin_edges
-        tensor([1.0000, 1.5000, 2.0000])
+    >>> lucid.return_types.histogram(*lucid.histogram(lucid.tensor([1.0, 2.0]), 2)).bin_edges
+    tensor([1.0000, 1.5000, 2.0000])
     """
 
     hist: Tensor

@@ -41,11 +41,10 @@ def assert_close(
     Raises:
         AssertionError: they differ, in structure or shape, dtype or elements.
 
-    Example:
-        >>> lucid.testing.assert_close(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 2.0 + 1e-6]))
-        >>> lucid.testing.assert_close(lucid.ones(2), lucid.ones(3))
-        Traceback (most recent call last):
-        AssertionError: shapes differ: (2,) and (3,)...
+    >>> lucid.testing.assert_close(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 2.0 + 1e-6]))
+    >>> lucid.testing.assert_close(lucid.ones(2), lucid.ones(3))
+    Traceback (most recent call last):
+    AssertionError: shapes differ: (2,) and (3,)...
     """
     if isinstance(expected, dict):
         assert actual.keys() == expected.keys(), msg

@@ -47,11 +47,10 @@ def backward(
             for a `.grad`.
         ShapeError: weights of another shape than their tensor's.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> lucid.autograd.backward(x * x, lucid.tensor([1.0, 10.0]))
-        >>> x.grad
-        tensor([ 2., 40.])
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> lucid.autograd.backward(x * x, lucid.tensor([1.0, 10.0]))
+    >>> x.grad
+    tensor([ 2., 40.])
     """
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
@@ -127,10 +126,9 @@ def grad(
         OptionError: `materialize_grads` with `allow_unused=False`; `only_inputs=False`.
         ShapeError: weights of another shape than their output's.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> lucid.autograd.grad((x * x).sum(), x)
-        (tensor([2., 4.]),)
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> lucid.autograd.grad((x * x).sum(), x)
+    (tensor([2., 4.]),)
     """
     if materialize_grads and allow_unused is False:
         raise OptionError(

@@ -43,10 +43,9 @@ class UnpackedDualTensor(NamedTuple):
         primal: the tensor's value, another handle of it without a tangent.
         tangent: its derivative, of the same shape, or None.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> forward_ad.UnpackedDualTensor(lucid.tensor(1.0), None)
-        UnpackedDualTensor(primal=tensor(1.), tangent=None)
+    >>> from lucid.autograd import forward_ad
+    >>> forward_ad.UnpackedDualTensor(lucid.tensor(1.0), None)
+    UnpackedDualTensor(primal=tensor(1.), tangent=None)
     """
 
     primal: TensorCore
@@ -68,12 +67,11 @@ def enter_dual_level() -> int:
     Raises:
         LucidError: inside of another level.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> level = forward_ad.enter_dual_level()
-        >>> level
-        0
-        >>> forward_ad.exit_dual_level(level=level)
+    >>> from lucid.autograd import forward_ad
+    >>> level = forward_ad.enter_dual_level()
+    >>> level
+    0
+    >>> forward_ad.exit_dual_level(level=level)
     """
     from lucid.autograd.dual import DualLevel
 
@@ -93,13 +91,12 @@ def exit_dual_level(*, level: int | None = None) -> None:
     Raises:
         LucidError: there is none, or it isn't the last one begun.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> level = forward_ad.enter_dual_level()
-        >>> x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
-        >>> forward_ad.exit_dual_level(level=level)
-        >>> print(forward_ad.unpack_dual(x).tangent)
-        None
+    >>> from lucid.autograd import forward_ad
+    >>> level = forward_ad.enter_dual_level()
+    >>> x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+    >>> forward_ad.exit_dual_level(level=level)
+    >>> print(forward_ad.unpack_dual(x).tangent)
+    None
     """
     current = _current()
     if current is None:
@@ -116,12 +113,11 @@ def exit_dual_level(*, level: int | None = None) -> None:
 class dual_level:  # noqa: N801 - the name PyTorch gives it
     """Where dual tensors live: a context manager, also a decorator. Tangents end with the block.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> with forward_ad.dual_level():
-        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
-        ...     print(forward_ad.unpack_dual(x * x).tangent)
-        tensor(6.)
+    >>> from lucid.autograd import forward_ad
+    >>> with forward_ad.dual_level():
+    ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+    ...     print(forward_ad.unpack_dual(x * x).tangent)
+    tensor(6.)
     """
 
     def __enter__(self) -> Self:
@@ -162,12 +158,11 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
         OptionError: one of them isn't floating point, or there is no such level.
         ShapeError: their shapes differ.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> with forward_ad.dual_level():
-        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
-        ...     print(forward_ad.unpack_dual(x * x).tangent)
-        tensor(6.)
+    >>> from lucid.autograd import forward_ad
+    >>> with forward_ad.dual_level():
+    ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+    ...     print(forward_ad.unpack_dual(x * x).tangent)
+    tensor(6.)
     """
     from lucid.autograd.dual import linked_alias
     from lucid.tensor.core import TensorCore as Tensor
@@ -207,12 +202,11 @@ def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDual
         ArgumentError: it is no tensor.
         OptionError: there is no such level.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> with forward_ad.dual_level():
-        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
-        ...     print(forward_ad.unpack_dual(x.exp()))
-        UnpackedDualTensor(primal=tensor(20.0855), tangent=tensor(20.0855))
+    >>> from lucid.autograd import forward_ad
+    >>> with forward_ad.dual_level():
+    ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+    ...     print(forward_ad.unpack_dual(x.exp()))
+    UnpackedDualTensor(primal=tensor(20.0855), tangent=tensor(20.0855))
     """
     from lucid.autograd.dual import linked_alias
     from lucid.tensor.core import TensorCore as Tensor

@@ -44,11 +44,10 @@ def jacobian(
         LucidError: `strict` asks for what forward mode can't say, or an output doesn't depend on an
             input.
 
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.jacobian(lambda x: x**2, lucid.tensor([1.0, 2.0]))
-        tensor([[2., 0.],
-                [0., 4.]])
+    >>> from lucid.autograd import functional
+    >>> functional.jacobian(lambda x: x**2, lucid.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
     """
     is_forward = _is_forward(strategy, "strategy")
     if strict and (vectorize or is_forward):
@@ -141,11 +140,10 @@ def hessian(
         vectorize: compute all rows at once, by `vmap`. Default: False.
         outer_jacobian_strategy: how the outer Jacobian is computed. Default: 'reverse-mode'.
 
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.hessian(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]))
-        tensor([[ 6.,  0.],
-                [ 0., 12.]])
+    >>> from lucid.autograd import functional
+    >>> functional.hessian(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
     """
     from lucid.autograd.transforms.reverse import grad as gradient_function
 
@@ -203,10 +201,9 @@ def vjp(
         func: gives a tensor, or a tuple of them.
         v: a tensor, or a tuple of them.
 
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.vjp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
-        (tensor([1., 4.]), tensor([2., 4.]))
+    >>> from lucid.autograd import functional
+    >>> functional.vjp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
+    (tensor([1., 4.]), tensor([2., 4.]))
     """
     with enable_grad():
         xs = _own(_tuple(inputs, "inputs", "vjp"), create_graph)
@@ -289,10 +286,9 @@ def vhp(
     Args:
         func: gives one number.
 
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.vhp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
-        (tensor(9.), tensor([ 6., 12.]))
+    >>> from lucid.autograd import functional
+    >>> functional.vhp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
+    (tensor(9.), tensor([ 6., 12.]))
     """
     with enable_grad():
         xs, vectors = _point_and_vector(inputs, v, "vhp", create_graph)

@@ -78,10 +78,9 @@ def gradcheck(
             checked without tangents.
         EagerOnlyError: in a trace, so that the compiled function runs op by op.
 
-    Example:
-        >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
-        >>> lucid.autograd.gradcheck(lucid.sin, (x,))
-        True
+    >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
+    >>> lucid.autograd.gradcheck(lucid.sin, (x,))
+    True
     """
     if not check_backward_ad and not check_forward_ad:
         raise OptionError(
@@ -457,10 +456,9 @@ def gradgradcheck(
         fast_mode: compare one random projection of the Jacobians. Default: False.
         masked: True or False; of dense inputs all elements are checked. Default: False.
 
-    Example:
-        >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
-        >>> lucid.autograd.gradgradcheck(lucid.sin, (x,))
-        True
+    >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
+    >>> lucid.autograd.gradgradcheck(lucid.sin, (x,))
+    True
     """
     arguments = _arguments(inputs)
     wanted = [i for i, x in enumerate(arguments) if getattr(x, "requires_grad", False)]

@@ -40,11 +40,10 @@ def get_gradient_edge(tensor: TensorCore) -> GradientEdge:
     Raises:
         LucidError: it doesn't require grad.
 
-    Example:
-        >>> x = lucid.tensor(3.0, requires_grad=True)
-        >>> edge = lucid.autograd.graph.get_gradient_edge(x * x)
-        >>> lucid.autograd.grad(edge, x)
-        (tensor(6.),)
+    >>> x = lucid.tensor(3.0, requires_grad=True)
+    >>> edge = lucid.autograd.graph.get_gradient_edge(x * x)
+    >>> lucid.autograd.grad(edge, x)
+    (tensor(6.),)
     """
     edge = edge_of(tensor)
     if edge is None:
@@ -63,12 +62,11 @@ def increment_version(tensor: TensorCore | Sequence[TensorCore]) -> None:
     Args:
         tensor: what was written, or a list or tuple of several.
 
-    Example:
-        >>> x = lucid.zeros(2)
-        >>> x.numpy()[:] = 1
-        >>> lucid.autograd.graph.increment_version(x)
-        >>> x._version
-        1
+    >>> x = lucid.zeros(2)
+    >>> x.numpy()[:] = 1
+    >>> lucid.autograd.graph.increment_version(x)
+    >>> x._version
+    1
     """
     for written in tensor if isinstance(tensor, (list, tuple)) else (tensor,):
         written._counter.value += 1

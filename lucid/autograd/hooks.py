@@ -250,13 +250,12 @@ def saved_tensors_hooks(
     Raises:
         LucidError: `disable_saved_tensors_hooks` forbids it.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> with lucid.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lucid.tensor):
-        ...     y = x.exp().sum()
-        >>> y.backward()
-        >>> x.grad
-        tensor([2.7183, 7.3891])
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> with lucid.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lucid.tensor):
+    ...     y = x.exp().sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2.7183, 7.3891])
     """
     with saving_with(SavedTensorHooks(pack_hook, unpack_hook)):
         yield
@@ -285,13 +284,12 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     Raises:
         LucidError: hooks are in force where the block begins, or are set in it.
 
-    Example:
-        >>> from lucid.autograd import graph
-        >>> with graph.disable_saved_tensors_hooks("no hooks here"):
-        ...     with graph.save_on_cpu():
-        ...         pass
-        Traceback (most recent call last):
-        lucid.ir.errors.LucidError: no hooks here
+    >>> from lucid.autograd import graph
+    >>> with graph.disable_saved_tensors_hooks("no hooks here"):
+    ...     with graph.save_on_cpu():
+    ...         pass
+    Traceback (most recent call last):
+    lucid.ir.errors.LucidError: no hooks here
     """
     if context.saved_hooks:
         raise LucidError(error_message)
@@ -316,13 +314,12 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
     Raises:
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> with lucid.autograd.graph.save_on_cpu():
-        ...     y = (x * x).sum()
-        >>> y.backward()
-        >>> x.grad
-        tensor([2., 4.])
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> with lucid.autograd.graph.save_on_cpu():
+    ...     y = (x * x).sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2., 4.])
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
@@ -345,15 +342,14 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationGuard]:
     Raises:
         LucidError: inside of another such block.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> with lucid.autograd.graph.allow_mutation_on_saved_tensors():
-        ...     y = x * 1
-        ...     z = (y * y).sum()
-        ...     _ = y.zero_()
-        ...     z.backward()
-        >>> x.grad
-        tensor([2., 4.])
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> with lucid.autograd.graph.allow_mutation_on_saved_tensors():
+    ...     y = x * 1
+    ...     z = (y * y).sum()
+    ...     _ = y.zero_()
+    ...     z.backward()
+    >>> x.grad
+    tensor([2., 4.])
     """
     if context.mutation_guard is not None:
         raise LucidError("allow_mutation_on_saved_tensors contexts cannot be nested")
@@ -397,12 +393,11 @@ def register_multi_grad_hook(
     Raises:
         OptionError: another mode.
 
-    Example:
-        >>> x = lucid.tensor(1.0, requires_grad=True)
-        >>> y = lucid.tensor(2.0, requires_grad=True)
-        >>> handle = lucid.autograd.graph.register_multi_grad_hook([x, y], print)
-        >>> (x * y).backward()
-        [tensor(2.), tensor(1.)]
+    >>> x = lucid.tensor(1.0, requires_grad=True)
+    >>> y = lucid.tensor(2.0, requires_grad=True)
+    >>> handle = lucid.autograd.graph.register_multi_grad_hook([x, y], print)
+    >>> (x * y).backward()
+    [tensor(2.), tensor(1.)]
     """
     if mode not in ("all", "any"):
         raise OptionError(f"Expects mode to be one of ('all', 'any') but got {mode}")

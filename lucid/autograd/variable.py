@@ -17,10 +17,9 @@ def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
         data: the tensor whose memory is shared.
         requires_grad: whether gradients are recorded for it. Default: False.
 
-    Example:
-        >>> x = lucid.autograd.Variable(lucid.tensor([1.0, 2.0]), requires_grad=True)
-        >>> x.is_leaf, x.requires_grad
-        (True, True)
+    >>> x = lucid.autograd.Variable(lucid.tensor([1.0, 2.0]), requires_grad=True)
+    >>> x.is_leaf, x.requires_grad
+    (True, True)
     """
     leaf: Any = data.detach()
     return cast("Tensor", leaf.requires_grad_(requires_grad))

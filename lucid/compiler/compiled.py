@@ -185,10 +185,9 @@ class Compiled:
         stats: traces, calls, reasons of retraces.
         stages: text of each stage of the compiler, for the program used last.
 
-    Example:
-        >>> step = lucid.compiler.Compiled(lambda x: 2 * x)
-        >>> step(lucid.tensor([1.0, 2.0])), step.stats.traces
-        (tensor([2., 4.]), 1)
+    >>> step = lucid.compiler.Compiled(lambda x: 2 * x)
+    >>> step(lucid.tensor([1.0, 2.0])), step.stats.traces
+    (tensor([2., 4.]), 1)
     """
 
     def __init__(
@@ -1043,10 +1042,9 @@ class Compiled:
 
         Raises: what a call raises, and `LucidError` where nothing runs natively.
 
-        Example:
-            >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
-            >>> step.check(lucid.ones(3)).agrees
-            True
+        >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
+        >>> step.check(lucid.ones(3)).agrees
+        True
         """
         from lucid.compiler.reports.checking import check
 
@@ -1069,11 +1067,10 @@ class Compiled:
 
         Raises: `LucidError` where there is no such program.
 
-        Example:
-            >>> step = lucid.compile(lambda x: x.exp() @ x)
-            >>> _ = step(lucid.ones(4, 4))
-            >>> [(a, b, e["dependence"]) for a, b, e in step.kernel_graph().edges(data=True)]
-            [(0, 1, 'flow')]
+        >>> step = lucid.compile(lambda x: x.exp() @ x)
+        >>> _ = step(lucid.ones(4, 4))
+        >>> [(a, b, e["dependence"]) for a, b, e in step.kernel_graph().edges(data=True)]
+        [(0, 1, 'flow')]
         """
         from lucid.compiler.reports.kernel_graph import kernel_graph
 
@@ -1090,14 +1087,13 @@ class Compiled:
 
         Raises: `ArgumentError` for another ending, `LucidError` where nothing is compiled.
 
-        Example:
-            >>> import lucid, os, tempfile
-            >>> step = lucid.compile(lambda x: x.exp().sum() * x)
-            >>> _ = step(lucid.ones(3))
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     step.export_kernel_graph(os.path.join(folder, "step.svg"))
-            ...     os.listdir(folder)
-            ['step.svg']
+        >>> import lucid, os, tempfile
+        >>> step = lucid.compile(lambda x: x.exp().sum() * x)
+        >>> _ = step(lucid.ones(3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     step.export_kernel_graph(os.path.join(folder, "step.svg"))
+        ...     os.listdir(folder)
+        ['step.svg']
         """
         from lucid.compiler.reports.picture import write_kernel_graph
 
@@ -1119,11 +1115,10 @@ class Compiled:
 
         Raises: as `profile` with arguments, and `LucidError` where nothing is compiled.
 
-        Example:
-            >>> step = lucid.compile(lambda x: x.exp().sum())
-            >>> _ = step(lucid.ones(3))
-            >>> step.report()
-            <report on <lambda>(x: f32[3])>
+        >>> step = lucid.compile(lambda x: x.exp().sum())
+        >>> _ = step(lucid.ones(3))
+        >>> step.report()
+        <report on <lambda>(x: f32[3])>
         """
         from lucid.compiler.reports.page import Report
 
@@ -1139,11 +1134,10 @@ class Compiled:
 
         Raises: `LucidError` where nothing is compiled.
 
-        Example:
-            >>> step = lucid.compile(lambda x: x.exp())
-            >>> _ = step(lucid.ones(3))
-            >>> "define" in step.dump_llvm()
-            True
+        >>> step = lucid.compile(lambda x: x.exp())
+        >>> _ = step(lucid.ones(3))
+        >>> "define" in step.dump_llvm()
+        True
         """
         return self._latest_program().executable.llvm
 
@@ -1231,12 +1225,11 @@ def compile(
         VerifyError: at the call, for a pass that breaks the graph, or where a first call that is
             verified has gone wrong: nothing has changed then.
 
-    Example:
-        >>> @lucid.compile
-        ... def double(x):
-        ...     return 2 * x
-        >>> double(lucid.tensor([1.0, 2.0]))
-        tensor([2., 4.])
+    >>> @lucid.compile
+    ... def double(x):
+    ...     return 2 * x
+    >>> double(lucid.tensor([1.0, 2.0]))
+    tensor([2., 4.])
     """
     check_choice(backend, "backend", "compile", _BACKENDS)
     check_flags("compile", audit=audit, fullgraph=fullgraph, dynamic=dynamic)

@@ -43,13 +43,12 @@ def disable(
         LucidError: in a step, where it differentiates parameters that it isn't given as arguments,
             or returns something else than tensors and numbers.
 
-    Example:
-        >>> @lucid.compiler.disable
-        ... def largest(x):
-        ...     return x.sort().values[-1] if x.numpy().any() else x.sum()
-        >>> step = lucid.compile(lambda x: 2 * largest(x))
-        >>> step(lucid.tensor([1.0, 3.0, 2.0]))
-        tensor(6.)
+    >>> @lucid.compiler.disable
+    ... def largest(x):
+    ...     return x.sort().values[-1] if x.numpy().any() else x.sum()
+    >>> step = lucid.compile(lambda x: 2 * largest(x))
+    >>> step(lucid.tensor([1.0, 3.0, 2.0]))
+    tensor(6.)
     """
     if not recursive:
         raise ArgumentError("disable: what a function calls runs as Python, too: recursive=True")

@@ -12,9 +12,8 @@ from lucid.ir import frames
 def is_available() -> bool:
     """Return False: lucid runs on the CPU, so programs that ask fall back to it.
 
-    Example:
-        >>> "cuda" if lucid.cuda.is_available() else "cpu"
-        'cpu'
+    >>> "cuda" if lucid.cuda.is_available() else "cpu"
+    'cpu'
     """
     return False
 
@@ -22,9 +21,8 @@ def is_available() -> bool:
 def device_count() -> int:
     """Return 0, the number of GPUs that lucid can use on any machine.
 
-    Example:
-        >>> lucid.cuda.device_count()
-        0
+    >>> lucid.cuda.device_count()
+    0
     """
     return 0
 
@@ -38,9 +36,8 @@ def manual_seed(seed: int) -> None:
     Raises:
         ArgumentError: it is no int.
 
-    Example:
-        >>> print(lucid.cuda.manual_seed(0))
-        None
+    >>> print(lucid.cuda.manual_seed(0))
+    None
     """
     integer(seed, "cuda.manual_seed", "seed")
 
@@ -54,9 +51,8 @@ def manual_seed_all(seed: int) -> None:
     Raises:
         ArgumentError: it is no int.
 
-    Example:
-        >>> print(lucid.cuda.manual_seed_all(0))
-        None
+    >>> print(lucid.cuda.manual_seed_all(0))
+    None
     """
     integer(seed, "cuda.manual_seed_all", "seed")
 
@@ -70,9 +66,8 @@ def synchronize(device: object = None) -> None:
     Raises:
         ArgumentError: it is something else.
 
-    Example:
-        >>> print(lucid.cuda.synchronize())
-        None
+    >>> print(lucid.cuda.synchronize())
+    None
     """
     check_kind(device, (int, str, _device), "device", "cuda.synchronize")
 
@@ -80,9 +75,8 @@ def synchronize(device: object = None) -> None:
 def empty_cache() -> None:
     """Do nothing: there is no memory on a GPU that could be given back.
 
-    Example:
-        >>> print(lucid.cuda.empty_cache())
-        None
+    >>> print(lucid.cuda.empty_cache())
+    None
     """
 
 

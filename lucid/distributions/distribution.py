@@ -41,11 +41,10 @@ class Distribution:
     Raises:
         OptionError: a parameter is out of range, where that is checked.
 
-    Example:
-        >>> from lucid.distributions import Distribution, Normal
-        >>> found = Normal(lucid.zeros(3), 1.0)
-        >>> isinstance(found, Distribution), found.batch_shape, found.event_shape
-        (True, lucid.Size([3]), lucid.Size([]))
+    >>> from lucid.distributions import Distribution, Normal
+    >>> found = Normal(lucid.zeros(3), 1.0)
+    >>> isinstance(found, Distribution), found.batch_shape, found.event_shape
+    (True, lucid.Size([3]), lucid.Size([]))
     """
 
     has_rsample = False
@@ -86,12 +85,11 @@ class Distribution:
         Raises:
             OptionError: anything else.
 
-        Example:
-            >>> lucid.distributions.Distribution.set_default_validate_args(False)
-            >>> found = lucid.distributions.Normal(0.0, -1.0)
-            >>> lucid.distributions.Distribution.set_default_validate_args(True)
-            >>> found.scale
-            tensor(-1.)
+        >>> lucid.distributions.Distribution.set_default_validate_args(False)
+        >>> found = lucid.distributions.Normal(0.0, -1.0)
+        >>> lucid.distributions.Distribution.set_default_validate_args(True)
+        >>> found.scale
+        tensor(-1.)
         """
         if value not in (True, False):
             raise OptionError(f"set_default_validate_args: a bool is needed, not {value!r}")
@@ -150,9 +148,8 @@ class Distribution:
         Args:
             batch_shape: a shape that the present one broadcasts to.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).expand((2, 3)).batch_shape
-            lucid.Size([2, 3])
+        >>> lucid.distributions.Normal(0.0, 1.0).expand((2, 3)).batch_shape
+        lucid.Size([2, 3])
         """
         own = len(self._batch_shape)
         made = object.__new__(type(self))
@@ -194,11 +191,10 @@ class Distribution:
         Raises:
             MissingRuleError: draws of the family aren't differentiable; `has_rsample` says so.
 
-        Example:
-            >>> loc = lucid.tensor(3.0, requires_grad=True)
-            >>> lucid.distributions.Normal(loc, 1.0).rsample((4,)).sum().backward()
-            >>> loc.grad
-            tensor(4.)
+        >>> loc = lucid.tensor(3.0, requires_grad=True)
+        >>> lucid.distributions.Normal(loc, 1.0).rsample((4,)).sum().backward()
+        >>> loc.grad
+        tensor(4.)
         """
         raise MissingRuleError(f"{type(self).__name__} has no rsample: draws aren't differentiable")
 
@@ -210,9 +206,8 @@ class Distribution:
         Args:
             sample_shape: how often. Default: (), once.
 
-        Example:
-            >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
-            lucid.Size([4, 3])
+        >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
+        lucid.Size([4, 3])
         """
         with no_grad():
             return self.rsample(sample_shape)
@@ -229,10 +224,9 @@ class Distribution:
         Raises:
             MissingRuleError: there is no list of them; `has_enumerate_support` says so.
 
-        Example:
-            >>> lucid.distributions.Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
-            tensor([[0., 0.],
-                    [1., 1.]])
+        >>> lucid.distributions.Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
+        tensor([[0., 0.],
+                [1., 1.]])
         """
         raise MissingRuleError(f"{type(self).__name__} has no enumerate_support()")
 
@@ -255,9 +249,8 @@ class Distribution:
             ShapeError: the value's shape doesn't fit, where that is checked.
             OptionError: the value isn't of the support, where that is checked.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
-            tensor([-0.9189, -1.4189])
+        >>> lucid.distributions.Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
+        tensor([-0.9189, -1.4189])
         """
         self._check_value(value)
         return self._log_prob(value)
@@ -272,9 +265,8 @@ class Distribution:
         Args:
             value: a tensor that broadcasts with the batch shape, followed by the event's axes.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
-            tensor([0.3989, 0.2420])
+        >>> lucid.distributions.Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
+        tensor([0.3989, 0.2420])
         """
         return self.log_prob(value).exp()
 
@@ -287,9 +279,8 @@ class Distribution:
         Raises:
             MissingRuleError: the family has none.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
-            tensor([0.5000, 0.8413])
+        >>> lucid.distributions.Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
+        tensor([0.5000, 0.8413])
         """
         self._check_value(value)
         return self._cdf(value)
@@ -307,9 +298,8 @@ class Distribution:
         Raises:
             MissingRuleError: the family has none.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
-            tensor([0.0000, 1.9600])
+        >>> lucid.distributions.Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
+        tensor([0.0000, 1.9600])
         """
         raise MissingRuleError(f"{type(self).__name__} has no icdf()")
 
@@ -321,18 +311,16 @@ class Distribution:
         Raises:
             MissingRuleError: the family has none.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).entropy()
-            tensor(1.4189)
+        >>> lucid.distributions.Normal(0.0, 1.0).entropy()
+        tensor(1.4189)
         """
         raise MissingRuleError(f"{type(self).__name__} has no entropy()")
 
     def perplexity(self) -> Tensor:
         """Return the exponential of the entropy: of how many equal chances it is the entropy.
 
-        Example:
-            >>> lucid.distributions.Categorical(probs=lucid.ones(4)).perplexity()
-            tensor(4.)
+        >>> lucid.distributions.Categorical(probs=lucid.ones(4)).perplexity()
+        tensor(4.)
         """
         return self.entropy().exp()
 

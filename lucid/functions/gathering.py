@@ -80,11 +80,10 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
         DTypeError: the index holds no integers.
         ShapeError: the index has another number of axes.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2], [3, 4]])
-        >>> lucid.gather(x, 1, lucid.tensor([[1], [0]]))
-        tensor([[2],
-                [3]])
+    >>> x = lucid.tensor([[1, 2], [3, 4]])
+    >>> lucid.gather(x, 1, lucid.tensor([[1], [0]]))
+    tensor([[2],
+            [3]])
     """
     x, at = tensor_of(input, "gather"), _index(index, "gather")
     axis = axis_of(dim, x.ndim, "gather")
@@ -108,10 +107,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         ShapeError: the numbers of axes differ.
         IndexOutOfRangeError: an index isn't in the axis.
 
-    Example:
-        >>> x = lucid.tensor([[3, 1, 2]])
-        >>> lucid.take_along_dim(x, x.argsort(1), 1)
-        tensor([[1, 2, 3]])
+    >>> x = lucid.tensor([[3, 1, 2]])
+    >>> lucid.take_along_dim(x, x.argsort(1), 1)
+    tensor([[1, 2, 3]])
     """
     x, at = tensor_of(input, "take_along_dim"), _index(indices, "take_along_dim")
     given = {"input": x, "indices": indices}
@@ -142,9 +140,8 @@ def take(input: Tensor, index: Tensor) -> Tensor:
         IndexOutOfRangeError: an index isn't in the tensor.
         DTypeError: the index holds no integers.
 
-    Example:
-        >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
-        tensor([1, 4])
+    >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
+    tensor([1, 4])
     """
     x = tensor_of(input, "take")
     flat = reshaped(x, (x._type.size,))
@@ -167,12 +164,11 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         IndexOutOfRangeError: an index isn't in the axis.
         IndexShapeError: the index has more than one axis.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2], [3, 4]])
-        >>> lucid.index_select(x, 0, lucid.tensor([1, 1, 0]))
-        tensor([[3, 4],
-                [3, 4],
-                [1, 2]])
+    >>> x = lucid.tensor([[1, 2], [3, 4]])
+    >>> lucid.index_select(x, 0, lucid.tensor([1, 1, 0]))
+    tensor([[3, 4],
+            [3, 4],
+            [1, 2]])
     """
     x, at = tensor_of(input, "index_select"), _vector(index, "index_select")
     axis = axis_of(dim, x.ndim, "index_select")
@@ -220,11 +216,10 @@ def scatter(
         OptionError: `reduce` is something else.
         IndexOutOfRangeError: an index isn't in the axis.
 
-    Example:
-        >>> index = lucid.tensor([[0, 1, 0]])
-        >>> lucid.scatter(lucid.zeros(2, 3), 0, index, lucid.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[1., 0., 3.],
-                [0., 2., 0.]])
+    >>> index = lucid.tensor([[0, 1, 0]])
+    >>> lucid.scatter(lucid.zeros(2, 3), 0, index, lucid.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[1., 0., 3.],
+            [0., 2., 0.]])
     """
     if (src is None) == (value is None):
         raise ArgumentError("scatter: takes src or value")
@@ -259,10 +254,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         IndexOutOfRangeError: an index isn't in the axis.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> src = lucid.tensor([1.0, 2.0, 5.0])
-        >>> lucid.scatter_add(lucid.zeros(2), 0, lucid.tensor([0, 0, 1]), src)
-        tensor([3., 5.])
+    >>> src = lucid.tensor([1.0, 2.0, 5.0])
+    >>> lucid.scatter_add(lucid.zeros(2), 0, lucid.tensor([0, 0, 1]), src)
+    tensor([3., 5.])
     """
     source = tensor_of(src, "scatter_add", "src")
     return scattered("scatter_add", ops.scatter_add, input, dim, index, source)
@@ -314,10 +308,9 @@ def index_add(
         source: what to add, of the dtype of `input`.
         alpha: its factor. Default: 1.
 
-    Example:
-        >>> source = lucid.tensor([1.0, 2.0, 4.0])
-        >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
-        tensor([4., 0., 3.])
+    >>> source = lucid.tensor([1.0, 2.0, 4.0])
+    >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
+    tensor([4., 0., 3.])
     """
     source = tensor_of(source, "index_add", "source")
     if type(alpha) is not int or alpha != 1:
@@ -341,9 +334,8 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
         ShapeError: the source has another shape.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([5.0, 6.0]))
-        tensor([6., 0., 5.])
+    >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([5.0, 6.0]))
+    tensor([6., 0., 5.])
     """
     source = tensor_of(source, "index_copy", "source")
     return _slices("index_copy", ops.index_set, input, dim, index, source)
@@ -360,9 +352,8 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
         ShapeError: the value is a tensor that isn't 0-d.
         IndexOutOfRangeError: an index isn't in the axis.
 
-    Example:
-        >>> lucid.index_fill(lucid.tensor([1, 2, 3]), 0, lucid.tensor([0, -1]), 9)
-        tensor([9, 2, 9])
+    >>> lucid.index_fill(lucid.tensor([1, 2, 3]), 0, lucid.tensor([0, -1]), 9)
+    tensor([9, 2, 9])
     """
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError("index_fill: only supports a 0-dimensional value")
@@ -402,10 +393,9 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
         IndexOutOfRangeError: there are more indices than axes, or one isn't in its axis.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> at = (lucid.tensor([0, 0]),)
-        >>> lucid.index_put(lucid.zeros(2), at, lucid.tensor([1.0, 2.0]), accumulate=True)
-        tensor([3., 0.])
+    >>> at = (lucid.tensor([0, 0]),)
+    >>> lucid.index_put(lucid.zeros(2), at, lucid.tensor([1.0, 2.0]), accumulate=True)
+    tensor([3., 0.])
     """
     x = tensor_of(input, "index_put")
     if not isinstance(indices, (tuple, list)):
@@ -445,10 +435,9 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
         DTypeError: the mask isn't bool.
         ShapeError: the shapes don't broadcast.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2], [3, 4]])
-        >>> lucid.masked_select(x, x > 1)
-        tensor([2, 3, 4])
+    >>> x = lucid.tensor([[1, 2], [3, 4]])
+    >>> lucid.masked_select(x, x > 1)
+    tensor([2, 3, 4])
     """
     x, where_ = tensor_of(input, "masked_select"), tensor_of(mask, "masked_select", "mask")
     if where_._type.dtype.kind != "bool":
@@ -470,13 +459,12 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
         as_tuple: whether to return one vector for each axis, which can index `input`. Default:
             False.
 
-    Example:
-        >>> x = lucid.tensor([[0, 2], [3, 0]])
-        >>> lucid.nonzero(x)
-        tensor([[0, 1],
-                [1, 0]])
-        >>> x[lucid.nonzero(x, as_tuple=True)]
-        tensor([2, 3])
+    >>> x = lucid.tensor([[0, 2], [3, 0]])
+    >>> lucid.nonzero(x)
+    tensor([[0, 1],
+            [1, 0]])
+    >>> x[lucid.nonzero(x, as_tuple=True)]
+    tensor([2, 3])
     """
     x = tensor_of(input, "nonzero").detach()
     if as_tuple:
@@ -490,10 +478,9 @@ def argwhere(input: Tensor) -> Tensor:
     Args:
         input: the tensor, often a bool one, such as a comparison.
 
-    Example:
-        >>> lucid.argwhere(lucid.tensor([5, 0, 7]))
-        tensor([[0],
-                [2]])
+    >>> lucid.argwhere(lucid.tensor([5, 0, 7]))
+    tensor([[0],
+            [2]])
     """
     indices: Tensor = nonzero(input)
     return indices
@@ -527,11 +514,10 @@ def unique(
     Raises:
         ArgumentError: `sorted` is no bool.
 
-    Example:
-        >>> lucid.unique(lucid.tensor([3, 1, 3]))
-        tensor([1, 3])
-        >>> lucid.unique(lucid.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
-        (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
+    >>> lucid.unique(lucid.tensor([3, 1, 3]))
+    tensor([1, 3])
+    >>> lucid.unique(lucid.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
+    (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
     """
     x = tensor_of(input, "unique")
     check_flag(sorted, "sorted", "unique")
@@ -553,10 +539,9 @@ def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Te
         condition: where to take them, a tensor of bools.
         other: the values elsewhere, a number or a tensor.
 
-    Example:
-        >>> x = lucid.tensor([1, -2, 3])
-        >>> x.where(x > 0, 0)
-        tensor([1, 0, 3])
+    >>> x = lucid.tensor([1, -2, 3])
+    >>> x.where(x > 0, 0)
+    tensor([1, 0, 3])
     """
     return choose(condition, input, other)
 
@@ -575,9 +560,8 @@ def unique_consecutive(
     Raises:
         OptionError: a `dim`.
 
-    Example:
-        >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]), return_counts=True)
-        (tensor([1, 2, 1]), tensor([2, 1, 1]))
+    >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]), return_counts=True)
+    (tensor([1, 2, 1]), tensor([2, 1, 1]))
     """
     if dim is not None:
         raise OptionError("unique_consecutive: only of the flattened tensor, without dim")
@@ -615,13 +599,12 @@ def scatter_reduce(
         OptionError: `reduce` is something else.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> x, index = lucid.tensor([9.0, 9.0, 9.0]), lucid.tensor([0, 0, 1])
-        >>> src = lucid.tensor([1.0, 2.0, 3.0])
-        >>> lucid.scatter_reduce(x, 0, index, src, "mean", include_self=False)
-        tensor([1.5000, 3.0000, 9.0000])
-        >>> lucid.scatter_reduce(x, 0, index, src, "amin")
-        tensor([1., 3., 9.])
+    >>> x, index = lucid.tensor([9.0, 9.0, 9.0]), lucid.tensor([0, 0, 1])
+    >>> src = lucid.tensor([1.0, 2.0, 3.0])
+    >>> lucid.scatter_reduce(x, 0, index, src, "mean", include_self=False)
+    tensor([1.5000, 3.0000, 9.0000])
+    >>> lucid.scatter_reduce(x, 0, index, src, "amin")
+    tensor([1., 3., 9.])
     """
     return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
 
@@ -654,10 +637,9 @@ def index_reduce(
         ShapeError: the index is no vector, or `source` has another shape.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> source = lucid.tensor([1.0, 2.0, 3.0])
-        >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
-        tensor([4., 2., 6.])
+    >>> source = lucid.tensor([1.0, 2.0, 3.0])
+    >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
+    tensor([4., 2., 6.])
     """
     x, at, slices = (
         tensor_of(input, "index_reduce"),
@@ -802,10 +784,9 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         DTypeError: the mask isn't bool, or the source has another dtype.
         IndexOutOfRangeError: the source has too few elements.
 
-    Example:
-        >>> x = lucid.tensor([1, 2, 3, 4])
-        >>> lucid.masked_scatter(x, x % 2 == 0, lucid.tensor([20, 40]))
-        tensor([ 1, 20,  3, 40])
+    >>> x = lucid.tensor([1, 2, 3, 4])
+    >>> lucid.masked_scatter(x, x % 2 == 0, lucid.tensor([20, 40]))
+    tensor([ 1, 20,  3, 40])
     """
     x, values = tensor_of(input, "masked_scatter"), tensor_of(source, "masked_scatter", "source")
     if mask.dtype.kind != "bool" or values._type.dtype is not x._type.dtype:
@@ -844,11 +825,10 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         OptionError: a number is negative, or `minlength` is.
         ShapeError: `input` is no vector of integers.
 
-    Example:
-        >>> lucid.bincount(lucid.tensor([1, 3, 1]))
-        tensor([0, 2, 0, 1])
-        >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
-        tensor([2.5000, 1.0000])
+    >>> lucid.bincount(lucid.tensor([1, 3, 1]))
+    tensor([0, 2, 0, 1])
+    >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
+    tensor([2.5000, 1.0000])
     """
     x = tensor_of(input, "bincount")
     if x.ndim != 1 or x._type.dtype.kind != "int":
@@ -884,9 +864,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         DTypeError: `input` holds integers, of whose dtype the result would be.
         OptionError: `bins` isn't above 0.
 
-    Example:
-        >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
-        tensor([0., 2., 1., 1.])
+    >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
+    tensor([0., 2., 1., 1.])
     """
     x = tensor_of(input, "histc")
     if not x._type.dtype.is_floating_point:

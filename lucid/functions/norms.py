@@ -39,11 +39,10 @@ def vector_norm(
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: a string but "fro".
 
-    Example:
-        >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]))
-        tensor(5.)
-        >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]), 1)
-        tensor(7.)
+    >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]))
+    tensor(5.)
+    >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]), 1)
+    tensor(7.)
     """
     return _norm(x, ord, dim, keepdim, dtype=dtype)
 
@@ -66,9 +65,8 @@ def matrix_norm(
         OptionError: another `ord`.
         DTypeError: integers or bools.
 
-    Example:
-        >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
-        tensor(6.)
+    >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
+    tensor(6.)
     """
     if ord == "fro":
         return _norm(A, 2, dim, keepdim)
@@ -121,11 +119,10 @@ def norm(
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: an `ord` for more than two axes, or one that there isn't.
 
-    Example:
-        >>> lucid.linalg.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 2, dim=1)
-        tensor([ 5., 10.])
-        >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
-        tensor(7.)
+    >>> lucid.linalg.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 2, dim=1)
+    tensor([ 5., 10.])
+    >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
+    tensor(7.)
     """
     x = A if dtype is None else A.to(dtype)
     if ord is None:
@@ -150,8 +147,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     Raises:
         ShapeError: the shapes don't broadcast.
 
-    Example:
-        >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
-        tensor([21., 43.])
+    >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+    tensor([21., 43.])
     """
     return (x * y).sum(dim)

@@ -39,9 +39,8 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
         dim: the axis to go along, which keeps its size.
         dtype: what the elements are converted to before. Default: None.
 
-    Example:
-        >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
-        tensor([ 1,  2,  6, 24])
+    >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
+    tensor([ 1,  2,  6, 24])
     """
     x = _summable(input, dtype, "cumprod")
     axis = axis_of(dim, x.ndim, "cumprod")
@@ -56,9 +55,8 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
         dim: the axis to go along, which keeps its size.
 
-    Example:
-        >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
-        tensor([1000.0000, 1000.6932, 1001.0986])
+    >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
+    tensor([1000.0000, 1000.6932, 1001.0986])
     """
     x = floating(input, "logcumsumexp")
     axis = axis_of(dim, x.ndim, "logcumsumexp")
@@ -72,11 +70,10 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
 
     From a NaN on all values are NaN.
 
-    Example:
-        >>> lucid.cummax(lucid.tensor([1, 3, 2, 3]), 0)
-        lucid.return_types.cummax(
-        values=tensor([1, 3, 3, 3]),
-        indices=tensor([0, 1, 1, 3]))
+    >>> lucid.cummax(lucid.tensor([1, 3, 2, 3]), 0)
+    lucid.return_types.cummax(
+    values=tensor([1, 3, 3, 3]),
+    indices=tensor([0, 1, 1, 3]))
     """
     return _running_extremum(return_types.cummax, input, dim)
 
@@ -86,11 +83,10 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
 def cummin(input: Tensor, dim: int) -> return_types.cummin:
     """Return (values, indices) of the smallest element so far along `dim`, the last of equals.
 
-    Example:
-        >>> lucid.cummin(lucid.tensor([3, 1, 2, 1]), 0)
-        lucid.return_types.cummin(
-        values=tensor([3, 1, 1, 1]),
-        indices=tensor([0, 1, 1, 3]))
+    >>> lucid.cummin(lucid.tensor([3, 1, 2, 1]), 0)
+    lucid.return_types.cummin(
+    values=tensor([3, 1, 1, 1]),
+    indices=tensor([0, 1, 1, 3]))
     """
     return _running_extremum(return_types.cummin, input, dim)
 
@@ -143,11 +139,10 @@ def diff(
         prepend: what stands before the elements along the axis. Default: None.
         append: what stands after them. Default: None.
 
-    Example:
-        >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
-        tensor([2, 3, 4])
-        >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
-        tensor([1, 1])
+    >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
+    tensor([2, 3, 4])
+    >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
+    tensor([1, 1])
     """
     x = tensor_of(input, "diff")
     axis = axis_of(dim, x.ndim, "diff")
@@ -176,11 +171,10 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
         OptionError: there are no points.
         ShapeError: another number of points than of values.
 
-    Example:
-        >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
-        tensor(4.)
-        >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([0.0, 2.0, 3.0]))
-        tensor(5.5000)
+    >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
+    tensor(4.)
+    >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([0.0, 2.0, 3.0]))
+    tensor(5.5000)
     """
     axis = axis_of(dim, y.ndim, "trapezoid")
     size = y._type.shape[axis]
@@ -211,9 +205,8 @@ def cumulative_trapezoid(
         x: its points: a vector, or as many as values. Default: None, equally far points.
         dx: how far these are. Default: 1.
 
-    Example:
-        >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
-        tensor([1.5000, 4.0000])
+    >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
+    tensor([1.5000, 4.0000])
     """
     axis = axis_of(dim, y.ndim, "cumulative_trapezoid")
     size = y._type.shape[axis]
@@ -239,9 +232,8 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
         OptionError: several spacings or coordinates, or another `edge_order`.
         ShapeError: fewer than two elements along an axis.
 
-    Example:
-        >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
-        (tensor([3., 4., 6., 7.]),)
+    >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
+    (tensor([3., 4., 6., 7.]),)
     """
     x = tensor_of(input, "gradient")
     if edge_order != 1 or not isinstance(spacing, (int, float)):

@@ -47,9 +47,8 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     Raises:
         ArgumentError: `stable` is no bool.
 
-    Example:
-        >>> lucid.argsort(lucid.tensor([3, 1, 2]))
-        tensor([1, 2, 0])
+    >>> lucid.argsort(lucid.tensor([3, 1, 2]))
+    tensor([1, 2, 0])
     """
     x = tensor_of(input, "argsort")
     check_flag(stable, "stable", "argsort", or_none=True)
@@ -66,11 +65,10 @@ def sort(
 ) -> return_types.sort:
     """Return (values, indices) in order along `dim`; gradients flow to the values.
 
-    Example:
-        >>> lucid.sort(lucid.tensor([3, 1, 2]), descending=True)
-        lucid.return_types.sort(
-        values=tensor([3, 2, 1]),
-        indices=tensor([0, 2, 1]))
+    >>> lucid.sort(lucid.tensor([3, 1, 2]), descending=True)
+    lucid.return_types.sort(
+    values=tensor([3, 2, 1]),
+    indices=tensor([0, 2, 1]))
     """
     x = tensor_of(input, "sort")
     indices = argsort(x, dim, descending, stable)
@@ -83,11 +81,10 @@ def sort(
 def msort(input: Tensor) -> Tensor:
     """Return the elements in ascending order along axis 0, each column by itself.
 
-    Example:
-        >>> lucid.msort(lucid.tensor([[3, 1], [2, 5], [1, 4]]))
-        tensor([[1, 1],
-                [2, 4],
-                [3, 5]])
+    >>> lucid.msort(lucid.tensor([[3, 1], [2, 5], [1, 4]]))
+    tensor([[1, 1],
+            [2, 4],
+            [3, 5]])
     """
     return sort(input, 0).values
 
@@ -110,11 +107,10 @@ def topk(
         ArgumentError: `sorted` is no bool.
         OptionError: `k` is negative or more than there are.
 
-    Example:
-        >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)
-        lucid.return_types.topk(
-        values=tensor([4, 3]),
-        indices=tensor([2, 0]))
+    >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)
+    lucid.return_types.topk(
+    values=tensor([4, 3]),
+    indices=tensor([2, 0]))
     """
     x = tensor_of(input, "topk")
     check_flag(sorted, "sorted", "topk")
@@ -141,11 +137,10 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
     Raises:
         OptionError: there is no such element.
 
-    Example:
-        >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
-        lucid.return_types.kthvalue(
-        values=tensor(3.),
-        indices=tensor(0))
+    >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
+    lucid.return_types.kthvalue(
+    values=tensor(3.),
+    indices=tensor(0))
     """
     x = tensor_of(input, "kthvalue")
     axis = axis_of(dim, x.ndim, "kthvalue")
@@ -179,13 +174,12 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     Raises:
         OptionError: there are no elements.
 
-    Example:
-        >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
-        tensor(2.)
-        >>> lucid.median(lucid.tensor([[1, 5, 3], [9, 7, 8]]), 1)
-        lucid.return_types.median(
-        values=tensor([3, 8]),
-        indices=tensor([2, 2]))
+    >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
+    tensor(2.)
+    >>> lucid.median(lucid.tensor([[1, 5, 3], [9, 7, 8]]), 1)
+    lucid.return_types.median(
+    values=tensor([3, 8]),
+    indices=tensor([2, 2]))
     """
     return _median(return_types.median, input, dim, keepdim)
 
@@ -200,9 +194,8 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     Raises:
         OptionError: there are no elements.
 
-    Example:
-        >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
-        tensor(2.)
+    >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
+    tensor(2.)
     """
     return _median(return_types.nanmedian, input, dim, keepdim)
 
@@ -271,11 +264,10 @@ def quantile(
         OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
         ShapeError: `q` has more than one axis.
 
-    Example:
-        >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), lucid.tensor([0.5, 0.75]))
-        tensor([2., 3.])
-        >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), 0.75, interpolation="lower")
-        tensor(2.)
+    >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), lucid.tensor([0.5, 0.75]))
+    tensor([2., 3.])
+    >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), 0.75, interpolation="lower")
+    tensor(2.)
     """
     return _quantile(input, q, dim, keepdim, interpolation, "quantile")
 
@@ -303,9 +295,8 @@ def nanquantile(
         OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
         ShapeError: `q` has more than one axis.
 
-    Example:
-        >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
-        tensor(1.5000)
+    >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
+    tensor(1.5000)
     """
     return _quantile(input, q, dim, keepdim, interpolation, "nanquantile")
 
@@ -398,11 +389,10 @@ def searchsorted(
         OptionError: another `side`.
         ShapeError: the leading axes differ, the row is 0-d, or `sorter` has another shape.
 
-    Example:
-        >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([0, 3, 9]))
-        tensor([0, 1, 3])
-        >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), 3, right=True)
-        tensor(2)
+    >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([0, 3, 9]))
+    tensor([0, 1, 3])
+    >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), 3, right=True)
+    tensor(2)
     """
     if side not in (None, "left", "right"):
         raise OptionError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
@@ -460,9 +450,8 @@ def bucketize(
     Raises:
         ShapeError: boundaries without an axis.
 
-    Example:
-        >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
-        tensor([0, 1, 2])
+    >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
+    tensor([0, 1, 2])
     """
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
@@ -481,10 +470,9 @@ def isin(
     Raises:
         ArgumentError: `assume_unique` is no bool.
 
-    Example:
-        >>> lucid.isin(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([2, 4, 6]))
-        tensor([[False,  True],
-                [False,  True]])
+    >>> lucid.isin(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([2, 4, 6]))
+    tensor([[False,  True],
+            [False,  True]])
     """
     check_flag(assume_unique, "assume_unique", "isin")
     x, among = promoted(elements, test_elements, "isin")
@@ -520,11 +508,10 @@ def histogram(
         ShapeError: the edges are no vector, or the weights have another shape.
         OptionError: there is no bin, or the range is empty, or given with edges.
 
-    Example:
-        >>> lucid.histogram(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=2)
-        lucid.return_types.histogram(
-        hist=tensor([3., 1.]),
-        bin_edges=tensor([1.0000, 2.5000, 4.0000]))
+    >>> lucid.histogram(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=2)
+    lucid.return_types.histogram(
+    hist=tensor([3., 1.]),
+    bin_edges=tensor([1.0000, 2.5000, 4.0000]))
     """
     x = tensor_of(input, "histogram").detach()
     dtype = x._type.dtype

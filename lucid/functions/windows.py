@@ -73,11 +73,10 @@ def hann_window(
         OptionError: the length is negative.
         DTypeError: the dtype isn't one of floats.
 
-    Example:
-        >>> lucid.hann_window(4)
-        tensor([0.0000, 0.5000, 1.0000, 0.5000])
-        >>> lucid.hann_window(5, periodic=False)
-        tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    >>> lucid.hann_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    >>> lucid.hann_window(5, periodic=False)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     """
 
     options = dtype, layout, device, requires_grad
@@ -108,9 +107,8 @@ def hamming_window(
         alpha: the mean of a period. Default: 0.54.
         beta: the factor of the cosine. Default: 0.46.
 
-    Example:
-        >>> lucid.hamming_window(4)
-        tensor([0.0800, 0.5400, 1.0000, 0.5400])
+    >>> lucid.hamming_window(4)
+    tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
 
     options = dtype, layout, device, requires_grad
@@ -136,9 +134,8 @@ def blackman_window(
 
     dtype: a float dtype.
 
-    Example:
-        >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
-        tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
+    >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
+    tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
     """
 
     options = dtype, layout, device, requires_grad
@@ -167,9 +164,8 @@ def bartlett_window(
 
     dtype: a float dtype.
 
-    Example:
-        >>> lucid.bartlett_window(4)
-        tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    >>> lucid.bartlett_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
 
     options = dtype, layout, device, requires_grad
@@ -201,9 +197,8 @@ def kaiser_window(
             True.
         beta: the shape. Default: 12.0.
 
-    Example:
-        >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
-        tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
+    >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
+    tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
     """
 
     options = dtype, layout, device, requires_grad

@@ -21,9 +21,8 @@ class Parameter(Tensor):
         data: its elements. None for an empty one.
         requires_grad: whether it is trained. Default: True.
 
-    Example:
-        >>> nn.Parameter(lucid.zeros(2)).requires_grad
-        True
+    >>> nn.Parameter(lucid.zeros(2)).requires_grad
+    True
     """
 
     __slots__ = ()
@@ -76,9 +75,8 @@ class Buffer(Tensor):
         data: its elements. None for an empty one.
         persistent: whether it belongs into the state dict. Default: True.
 
-    Example:
-        >>> nn.Buffer(lucid.zeros(2)).requires_grad
-        False
+    >>> nn.Buffer(lucid.zeros(2)).requires_grad
+    False
     """
 
     __slots__ = ()

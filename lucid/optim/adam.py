@@ -34,13 +34,12 @@ class Adam(Optimizer):
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
             False.
 
-    Example:
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.Adam([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
+    >>> w = lucid.tensor([1.0], requires_grad=True)
+    >>> opt = lucid.optim.Adam([w])
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.item() < 1.0
+    True
     """
 
     _ranges = COMMON
@@ -249,10 +248,9 @@ class SparseAdam(Optimizer):
     Args:
         args, kwargs: not looked at.
 
-    Example:
-        >>> lucid.optim.SparseAdam([lucid.ones(1)])
-        Traceback (most recent call last):
-        lucid.ir.errors.OptionError: SparseAdam does not support dense gradients, and gradients ...
+    >>> lucid.optim.SparseAdam([lucid.ones(1)])
+    Traceback (most recent call last):
+    lucid.ir.errors.OptionError: SparseAdam does not support dense gradients, and gradients ...
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -35,17 +35,16 @@ class LBFGS(Optimizer):
     Raises:
         OptionError: more than one group, or another line search.
 
-    Example:
-        >>> w = lucid.tensor([3.0], requires_grad=True)
-        >>> opt = lucid.optim.LBFGS([w])
-        >>> def closure():
-        ...     opt.zero_grad()
-        ...     loss = ((w - 1) ** 2).sum()
-        ...     loss.backward()
-        ...     return loss
-        >>> loss = opt.step(closure)
-        >>> abs(w.item() - 1) < 1e-3
-        True
+    >>> w = lucid.tensor([3.0], requires_grad=True)
+    >>> opt = lucid.optim.LBFGS([w])
+    >>> def closure():
+    ...     opt.zero_grad()
+    ...     loss = ((w - 1) ** 2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = opt.step(closure)
+    >>> abs(w.item() - 1) < 1e-3
+    True
     """
 
     _ranges = COMMON | {

@@ -92,17 +92,16 @@ class LRScheduler:
     Raises:
         NamingError: `last_epoch` isn't -1, and the groups have no "initial_lr".
 
-    Example:
-        >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
-        ...     def get_lr(self):
-        ...         return [lr * 0.5**self.last_epoch for lr in self.base_lrs]
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = Halving(opt)
-        >>> for _ in range(2):
-        ...     opt.step()
-        ...     scheduler.step()
-        >>> scheduler.get_last_lr()
-        [0.25]
+    >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [lr * 0.5**self.last_epoch for lr in self.base_lrs]
+    >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = Halving(opt)
+    >>> for _ in range(2):
+    ...     opt.step()
+    ...     scheduler.step()
+    >>> scheduler.get_last_lr()
+    [0.25]
     """
 
     optimizer: Optimizer
@@ -237,7 +236,7 @@ def example(arguments: str, rates: list[float], made: str = "lr=1.0") -> Callabl
             repr(rates),
         ]
         own = inspect.cleandoc(cls.__doc__ or "")
-        cls.__doc__ = "\n    ".join([f"{own}\n\nExample:", *lines])
+        cls.__doc__ = "\n".join([f"{own}\n", *lines])
         return like(LRScheduler)(cls)
 
     return complete
@@ -831,13 +830,12 @@ class ReduceLROnPlateau(LRScheduler):
     Raises:
         OptionError: `factor` isn't below 1, or another mode.
 
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)
-        >>> for loss in (3.0, 2.0, 2.0, 2.0):
-        ...     scheduler.step(loss)
-        >>> opt.param_groups[0]["lr"]
-        0.1
+    >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = lucid.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     scheduler.step(loss)
+    >>> opt.param_groups[0]["lr"]
+    0.1
     """
 
     def __init__(
@@ -970,18 +968,17 @@ class ChainedScheduler(_Composed):
         schedulers: of the same optimizer.
         optimizer: that optimizer; None takes it from the schedulers.
 
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
-        >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
-        >>> scheduler = lucid.optim.lr_scheduler.ChainedScheduler([warmup, decay])
-        >>> rates = []
-        >>> for _ in range(4):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.375, 0.25, 0.125, 0.0625]
+    >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+    >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
+    >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+    >>> scheduler = lucid.optim.lr_scheduler.ChainedScheduler([warmup, decay])
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     opt.step()
+    ...     scheduler.step()
+    ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+    >>> rates
+    [0.375, 0.25, 0.125, 0.0625]
     """
 
     def __init__(
@@ -1007,18 +1004,17 @@ class SequentialLR(_Composed):
     Raises:
         OptionError: another number of milestones, or schedulers of other optimizers.
 
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
-        >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
-        >>> scheduler = lucid.optim.lr_scheduler.SequentialLR(opt, [warmup, decay], milestones=[2])
-        >>> rates = []
-        >>> for _ in range(4):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.75, 1.0, 0.5, 0.25]
+    >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+    >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
+    >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+    >>> scheduler = lucid.optim.lr_scheduler.SequentialLR(opt, [warmup, decay], milestones=[2])
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     opt.step()
+    ...     scheduler.step()
+    ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+    >>> rates
+    [0.75, 1.0, 0.5, 0.25]
     """
 
     def __init__(

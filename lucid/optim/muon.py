@@ -39,13 +39,12 @@ class Muon(Optimizer):
         OptionError: a number out of range, or another `adjust_lr_fn`.
         ShapeError: a parameter that isn't a matrix.
 
-    Example:
-        >>> w = lucid.ones(2, 3, requires_grad=True)
-        >>> opt = lucid.optim.Muon([w], lr=0.1)
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.sum().item() < 6.0
-        True
+    >>> w = lucid.ones(2, 3, requires_grad=True)
+    >>> opt = lucid.optim.Muon([w], lr=0.1)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.sum().item() < 6.0
+    True
     """
 
     _ranges = COMMON | {

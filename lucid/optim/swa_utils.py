@@ -33,10 +33,9 @@ def get_swa_avg_fn() -> Average:
 
     It is the `avg_fn` that `AveragedModel` has by default; `count` is how many have been averaged.
 
-    Example:
-        >>> mean = lucid.optim.swa_utils.get_swa_avg_fn()
-        >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(3))
-        tensor(1.5000)
+    >>> mean = lucid.optim.swa_utils.get_swa_avg_fn()
+    >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(3))
+    tensor(1.5000)
     """
 
     def mean(average: Tensor, model: Tensor, count: Tensor) -> Tensor:
@@ -56,10 +55,9 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     Raises:
         OptionError: another decay.
 
-    Example:
-        >>> mean = lucid.optim.swa_utils.get_ema_avg_fn(0.75)
-        >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(5))
-        tensor(1.5000)
+    >>> mean = lucid.optim.swa_utils.get_ema_avg_fn(0.75)
+    >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(5))
+    tensor(1.5000)
     """
     if not 0.0 <= decay <= 1.0:
         raise OptionError(f"Invalid decay value {decay} provided. Please provide a value in [0, 1]")
@@ -76,12 +74,11 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
 
     It is a `multi_avg_fn` of `AveragedModel`.
 
-    Example:
-        >>> averages = [lucid.tensor(1.0)]
-        >>> update = lucid.optim.swa_utils.get_ema_multi_avg_fn(0.75)
-        >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(5))
-        >>> averages
-        [tensor(1.5000)]
+    >>> averages = [lucid.tensor(1.0)]
+    >>> update = lucid.optim.swa_utils.get_ema_multi_avg_fn(0.75)
+    >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(5))
+    >>> averages
+    [tensor(1.5000)]
     """
     return _each(get_ema_avg_fn(decay))
 
@@ -91,12 +88,11 @@ def get_swa_multi_avg_fn() -> MultiAverage:
 
     It is a `multi_avg_fn` of `AveragedModel`.
 
-    Example:
-        >>> averages = [lucid.tensor(1.0)]
-        >>> update = lucid.optim.swa_utils.get_swa_multi_avg_fn()
-        >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(3))
-        >>> averages
-        [tensor(1.5000)]
+    >>> averages = [lucid.tensor(1.0)]
+    >>> update = lucid.optim.swa_utils.get_swa_multi_avg_fn()
+    >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(3))
+    >>> averages
+    [tensor(1.5000)]
     """
     return _each(get_swa_avg_fn())
 
@@ -127,14 +123,13 @@ class AveragedModel(Module):
     Raises:
         OptionError: both `avg_fn` and `multi_avg_fn` are given.
 
-    Example:
-        >>> layer = lucid.nn.Linear(1, 1, bias=False)
-        >>> average = lucid.optim.swa_utils.AveragedModel(layer)
-        >>> for value in (1.0, 2.0, 6.0):
-        ...     _ = lucid.nn.init.constant_(layer.weight, value)
-        ...     average.update_parameters(layer)
-        >>> average(lucid.ones(1)).detach()
-        tensor([3.])
+    >>> layer = lucid.nn.Linear(1, 1, bias=False)
+    >>> average = lucid.optim.swa_utils.AveragedModel(layer)
+    >>> for value in (1.0, 2.0, 6.0):
+    ...     _ = lucid.nn.init.constant_(layer.weight, value)
+    ...     average.update_parameters(layer)
+    >>> average(lucid.ones(1)).detach()
+    tensor([3.])
     """
 
     n_averaged: Tensor
@@ -194,12 +189,11 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
     Raises:
         OptionError: another device.
 
-    Example:
-        >>> model = lucid.nn.BatchNorm1d(1)
-        >>> batches = [lucid.tensor([[1.0], [3.0]]), lucid.tensor([[5.0], [7.0]])]
-        >>> lucid.optim.swa_utils.update_bn(batches, model)
-        >>> model.running_mean
-        tensor([4.])
+    >>> model = lucid.nn.BatchNorm1d(1)
+    >>> batches = [lucid.tensor([[1.0], [3.0]]), lucid.tensor([[5.0], [7.0]])]
+    >>> lucid.optim.swa_utils.update_bn(batches, model)
+    >>> model.running_mean
+    tensor([4.])
     """
     check_device(device, "update_bn")
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
@@ -232,16 +226,15 @@ class SWALR(LRScheduler):
     Raises:
         OptionError: another strategy, fewer than 0 epochs, or as many rates as there aren't groups.
 
-    Example:
-        >>> optimizer = lucid.optim.SGD([lucid.zeros(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.swa_utils.SWALR(optimizer, 0.5, 2, "linear")
-        >>> for _ in range(3):
-        ...     optimizer.step()
-        ...     scheduler.step()
-        ...     print(scheduler.get_last_lr())
-        [0.75]
-        [0.5]
-        [0.5]
+    >>> optimizer = lucid.optim.SGD([lucid.zeros(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = lucid.optim.swa_utils.SWALR(optimizer, 0.5, 2, "linear")
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     scheduler.step()
+    ...     print(scheduler.get_last_lr())
+    [0.75]
+    [0.5]
+    [0.5]
     """
 
     def __init__(

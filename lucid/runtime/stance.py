@@ -32,12 +32,11 @@ class set_stance:  # noqa: N801 - the name PyTorch gives it
     Raises:
         OptionError: another one.
 
-    Example:
-        >>> step = lucid.compile(lambda x: 2 * x)
-        >>> with lucid.compiler.set_stance("force_eager"):
-        ...     _ = step(lucid.ones(2))
-        >>> step.stats.traces
-        0
+    >>> step = lucid.compile(lambda x: 2 * x)
+    >>> with lucid.compiler.set_stance("force_eager"):
+    ...     _ = step(lucid.ones(2))
+    >>> step.stats.traces
+    0
     """
 
     def __init__(self, stance: str = "default") -> None:

@@ -48,13 +48,12 @@ class SparseTensor:
         is_pending: coalesced in a trace, where the number of places that differ isn't known: the
             parts are still those of before.
 
-    Example:
-        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
-        >>> isinstance(a, lucid.sparse.SparseTensor), a.shape
-        (True, lucid.Size([2, 3]))
-        >>> (2 * a).to_dense()
-        tensor([[0., 0., 6.],
-                [8., 0., 0.]])
+    >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> isinstance(a, lucid.sparse.SparseTensor), a.shape
+    (True, lucid.Size([2, 3]))
+    >>> (2 * a).to_dense()
+    tensor([[0., 0., 6.],
+            [8., 0., 0.]])
     """
 
     coordinates: Tensor
@@ -269,10 +268,9 @@ def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) ->
         ShapeError: shapes that don't fit.
         IndexOutOfRangeError: a place outside of `size`.
 
-    Example:
-        >>> lucid.sparse.FloatTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
-        tensor([[0., 0., 3.],
-                [4., 0., 0.]])
+    >>> lucid.sparse.FloatTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
+    tensor([[0., 0., 3.],
+            [4., 0., 0.]])
     """
     return sparse_coo_tensor(indices, values, size, dtype=f32)
 
@@ -281,9 +279,8 @@ def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) ->
 def DoubleTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -> SparseTensor:
     """Make a sparse tensor of float64 values: an older name of `lucid.sparse_coo_tensor`.
 
-    Example:
-        >>> lucid.sparse.DoubleTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).dtype
-        lucid.float64
+    >>> lucid.sparse.DoubleTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).dtype
+    lucid.float64
     """
     return sparse_coo_tensor(indices, values, size, dtype=f64)
 
@@ -328,11 +325,10 @@ def sparse_coo_tensor(
         TraceError: no `size` in a trace.
         OptionError: a device that isn't there.
 
-    Example:
-        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
-        >>> a @ lucid.ones(3, 1)
-        tensor([[3.],
-                [4.]])
+    >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> a @ lucid.ones(3, 1)
+    tensor([[3.],
+            [4.]])
     """
     from lucid.functions.from_data import as_tensor
 
@@ -427,10 +423,9 @@ def mm(first: Any, second: Any) -> Any:
         ArgumentError: both are sparse, or both dense.
         ShapeError: the inner sizes differ.
 
-    Example:
-        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
-        >>> lucid.sparse.mm(a, lucid.ones(3, 2))
-        tensor([[3., 3.],
-                [4., 4.]])
+    >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> lucid.sparse.mm(a, lucid.ones(3, 2))
+    tensor([[3., 3.],
+            [4., 4.]])
     """
     return product(first, second)

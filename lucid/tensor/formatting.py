@@ -45,9 +45,8 @@ class _Current:
 def get_printoptions() -> dict[str, Any]:
     """Return the options for printing tensors, by name, as `set_printoptions` sets them.
 
-    Example:
-        >>> lucid.get_printoptions()["precision"]
-        4
+    >>> lucid.get_printoptions()["precision"]
+    4
     """
     return dict(vars(_Current.options))
 
@@ -76,11 +75,10 @@ def set_printoptions(
         OptionError: another `profile`.
         ArgumentError: a value of another type.
 
-    Example:
-        >>> lucid.set_printoptions(precision=2)
-        >>> lucid.tensor([1.23456])
-        tensor([1.23])
-        >>> lucid.set_printoptions(profile="default")
+    >>> lucid.set_printoptions(precision=2)
+    >>> lucid.tensor([1.23456])
+    tensor([1.23])
+    >>> lucid.set_printoptions(profile="default")
     """
     if profile not in (None, "default", "short", "full"):
         raise OptionError(f"set_printoptions: no profile {profile!r}")

@@ -43,10 +43,9 @@ class CheckpointError(LucidError):
 def noop_context_fn() -> Contexts:
     """Return two contexts that do nothing, for the call of `checkpoint` and for its repetition.
 
-    Example:
-        >>> from lucid.utils.checkpoint import noop_context_fn
-        >>> [type(context).__name__ for context in noop_context_fn()]
-        ['nullcontext', 'nullcontext']
+    >>> from lucid.utils.checkpoint import noop_context_fn
+    >>> [type(context).__name__ for context in noop_context_fn()]
+    ['nullcontext', 'nullcontext']
     """
     return nullcontext(), nullcontext()
 
@@ -92,12 +91,11 @@ def checkpoint(
         OptionError: another `determinism_check`.
         CheckpointError: in the backward, when the repetition saves other tensors.
 
-    Example:
-        >>> from lucid.utils.checkpoint import checkpoint
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> checkpoint(lambda x: (x * x).exp(), x).sum().backward()
-        >>> x.grad
-        tensor([  5.4366, 218.3926])
+    >>> from lucid.utils.checkpoint import checkpoint
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> checkpoint(lambda x: (x * x).exp(), x).sum().backward()
+    >>> x.grad
+    tensor([  5.4366, 218.3926])
     """
     if not callable(function):
         raise ArgumentError(f"checkpoint: the first argument is a {type(function).__name__}")
@@ -140,12 +138,11 @@ def checkpoint_sequential(
     Raises:
         OptionError: fewer functions than segments.
 
-    Example:
-        >>> from lucid.utils.checkpoint import checkpoint_sequential
-        >>> x = lucid.ones(3, requires_grad=True)
-        >>> checkpoint_sequential([lucid.exp, lucid.log, lucid.exp], 2, x).sum().backward()
-        >>> x.grad
-        tensor([2.7183, 2.7183, 2.7183])
+    >>> from lucid.utils.checkpoint import checkpoint_sequential
+    >>> x = lucid.ones(3, requires_grad=True)
+    >>> checkpoint_sequential([lucid.exp, lucid.log, lucid.exp], 2, x).sum().backward()
+    >>> x.grad
+    tensor([2.7183, 2.7183, 2.7183])
     """
     layers: list[Callable[[Any], Any]]
     layers = [*(functions.children() if isinstance(functions, Module) else functions)]

@@ -30,14 +30,13 @@ from lucid.tensor.tensor import Tensor
 class Dataset:
     """Samples by index: subclasses have `__getitem__` and, for most uses, `__len__`.
 
-    Example:
-        >>> class Squares(lucid.utils.data.Dataset):
-        ...     def __len__(self):
-        ...         return 3
-        ...     def __getitem__(self, i):
-        ...         return i * i
-        >>> isinstance(Squares(), lucid.utils.data.Dataset), Squares()[2]
-        (True, 4)
+    >>> class Squares(lucid.utils.data.Dataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...     def __getitem__(self, i):
+    ...         return i * i
+    >>> isinstance(Squares(), lucid.utils.data.Dataset), Squares()[2]
+    (True, 4)
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -53,12 +52,11 @@ class Dataset:
 class IterableDataset(Dataset):
     """Samples in the order that `__iter__` gives them.
 
-    Example:
-        >>> class Count(lucid.utils.data.IterableDataset):
-        ...     def __iter__(self):
-        ...         return iter(range(3))
-        >>> list(Count()), isinstance(Count(), lucid.utils.data.IterableDataset)
-        ([0, 1, 2], True)
+    >>> class Count(lucid.utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(3))
+    >>> list(Count()), isinstance(Count(), lucid.utils.data.IterableDataset)
+    ([0, 1, 2], True)
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -74,10 +72,9 @@ class TensorDataset(Dataset):
     Raises:
         ShapeError: their lengths differ.
 
-    Example:
-        >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
-        >>> len(dataset), dataset[1]
-        (4, (tensor(1), tensor(10)))
+    >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+    >>> len(dataset), dataset[1]
+    (4, (tensor(1), tensor(10)))
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -101,9 +98,8 @@ class Subset(Dataset):
         dataset: what is taken from.
         indices: which samples.
 
-    Example:
-        >>> list(lucid.utils.data.Subset([5, 6, 7], [2, 0]))
-        [7, 5]
+    >>> list(lucid.utils.data.Subset([5, 6, 7], [2, 0]))
+    [7, 5]
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
@@ -123,9 +119,8 @@ class ConcatDataset(Dataset):
     Args:
         datasets: with length and index.
 
-    Example:
-        >>> list(lucid.utils.data.ConcatDataset([[1, 2], [3]]))
-        [1, 2, 3]
+    >>> list(lucid.utils.data.ConcatDataset([[1, 2], [3]]))
+    [1, 2, 3]
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -152,9 +147,8 @@ class StackDataset(Dataset):
     Raises:
         OptionError: both or none are given, or their lengths differ.
 
-    Example:
-        >>> lucid.utils.data.StackDataset([1, 2], [3, 4])[1]
-        (2, 4)
+    >>> lucid.utils.data.StackDataset([1, 2], [3, 4])[1]
+    (2, 4)
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -181,12 +175,11 @@ class ChainDataset(IterableDataset):
     Args:
         datasets: that are iterated over.
 
-    Example:
-        >>> class Count(lucid.utils.data.IterableDataset):
-        ...     def __iter__(self):
-        ...         return iter(range(2))
-        >>> list(lucid.utils.data.ChainDataset([Count(), Count()]))
-        [0, 1, 0, 1]
+    >>> class Count(lucid.utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(2))
+    >>> list(lucid.utils.data.ChainDataset([Count(), Count()]))
+    [0, 1, 0, 1]
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -213,9 +206,8 @@ def random_split(
     Raises:
         OptionError: they don't add up to the dataset's length, or to 1.
 
-    Example:
-        >>> [len(part) for part in lucid.utils.data.random_split(range(10), [0.8, 0.2])]
-        [8, 2]
+    >>> [len(part) for part in lucid.utils.data.random_split(range(10), [0.8, 0.2])]
+    [8, 2]
     """
     size = len(dataset)
     counts = [int(length) for length in lengths]
@@ -241,9 +233,8 @@ class WorkerInfo:
         seed: of lucid's generator when the loader began.
         dataset: the loader's.
 
-    Example:
-        >>> lucid.utils.data.WorkerInfo(0, 1, 5, "abc").dataset
-        'abc'
+    >>> lucid.utils.data.WorkerInfo(0, 1, 5, "abc").dataset
+    'abc'
     """
 
     id: int
@@ -275,16 +266,15 @@ def get_worker_info() -> WorkerInfo | None:
 
     Datasets that share their samples among workers ask it; the only worker gets all of them.
 
-    Example:
-        >>> from lucid.utils import data
-        >>> print(data.get_worker_info())
-        None
-        >>> class Count(data.IterableDataset):
-        ...     def __iter__(self):
-        ...         info = data.get_worker_info()
-        ...         return iter(range(info.id, 4, info.num_workers))
-        >>> [batch.tolist() for batch in data.DataLoader(Count(), batch_size=2, num_workers=3)]
-        [[0, 1], [2, 3]]
+    >>> from lucid.utils import data
+    >>> print(data.get_worker_info())
+    None
+    >>> class Count(data.IterableDataset):
+    ...     def __iter__(self):
+    ...         info = data.get_worker_info()
+    ...         return iter(range(info.id, 4, info.num_workers))
+    >>> [batch.tolist() for batch in data.DataLoader(Count(), batch_size=2, num_workers=3)]
+    [[0, 1], [2, 3]]
     """
     return _working.info
 
@@ -295,10 +285,9 @@ def default_convert(data: Any) -> Any:
     Args:
         data: arrays, numbers, or containers of them.
 
-    Example:
-        >>> import numpy as np
-        >>> lucid.utils.data.default_convert({"a": np.zeros(2)})
-        {'a': tensor([0., 0.], dtype=lucid.float64)}
+    >>> import numpy as np
+    >>> lucid.utils.data.default_convert({"a": np.zeros(2)})
+    {'a': tensor([0., 0.], dtype=lucid.float64)}
     """
     if isinstance(data, np.ndarray | np.generic):
         if data.dtype.kind in "SUO":
@@ -322,9 +311,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     Raises:
         ArgumentError: samples of a type that can't be stacked.
 
-    Example:
-        >>> lucid.utils.data.default_collate([(1, 2.0), (3, 4.0)])
-        [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
+    >>> lucid.utils.data.default_collate([(1, 2.0), (3, 4.0)])
+    [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
     """
     first = batch[0]
     if isinstance(first, Tensor):
@@ -352,12 +340,11 @@ def default_collate(batch: Sequence[Any]) -> Any:
 class Sampler:
     """Says in which order a dataset's samples come; subclasses define `__iter__`.
 
-    Example:
-        >>> class Backwards(lucid.utils.data.Sampler):
-        ...     def __iter__(self):
-        ...         return iter([2, 1, 0])
-        >>> list(Backwards()), isinstance(Backwards(), lucid.utils.data.Sampler)
-        ([2, 1, 0], True)
+    >>> class Backwards(lucid.utils.data.Sampler):
+    ...     def __iter__(self):
+    ...         return iter([2, 1, 0])
+    >>> list(Backwards()), isinstance(Backwards(), lucid.utils.data.Sampler)
+    ([2, 1, 0], True)
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -372,9 +359,8 @@ class SequentialSampler(Sampler):
     Args:
         data_source: whose length counts.
 
-    Example:
-        >>> list(lucid.utils.data.SequentialSampler("abc"))
-        [0, 1, 2]
+    >>> list(lucid.utils.data.SequentialSampler("abc"))
+    [0, 1, 2]
     """
 
     def __init__(self, data_source: Any) -> None:
@@ -396,9 +382,8 @@ class RandomSampler(Sampler):
         num_samples: how many are drawn. None is all of them.
         generator: where random numbers come from. None is lucid's own.
 
-    Example:
-        >>> sorted(lucid.utils.data.RandomSampler("abc"))
-        [0, 1, 2]
+    >>> sorted(lucid.utils.data.RandomSampler("abc"))
+    [0, 1, 2]
     """
 
     def __init__(
@@ -437,9 +422,8 @@ class SubsetRandomSampler(Sampler):
         indices: which samples.
         generator: where random numbers come from. None is lucid's own.
 
-    Example:
-        >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 7]))
-        [5, 7]
+    >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 7]))
+    [5, 7]
     """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
@@ -463,9 +447,8 @@ class WeightedRandomSampler(Sampler):
         replacement: a sample may be drawn again. Default: True.
         generator: where random numbers come from. None is lucid's own.
 
-    Example:
-        >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
-        [1, 1, 1]
+    >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
+    [1, 1, 1]
     """
 
     def __init__(
@@ -508,9 +491,8 @@ class BatchSampler(Sampler):
     Raises:
         OptionError: a `batch_size` below 1.
 
-    Example:
-        >>> list(lucid.utils.data.BatchSampler(range(5), 2, drop_last=False))
-        [[0, 1], [2, 3], [4]]
+    >>> list(lucid.utils.data.BatchSampler(range(5), 2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
@@ -612,11 +594,10 @@ class DataLoader:
         OptionError: options that exclude each other, or one that isn't in its range.
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
-        >>> loader = lucid.utils.data.DataLoader(dataset, batch_size=2)
-        >>> [x.tolist() for x, _ in loader]
-        [[0, 1], [2, 3]]
+    >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+    >>> loader = lucid.utils.data.DataLoader(dataset, batch_size=2)
+    >>> [x.tolist() for x, _ in loader]
+    [[0, 1], [2, 3]]
     """
 
     def __init__(

@@ -45,9 +45,8 @@ def jvp(
         OptionError: there are no primals, or some aren't of a float dtype.
         ShapeError: a tangent hasn't its primal's shape.
 
-    Example:
-        >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
-        (tensor(0.), tensor(2.))
+    >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
+    (tensor(0.), tensor(2.))
     """
     if not isinstance(primals, tuple):
         raise ArgumentError(
@@ -87,10 +86,9 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         func: a function of tensors, or of nested lists, tuples and dicts of them.
         *primals: its arguments: where it is linearized.
 
-    Example:
-        >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))
-        >>> push_forward(lucid.tensor(2.0))
-        tensor(2.)
+    >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))
+    >>> push_forward(lucid.tensor(2.0))
+    tensor(2.)
     """
 
     @edge

@@ -42,10 +42,9 @@ def jacrev(
     Raises:
         OptionError: a `chunk_size` below 1.
 
-    Example:
-        >>> lucid.func.jacrev(lucid.square)(lucid.tensor([1.0, 2.0]))
-        tensor([[2., 0.],
-                [0., 4.]])
+    >>> lucid.func.jacrev(lucid.square)(lucid.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
     """
     if chunk_size is not None and chunk_size <= 0:
         raise OptionError("jacrev: `chunk_size` should be greater than 0.")
@@ -101,12 +100,11 @@ def jacfwd(
             Default: "error".
         chunk_size: how many columns are computed at once. Default: None, all.
 
-    Example:
-        >>> lucid.func.jacfwd(lambda x: lucid.cat([x, x * x]))(lucid.tensor([1.0, 2.0]))
-        tensor([[1., 0.],
-                [0., 1.],
-                [2., 0.],
-                [0., 4.]])
+    >>> lucid.func.jacfwd(lambda x: lucid.cat([x, x * x]))(lucid.tensor([1.0, 2.0]))
+    tensor([[1., 0.],
+            [0., 1.],
+            [2., 0.],
+            [0., 4.]])
     """
 
     @_as(func)
@@ -152,10 +150,9 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
         argnums: the position of the argument to differentiate by, or a tuple of positions, which
             gives blocks for all pairs. Default: 0.
 
-    Example:
-        >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
-        tensor([[ 6.,  0.],
-                [ 0., 12.]])
+    >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
     """
     return jacfwd(jacrev(func, argnums), argnums)
 

@@ -219,9 +219,8 @@ def grad(
         ArgumentError: at the call, where `argnums` is no int or tuple of ints.
         OptionError: at the call, where `argnums` is empty or names an argument twice.
 
-    Example:
-        >>> lucid.func.grad(lucid.func.grad(lucid.sin))(lucid.tensor(0.5))
-        tensor(-0.4794)
+    >>> lucid.func.grad(lucid.func.grad(lucid.sin))(lucid.tensor(0.5))
+    tensor(-0.4794)
     """
 
     @_as(func)
@@ -249,9 +248,8 @@ def grad_and_value(
     Raises:
         LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
 
-    Example:
-        >>> lucid.func.grad_and_value(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
-        (tensor([2., 4.]), tensor(5.))
+    >>> lucid.func.grad_and_value(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
+    (tensor([2., 4.]), tensor(5.))
     """
 
     @_as(func)
@@ -270,9 +268,8 @@ def value_and_grad(
 
     As `grad`; the result is (value, gradient), or ((value, aux), gradient) with `has_aux`.
 
-    Example:
-        >>> lucid.func.value_and_grad(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
-        (tensor(5.), tensor([2., 4.]))
+    >>> lucid.func.value_and_grad(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
+    (tensor(5.), tensor([2., 4.]))
     """
 
     @_as(func)
@@ -303,10 +300,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         LucidError: an output is no tensor, or not of a float dtype; at the function's call, where
             the cotangents' structure isn't the output's.
 
-    Example:
-        >>> y, pull_back = lucid.func.vjp(lucid.sin, lucid.tensor([0.0, 1.0]))
-        >>> pull_back(lucid.ones(2))
-        (tensor([1.0000, 0.5403]),)
+    >>> y, pull_back = lucid.func.vjp(lucid.sin, lucid.tensor([0.0, 1.0]))
+    >>> pull_back(lucid.ones(2))
+    (tensor([1.0000, 0.5403]),)
     """
     api = "vjp(f, *primals)"
     leaves, rebuild = flatten(primals)

@@ -42,9 +42,8 @@ def vmap(
             fit the arguments or the results.
         IndexOutOfRangeError: at the call, where a result has no axis `out_dims`.
 
-    Example:
-        >>> lucid.vmap(lucid.dot)(lucid.ones(2, 3), lucid.ones(2, 3))
-        tensor([3., 3.])
+    >>> lucid.vmap(lucid.dot)(lucid.ones(2, 3), lucid.ones(2, 3))
+    tensor([3., 3.])
     """
     if randomness not in RANDOMNESS:
         raise OptionError(

@@ -62,11 +62,10 @@ def scaled_dot_product_attention(
         ShapeError: the shapes don't go together.
         OptionError: a mask beside `is_causal`, or a `dropout_p` outside of [0, 1].
 
-    Example:
-        >>> q = lucid.eye(2)[None]
-        >>> F.scaled_dot_product_attention(q, q, q)
-        tensor([[[0.6698, 0.3302],
-                 [0.3302, 0.6698]]])
+    >>> q = lucid.eye(2)[None]
+    >>> F.scaled_dot_product_attention(q, q, q)
+    tensor([[[0.6698, 0.3302],
+             [0.3302, 0.6698]]])
     """
     if min(query.ndim, key.ndim, value.ndim) < 2 or query.shape[-1] != key.shape[-1]:
         raise ShapeError(f"{_NAME}: query (*, l, e), key (*, s, e) and value (*, s, v) are needed")
@@ -232,13 +231,12 @@ def multi_head_attention_forward(
         ShapeError: e isn't `embed_dim_to_check`, or the tensors haven't 2 or 3 axes.
         OptionError: e can't be cut into that many heads, or is_causal comes without attn_mask.
 
-    Example:
-        >>> x, eye = lucid.ones(5, 1, 4), lucid.eye(4)
-        >>> result, weights = F.multi_head_attention_forward(
-        ...     x, x, x, 4, 2, lucid.cat([eye] * 3), None, None, None, False, 0.0, eye, None
-        ... )
-        >>> result.shape, weights[0, 0]
-        (lucid.Size([5, 1, 4]), tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000]))
+    >>> x, eye = lucid.ones(5, 1, 4), lucid.eye(4)
+    >>> result, weights = F.multi_head_attention_forward(
+    ...     x, x, x, 4, 2, lucid.cat([eye] * 3), None, None, None, False, 0.0, eye, None
+    ... )
+    >>> result.shape, weights[0, 0]
+    (lucid.Size([5, 1, 4]), tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000]))
     """
     if query.shape[-1] != embed_dim_to_check:
         features = f"{query.shape[-1]} features, not {embed_dim_to_check}"

@@ -152,9 +152,8 @@ def nll_loss(
         weight: a factor for each class, (classes,). None for 1.
         ignore_index: targets of this class count nothing. Default: -100.
 
-    Example:
-        >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
-        tensor(1.)
+    >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
+    tensor(1.)
     """
     check_reduction(reduction)
     _check_shapes("nll_loss", input, target)
@@ -209,11 +208,10 @@ def cross_entropy(
         ShapeError: the shapes of input, target and weight don't go together.
         OptionError: `label_smoothing` is outside of [0, 1].
 
-    Example:
-        >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
-        tensor(0.2395)
-        >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")
-        tensor([1.3863])
+    >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
+    tensor(0.2395)
+    >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")
+    tensor([1.3863])
     """
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:

@@ -299,9 +299,8 @@ def _conv(
             for as many as keep the size (only with stride 1). Default: 0.
         groups: the channels are cut into this many groups, which don't mix. Default: 1.
 
-    Example:
-        >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
-        lucid.Size([1, 4, 3])
+    >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
+    lucid.Size([1, 4, 3])
     """
     name = f"conv{rank}d"
     x, had_batch = batched(name, input, rank)
@@ -353,9 +352,8 @@ def _conv_transpose(
         ShapeError: channels or sizes that don't go together.
         OptionError: a stride or dilation below 1, or an `output_padding` that is too large.
 
-    Example:
-        >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
-        lucid.Size([1, 4, 9])
+    >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
+    lucid.Size([1, 4, 9])
     """
     name = f"conv_transpose{rank}d"
     x, had_batch = batched(name, input, rank)

@@ -47,10 +47,9 @@ def ctc_loss(
         ShapeError: the shapes don't go together.
         OptionError: a length or the blank is out of range.
 
-    Example:
-        >>> log_probs = F.log_softmax(lucid.zeros(4, 1, 3), dim=-1)
-        >>> F.ctc_loss(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
-        tensor(0.8432)
+    >>> log_probs = F.log_softmax(lucid.zeros(4, 1, 3), dim=-1)
+    >>> F.ctc_loss(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
+    tensor(0.8432)
     """
     check_reduction(reduction)
     had_batch = log_probs.ndim == 3

@@ -75,10 +75,9 @@ def embedding(
     Raises:
         OptionError: `padding_idx` is outside of the table; `sparse`.
 
-    Example:
-        >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
-        tensor([[0., 1.],
-                [4., 5.]])
+    >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
+    tensor([[0., 1.],
+            [4., 5.]])
     """
     refuse(sparse, "sparse", "embedding", DENSE)
     if max_norm is not None:
@@ -138,10 +137,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         DTypeError: the indices aren't int64.
         OptionError: `num_classes` is 0, or there is nothing to count it from.
 
-    Example:
-        >>> F.one_hot(lucid.tensor([0, 2]))
-        tensor([[1, 0, 0],
-                [0, 0, 1]])
+    >>> F.one_hot(lucid.tensor([0, 2]))
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
     """
     if tensor.dtype is not i64:
         raise DTypeError("one_hot: only of a tensor of int64")
@@ -198,10 +196,9 @@ def embedding_bag(
         ArgumentError: offsets are missing for a vector, or given for a matrix.
         OptionError: a mode that there isn't, or one that doesn't go with the other options.
 
-    Example:
-        >>> F.embedding_bag(lucid.tensor([0, 2, 1]), lucid.eye(3), lucid.tensor([0, 2]))
-        tensor([[0.5000, 0.0000, 0.5000],
-                [0.0000, 1.0000, 0.0000]])
+    >>> F.embedding_bag(lucid.tensor([0, 2, 1]), lucid.eye(3), lucid.tensor([0, 2]))
+    tensor([[0.5000, 0.0000, 0.5000],
+            [0.0000, 1.0000, 0.0000]])
     """
     check_choice(mode, "mode", "embedding_bag", _MODES)
     if per_sample_weights is not None and mode != "sum":
@@ -281,9 +278,8 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     Raises:
         ShapeError: the sizes don't go together.
 
-    Example:
-        >>> F.bilinear(lucid.ones(3, 2), lucid.ones(3, 4), lucid.ones(5, 2, 4)).shape
-        lucid.Size([3, 5])
+    >>> F.bilinear(lucid.ones(3, 2), lucid.ones(3, 4), lucid.ones(5, 2, 4)).shape
+    lucid.Size([3, 5])
     """
     fits = weight.ndim == 3 and input1.shape[:-1] == input2.shape[:-1]
     if not fits or (input1.shape[-1], input2.shape[-1]) != tuple(weight.shape[1:]):

@@ -37,12 +37,11 @@ def unfold(
     Raises:
         ShapeError: a window is larger than the padded input, or the input hasn't such axes.
 
-    Example:
-        >>> F.unfold(lucid.arange(9.0).reshape(1, 1, 3, 3), 2)
-        tensor([[[0., 1., 3., 4.],
-                 [1., 2., 4., 5.],
-                 [3., 4., 6., 7.],
-                 [4., 5., 7., 8.]]])
+    >>> F.unfold(lucid.arange(9.0).reshape(1, 1, 3, 3), 2)
+    tensor([[[0., 1., 3., 4.],
+             [1., 2., 4., 5.],
+             [3., 4., 6., 7.],
+             [4., 5., 7., 8.]]])
     """
     x, had_batch = batched("unfold", input, 2)
     windows = _windows("unfold", kernel_size, dilation, padding, stride)
@@ -73,11 +72,10 @@ def fold(
     Raises:
         ShapeError: the windows of `output_size` aren't that many.
 
-    Example:
-        >>> F.fold(lucid.ones(1, 4, 4), (3, 3), 2).squeeze()
-        tensor([[1., 2., 1.],
-                [2., 4., 2.],
-                [1., 2., 1.]])
+    >>> F.fold(lucid.ones(1, 4, 4), (3, 3), 2).squeeze()
+    tensor([[1., 2., 1.],
+            [2., 4., 2.],
+            [1., 2., 1.]])
     """
     x, had_batch = batched("fold", input, 1)
     windows = _windows("fold", kernel_size, dilation, padding, stride)

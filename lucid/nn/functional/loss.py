@@ -75,9 +75,8 @@ def mse_loss(
     Raises:
         ShapeError: `weight` has another shape.
 
-    Example:
-        >>> F.mse_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
-        tensor(5.)
+    >>> F.mse_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
+    tensor(5.)
     """
     warn_if_broadcast("mse_loss", input, target)
     return _mse_loss(input, target, weight, reduction)
@@ -95,9 +94,8 @@ def l1_loss(
 ) -> Tensor:
     """|input - target|, reduced.
 
-    Example:
-        >>> F.l1_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
-        tensor(2.)
+    >>> F.l1_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
+    tensor(2.)
     """
     warn_if_broadcast("l1_loss", input, target)
     return _l1_loss(input, target, weight, reduction)
@@ -133,9 +131,8 @@ def smooth_l1_loss(
     Raises:
         OptionError: `beta` is negative.
 
-    Example:
-        >>> F.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
-        tensor([0.1250, 2.5000])
+    >>> F.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
+    tensor([0.1250, 2.5000])
     """
     warn_if_broadcast("smooth_l1_loss", input, target)
     if beta < 0.0:
@@ -220,9 +217,8 @@ def binary_cross_entropy(
         input: probabilities, from 0 to 1.
         target: what each should be, from 0 to 1.
 
-    Example:
-        >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
-        tensor(0.3993)
+    >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
+    tensor(0.3993)
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy", input, target)
@@ -254,9 +250,8 @@ def binary_cross_entropy_with_logits(
         target: what sigmoid(input) should be, from 0 to 1.
         pos_weight: what a positive target counts; broadcast against the target.
 
-    Example:
-        >>> F.binary_cross_entropy_with_logits(lucid.zeros(3), lucid.ones(3))
-        tensor(0.6931)
+    >>> F.binary_cross_entropy_with_logits(lucid.zeros(3), lucid.ones(3))
+    tensor(0.6931)
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy_with_logits", input, target)
@@ -299,9 +294,8 @@ def kl_div(
             mean. Default: 'mean'.
         log_target: the target holds log probabilities too. Default: False.
 
-    Example:
-        >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
-        tensor(0.1308)
+    >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
+    tensor(0.1308)
     """
     if log_target:
         loss = target.exp() * (target - input)
@@ -332,9 +326,8 @@ def gaussian_nll_loss(
         full: with the constant term. Default: False.
         eps: variances count as this much at least. Default: 1e-06.
 
-    Example:
-        >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
-        tensor(0.5000)
+    >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
+    tensor(0.5000)
     """
     variance = input.detach() * 0.0 + var if isinstance(var, float) else var
     given = {"input": input, "var": variance}
@@ -365,9 +358,8 @@ def poisson_nll_loss(
             log(input + eps). Default: True.
         full: with Stirling's approximation of log(target!). Default: False.
 
-    Example:
-        >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
-        tensor(1.)
+    >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
+    tensor(1.)
     """
     if log_input:
         loss = input.exp() - target * input

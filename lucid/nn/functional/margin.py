@@ -66,9 +66,8 @@ def triplet_margin_loss(
         swap: the negative's distance is the smaller of those to anchor and positive. Default:
             False.
 
-    Example:
-        >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
-        tensor(0.5000)
+    >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
+    tensor(0.5000)
     """
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
@@ -101,11 +100,10 @@ def triplet_margin_with_distance_loss(
         negative: what should be far.
         distance_function: gives the distances of two batches. None is the Euclidean distance.
 
-    Example:
-        >>> x, y = lucid.zeros(1, 2), lucid.ones(1, 2)
-        >>> taxi = lambda a, b: (a - b).abs().sum(-1)
-        >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
-        tensor(0.)
+    >>> x, y = lucid.zeros(1, 2), lucid.ones(1, 2)
+    >>> taxi = lambda a, b: (a - b).abs().sum(-1)
+    >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
+    tensor(0.)
     """
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
@@ -125,9 +123,8 @@ def cosine_embedding_loss(
         target: 1 or -1 for each pair, (n,) or ().
         margin: the cosine from which on pairs of target -1 count. Default: 0.0.
 
-    Example:
-        >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
-        tensor(0.5000)
+    >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
+    tensor(0.5000)
     """
     cosine = cosine_similarity(input1, input2, -1)
     apart = (cosine - margin).clamp(min=0.0)
@@ -147,9 +144,8 @@ def margin_ranking_loss(
         input2: scores, of the same shape.
         target: 1 where the first should be greater, -1 where the second.
 
-    Example:
-        >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
-        tensor(2.)
+    >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
+    tensor(2.)
     """
     return reduce_loss((-target * (input1 - input2) + margin).clamp(min=0.0), reduction)
 
@@ -163,9 +159,8 @@ def hinge_embedding_loss(
         input: distances of pairs.
         target: 1 for what is alike, -1 for what is not.
 
-    Example:
-        >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
-        tensor(0.4500)
+    >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
+    tensor(0.4500)
     """
     apart = where(target == 1, 0.0, (margin - input).clamp(min=0.0))
     return reduce_loss(apart + where(target == -1, 0.0, input), reduction)
@@ -179,9 +174,8 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     Args:
         target: 1 or -1, of the input's shape.
 
-    Example:
-        >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
-        tensor(0.6931)
+    >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
+    tensor(0.6931)
     """
     return reduce_loss(-logsigmoid(target * input), reduction)
 
@@ -196,9 +190,8 @@ def multilabel_soft_margin_loss(
         target: 0 or 1 for each.
         weight: a factor for each class. None for 1.
 
-    Example:
-        >>> F.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.ones(1, 2))
-        tensor(0.6931)
+    >>> F.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.ones(1, 2))
+    tensor(0.6931)
     """
     loss = -(target * logsigmoid(input) + (1.0 - target) * logsigmoid(-input))
     if weight is not None:
@@ -228,9 +221,8 @@ def multi_margin_loss(
         OptionError: p is neither 1 nor 2.
         ShapeError: input and target don't go together.
 
-    Example:
-        >>> F.multi_margin_loss(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
-        tensor(0.9000)
+    >>> F.multi_margin_loss(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
+    tensor(0.9000)
     """
     if p not in (1, 2):
         raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
@@ -257,9 +249,8 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     Raises:
         ShapeError: the shapes differ, or have more than two axes.
 
-    Example:
-        >>> F.multilabel_margin_loss(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
-        tensor(0.2333)
+    >>> F.multilabel_margin_loss(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
+    tensor(0.2333)
     """
     if input.shape != target.shape:
         raise ShapeError(f"multilabel_margin_loss: {input._type} and {target._type} differ")

@@ -140,9 +140,8 @@ def layer_norm(
         weight: factors, of that shape. None for 1.
         bias: shifts, of that shape. None for 0.
 
-    Example:
-        >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
-        tensor([[-1.2247,  0.0000,  1.2247]])
+    >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
+    tensor([[-1.2247,  0.0000,  1.2247]])
     """
     _check_normalized_shape("layer_norm", input, normalized_shape)
     return _layer_norm(input, weight, bias, len(normalized_shape), eps)
@@ -163,9 +162,8 @@ def rms_norm(
         weight: factors, of that shape. None for 1.
         eps: None is the machine epsilon of the input's dtype.
 
-    Example:
-        >>> F.rms_norm(lucid.tensor([[3.0, 4.0]]), (2,))
-        tensor([[0.8485, 1.1314]])
+    >>> F.rms_norm(lucid.tensor([[3.0, 4.0]]), (2,))
+    tensor([[0.8485, 1.1314]])
     """
     _check_normalized_shape("rms_norm", input, normalized_shape)
     if eps is None:
@@ -206,11 +204,10 @@ def batch_norm(
             aren't (c,).
         OptionError: running statistics are missing where they are needed.
 
-    Example:
-        >>> x = lucid.tensor([[1.0], [3.0]])
-        >>> F.batch_norm(x, None, None, training=True)
-        tensor([[-1.0000],
-                [ 1.0000]])
+    >>> x = lucid.tensor([[1.0], [3.0]])
+    >>> F.batch_norm(x, None, None, training=True)
+    tensor([[-1.0000],
+            [ 1.0000]])
     """
     if not training:
         if running_mean is None or running_var is None:
@@ -279,9 +276,8 @@ def group_norm(
         ShapeError: the input has less than two axes.
         OptionError: the channels can't be cut into that many groups.
 
-    Example:
-        >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
-        tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
+    >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
+    tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
     """
     if input.ndim < 2:
         raise ShapeError(f"group_norm: expected at least 2 axes, got {list(input.shape)}")
@@ -326,9 +322,8 @@ def instance_norm(
     Raises:
         ShapeError: there is one element for each channel.
 
-    Example:
-        >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
-        tensor([[[-1.0000,  1.0000]]])
+    >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
+    tensor([[[-1.0000,  1.0000]]])
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
@@ -363,9 +358,8 @@ def local_response_norm(
     Raises:
         ShapeError: the input has less than three axes.
 
-    Example:
-        >>> F.local_response_norm(lucid.ones(1, 3, 1), 2).flatten()
-        tensor([1.0000, 0.9999, 0.9999])
+    >>> F.local_response_norm(lucid.ones(1, 3, 1), 2).flatten()
+    tensor([1.0000, 0.9999, 0.9999])
     """
     if input.ndim < 3:
         raise ShapeError(f"local_response_norm: expected at least 3 axes, got {input._type}")

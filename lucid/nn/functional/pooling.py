@@ -164,9 +164,8 @@ def _max_pool(
         return_indices: return the places of the greatest elements too, flat within the axes.
             Default: False.
 
-    Example:
-        >>> F.max_pool1d(lucid.ones(1, 2, 6), 2).shape
-        lucid.Size([1, 2, 3])
+    >>> F.max_pool1d(lucid.ones(1, 2, 6), 2).shape
+    lucid.Size([1, 2, 3])
     """
     name = f"max_pool{rank}d"
     x, had_batch = batched(name, input, rank)
@@ -231,9 +230,8 @@ def _avg_pool(
     Raises:
         OptionError: a `padding` of more than half a window, or a divisor of 0.
 
-    Example:
-        >>> F.avg_pool1d(lucid.ones(1, 2, 6), 2).shape
-        lucid.Size([1, 2, 3])
+    >>> F.avg_pool1d(lucid.ones(1, 2, 6), 2).shape
+    lucid.Size([1, 2, 3])
     """
     name = f"avg_pool{rank}d"
     if divisor_override == 0:
@@ -292,9 +290,8 @@ def _lp_pool(
     Args:
         norm_type: the order of the norm.
 
-    Example:
-        >>> F.lp_pool1d(lucid.ones(1, 2, 6), 2, 2).shape
-        lucid.Size([1, 2, 3])
+    >>> F.lp_pool1d(lucid.ones(1, 2, 6), 2, 2).shape
+    lucid.Size([1, 2, 3])
     """
     mean = _avg_pool(rank, input**norm_type, kernel_size, stride, 0, ceil_mode)
     total = mean * prod(entries(f"lp_pool{rank}d", "kernel_size", kernel_size, rank))
@@ -332,9 +329,8 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Sizes) -> Tensor:
     Args:
         output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
 
-    Example:
-        >>> F.adaptive_avg_pool1d(lucid.ones(2, 4, 6), 3).shape
-        lucid.Size([2, 4, 3])
+    >>> F.adaptive_avg_pool1d(lucid.ones(2, 4, 6), 3).shape
+    lucid.Size([2, 4, 3])
     """
     wanted, lengths = adaptive_sizes("avg", rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
@@ -370,9 +366,8 @@ def _adaptive_max_pool(
         return_indices: return the places of the greatest elements too, flat within the axes.
             Default: False.
 
-    Example:
-        >>> F.adaptive_max_pool1d(lucid.ones(2, 4, 6), 3).shape
-        lucid.Size([2, 4, 3])
+    >>> F.adaptive_max_pool1d(lucid.ones(2, 4, 6), 3).shape
+    lucid.Size([2, 4, 3])
     """
     wanted, lengths = adaptive_sizes("max", rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
@@ -439,10 +434,9 @@ def _max_unpool(
         output_size: of the result, where several inputs of the pool have outputs of one size. None
             takes the smallest that fits.
 
-    Example:
-        >>> y, places = F.max_pool1d(lucid.ones(1, 2, 6), 2, return_indices=True)
-        >>> F.max_unpool1d(y, places, 2).shape
-        lucid.Size([1, 2, 6])
+    >>> y, places = F.max_pool1d(lucid.ones(1, 2, 6), 2, return_indices=True)
+    >>> F.max_unpool1d(y, places, 2).shape
+    lucid.Size([1, 2, 6])
     """
     name = f"max_unpool{rank}d"
     if input.shape != indices.shape:

@@ -108,9 +108,8 @@ class Softmax2d(Module):
 
     At each place the channels are positive and add up to 1.
 
-    Example:
-        >>> nn.Softmax2d()(lucid.zeros(1, 2, 1, 1)).flatten()
-        tensor([0.5000, 0.5000])
+    >>> nn.Softmax2d()(lucid.zeros(1, 2, 1, 1)).flatten()
+    tensor([0.5000, 0.5000])
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -221,9 +220,8 @@ class PReLU(Module):
         num_parameters: 1, or as many as there are channels (axis 1). Default: 1.
         init: the slope to start with. Default: 0.25.
 
-    Example:
-        >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))
-        tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)
+    >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))
+    tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)
     """
 
     num_parameters: int = 1

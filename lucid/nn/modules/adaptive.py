@@ -48,10 +48,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     Raises:
         OptionError: the cutoffs don't increase, or lie outside of the classes.
 
-    Example:
-        >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
-        >>> layer(lucid.ones(2, 8), lucid.tensor([1, 15])).output.shape
-        lucid.Size([2])
+    >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
+    >>> layer(lucid.ones(2, 8), lucid.tensor([1, 15])).output.shape
+    lucid.Size([2])
     """
 
     def __init__(

@@ -39,12 +39,11 @@ class MultiheadAttention(Module):
     Raises:
         OptionError: `embed_dim` can't be cut into that many heads.
 
-    Example:
-        >>> attention = nn.MultiheadAttention(4, 2)
-        >>> x = lucid.ones(5, 1, 4)
-        >>> result, weights = attention(x, x, x)
-        >>> result.shape, weights.shape
-        (lucid.Size([5, 1, 4]), lucid.Size([1, 5, 5]))
+    >>> attention = nn.MultiheadAttention(4, 2)
+    >>> x = lucid.ones(5, 1, 4)
+    >>> result, weights = attention(x, x, x)
+    >>> result.shape, weights.shape
+    (lucid.Size([5, 1, 4]), lucid.Size([1, 5, 5]))
     """
 
     in_proj_weight: Parameter | None

@@ -125,9 +125,8 @@ class BatchNorm1d(_BatchNorm):
         affine: train a weight and a bias for each channel. Default: True.
         track_running_stats: keep running statistics, which eval mode uses. Default: True.
 
-    Example:
-        >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
-        lucid.Size([4, 3, 2])
+    >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
+    lucid.Size([4, 3, 2])
     """
 
     ranks = (2, 3)

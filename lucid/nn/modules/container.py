@@ -120,9 +120,8 @@ class Sequential(_Listed):
     Raises:
         ArgumentError: something that isn't a module.
 
-    Example:
-        >>> nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))(lucid.ones(5, 3)).shape
-        lucid.Size([5, 2])
+    >>> nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))(lucid.ones(5, 3)).shape
+    lucid.Size([5, 2])
     """
 
     def __init__(self, *args: Module | Mapping[str, Module]) -> None:
@@ -171,9 +170,8 @@ class ModuleList(_Listed):
     Args:
         modules: what it holds at first. None for nothing.
 
-    Example:
-        >>> len(nn.ModuleList([nn.Linear(3, 3) for _ in range(4)]))
-        4
+    >>> len(nn.ModuleList([nn.Linear(3, 3) for _ in range(4)]))
+    4
     """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
@@ -220,9 +218,8 @@ class ModuleDict(_Keyed):
     Args:
         modules: what it holds at first. None for nothing.
 
-    Example:
-        >>> nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.ReLU()})["b"]
-        ReLU()
+    >>> nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.ReLU()})["b"]
+    ReLU()
     """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
@@ -272,9 +269,8 @@ class ParameterList(_Shown, _Sliced):
     Args:
         values: what it holds at first. None for nothing.
 
-    Example:
-        >>> len(nn.ParameterList([lucid.ones(2), lucid.zeros(3)]))
-        2
+    >>> len(nn.ParameterList([lucid.ones(2), lucid.zeros(3)]))
+    2
     """
 
     def __init__(self, values: Iterable[Tensor] | None = None) -> None:
@@ -309,9 +305,8 @@ class ParameterDict(_Shown, _Keyed):
     Args:
         parameters: what it holds at first. None for nothing.
 
-    Example:
-        >>> list(nn.ParameterDict({"b": lucid.ones(2), "a": lucid.ones(3)}))
-        ['a', 'b']
+    >>> list(nn.ParameterDict({"b": lucid.ones(2), "a": lucid.ones(3)}))
+    ['a', 'b']
     """
 
     def __init__(self, parameters: _Entries | ParameterDict | None = None) -> None:
@@ -397,9 +392,8 @@ class DataParallel(Module):
     Raises:
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> nn.DataParallel(nn.Linear(3, 2))(lucid.ones(1, 3)).shape
-        lucid.Size([1, 2])
+    >>> nn.DataParallel(nn.Linear(3, 2))(lucid.ones(1, 3)).shape
+    lucid.Size([1, 2])
     """
 
     def __init__(

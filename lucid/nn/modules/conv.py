@@ -185,9 +185,8 @@ class Conv1d(_Direct):
         padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
             'zeros'.
 
-    Example:
-        >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
-        lucid.Size([1, 8, 4])
+    >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
+    lucid.Size([1, 8, 4])
     """
 
     rank = 1
@@ -295,9 +294,8 @@ class ConvTranspose1d(_ConvTransposeNd):
         output_padding: how much longer the result is at its ends. Default: 0.
         padding_mode: "zeros". Default: 'zeros'.
 
-    Example:
-        >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
-        lucid.Size([1, 8, 8])
+    >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
+    lucid.Size([1, 8, 8])
     """
 
     rank = 1

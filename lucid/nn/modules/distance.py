@@ -35,9 +35,8 @@ class PairwiseDistance(Module):
         eps: added to each difference. Default: 1e-06.
         keepdim: keep the last axis, with size 1. Default: False.
 
-    Example:
-        >>> nn.PairwiseDistance()(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
-        tensor([5.0000])
+    >>> nn.PairwiseDistance()(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
+    tensor([5.0000])
     """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:

@@ -54,9 +54,8 @@ class Embedding(_Table):
     Raises:
         OptionError: `padding_idx` is outside of the table.
 
-    Example:
-        >>> nn.Embedding(10, 3)(lucid.tensor([[1, 2, 4]])).shape
-        lucid.Size([1, 3, 3])
+    >>> nn.Embedding(10, 3)(lucid.tensor([[1, 2, 4]])).shape
+    lucid.Size([1, 3, 3])
     """
 
     num_embeddings: int
@@ -129,9 +128,8 @@ class EmbeddingBag(_Table):
         include_last_offset: the last offset is the end of the last bag. Default: False.
         padding_idx: the row that counts nothing. None for none.
 
-    Example:
-        >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
-        lucid.Size([2, 3])
+    >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
+    lucid.Size([2, 3])
     """
 
     num_embeddings: int

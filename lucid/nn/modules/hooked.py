@@ -104,13 +104,12 @@ class Hooked:
             always_call: also when the module's call raises; what the hook raises then is a warning.
                 Default: False.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> def hook(module, args, result):
-            ...     return result * 0
-            >>> handle = layer.register_forward_hook(hook)
-            >>> layer(lucid.ones(3)).abs()
-            tensor([0., 0.], grad_fn=<AbsBackward>)
+        >>> layer = nn.Linear(3, 2)
+        >>> def hook(module, args, result):
+        ...     return result * 0
+        >>> handle = layer.register_forward_hook(hook)
+        >>> layer(lucid.ones(3)).abs()
+        tensor([0., 0.], grad_fn=<AbsBackward>)
         """
         return self._add_hook("_forward_hooks", hook, prepend, with_kwargs, always_call)
 
@@ -126,13 +125,12 @@ class Hooked:
             with_kwargs: the call is `hook(module, args, kwargs)`, and it may return a pair of both.
                 Default: False.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> def hook(module, args):
-            ...     print(args[0].shape)
-            >>> handle = layer.register_forward_pre_hook(hook)
-            >>> _ = layer(lucid.ones(3))
-            lucid.Size([3])
+        >>> layer = nn.Linear(3, 2)
+        >>> def hook(module, args):
+        ...     print(args[0].shape)
+        >>> handle = layer.register_forward_pre_hook(hook)
+        >>> _ = layer(lucid.ones(3))
+        lucid.Size([3])
         """
         return self._add_hook("_forward_pre_hooks", hook, prepend, with_kwargs)
 
@@ -149,13 +147,12 @@ class Hooked:
             hook: what is called.
             prepend: call it before the other hooks. Default: False.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> def hook(module, grad_input, grad_output):
-            ...     print(grad_output)
-            >>> handle = layer.register_full_backward_hook(hook)
-            >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
-            (tensor([1., 1.]),)
+        >>> layer = nn.Linear(3, 2)
+        >>> def hook(module, grad_input, grad_output):
+        ...     print(grad_output)
+        >>> handle = layer.register_full_backward_hook(hook)
+        >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
+        (tensor([1., 1.]),)
         """
         return self._add_hook("_backward_hooks", hook, prepend)
 
@@ -165,13 +162,12 @@ class Hooked:
 
         It may return other gradients of the outputs. Else as `register_full_backward_hook`.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> def hook(module, grad_output):
-            ...     print(grad_output)
-            >>> handle = layer.register_full_backward_pre_hook(hook)
-            >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
-            (tensor([1., 1.]),)
+        >>> layer = nn.Linear(3, 2)
+        >>> def hook(module, grad_output):
+        ...     print(grad_output)
+        >>> handle = layer.register_full_backward_pre_hook(hook)
+        >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
+        (tensor([1., 1.]),)
         """
         return self._add_hook("_backward_pre_hooks", hook, prepend)
 

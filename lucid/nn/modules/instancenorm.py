@@ -61,9 +61,8 @@ class InstanceNorm1d(_InstanceNorm):
         affine: train a weight and a bias for each channel. Default: False.
         track_running_stats: keep running statistics, which eval mode uses. Default: False.
 
-    Example:
-        >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
-        lucid.Size([4, 3, 2])
+    >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
+    lucid.Size([4, 3, 2])
     """
 
     with_batch = 3

@@ -77,9 +77,8 @@ class LazyLinear(LazyModuleMixin, Linear):
     Args:
         out_features: the size of the result's last axis.
 
-    Example:
-        >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
-        lucid.Size([5, 2])
+    >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
+    lucid.Size([5, 2])
     """
 
     cls_to_become = Linear
@@ -179,9 +178,8 @@ class LazyConv1d(_LazyDirect, Conv1d):
         *args: the other arguments of that module, but for those that the input tells.
         **kwargs: the same, by name.
 
-    Example:
-        >>> nn.LazyConv1d(8, 3)(lucid.ones(1, 3, 4)).shape
-        lucid.Size([1, 8, 2])
+    >>> nn.LazyConv1d(8, 3)(lucid.ones(1, 3, 4)).shape
+    lucid.Size([1, 8, 2])
     """
 
     cls_to_become = Conv1d
@@ -205,9 +203,8 @@ class LazyConv3d(_LazyDirect, Conv3d):
 class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
     """A `ConvTranspose1d` that takes `in_channels` from its first input.
 
-    Example:
-        >>> nn.LazyConvTranspose1d(8, 2)(lucid.ones(1, 3, 4)).shape
-        lucid.Size([1, 8, 5])
+    >>> nn.LazyConvTranspose1d(8, 2)(lucid.ones(1, 3, 4)).shape
+    lucid.Size([1, 8, 5])
     """
 
     cls_to_become = ConvTranspose1d
@@ -260,9 +257,8 @@ class _LazyNorm(LazyModuleMixin):
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     """A `BatchNorm1d` that takes `num_features` from its first input.
 
-    Example:
-        >>> nn.LazyBatchNorm1d()(lucid.ones(2, 3, 4)).shape
-        lucid.Size([2, 3, 4])
+    >>> nn.LazyBatchNorm1d()(lucid.ones(2, 3, 4)).shape
+    lucid.Size([2, 3, 4])
     """
 
     cls_to_become = BatchNorm1d

@@ -28,9 +28,8 @@ class Identity(Module):
         *args: not looked at.
         **kwargs: not looked at.
 
-    Example:
-        >>> nn.Identity()(lucid.ones(2))
-        tensor([1., 1.])
+    >>> nn.Identity()(lucid.ones(2))
+    tensor([1., 1.])
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -50,9 +49,8 @@ class Linear(Module):
         in_features: the size of the input's last axis.
         out_features: the size of the result's last axis.
 
-    Example:
-        >>> nn.Linear(3, 2)(lucid.ones(5, 3)).shape
-        lucid.Size([5, 2])
+    >>> nn.Linear(3, 2)(lucid.ones(5, 3)).shape
+    lucid.Size([5, 2])
     """
 
     bias: Parameter | None
@@ -101,9 +99,8 @@ class Flatten(Module):
         start_dim: the first of the axes. Default: 1.
         end_dim: the last of the axes. Default: -1.
 
-    Example:
-        >>> nn.Flatten()(lucid.ones(2, 3, 4)).shape
-        lucid.Size([2, 12])
+    >>> nn.Flatten()(lucid.ones(2, 3, 4)).shape
+    lucid.Size([2, 12])
     """
 
     start_dim: int = 1
@@ -126,9 +123,8 @@ class Bilinear(Module):
         in2_features: of the second input.
         out_features: of the result, one matrix each.
 
-    Example:
-        >>> nn.Bilinear(2, 4, 3)(lucid.ones(5, 2), lucid.ones(5, 4)).shape
-        lucid.Size([5, 3])
+    >>> nn.Bilinear(2, 4, 3)(lucid.ones(5, 2), lucid.ones(5, 4)).shape
+    lucid.Size([5, 3])
     """
 
     bias: Parameter | None
@@ -176,9 +172,8 @@ class Unflatten(Module):
         dim: the axis to split.
         unflattened_size: the sizes of the new axes; -1 for what is left.
 
-    Example:
-        >>> nn.Unflatten(1, (2, 3))(lucid.ones(4, 6)).shape
-        lucid.Size([4, 2, 3])
+    >>> nn.Unflatten(1, (2, 3))(lucid.ones(4, 6)).shape
+    lucid.Size([4, 2, 3])
     """
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:

@@ -69,9 +69,8 @@ class ConstantPad1d(_ConstantPad):
             one on.
         value: what is put there.
 
-    Example:
-        >>> nn.ConstantPad1d(1, 7.0)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
+    >>> nn.ConstantPad1d(1, 7.0)(lucid.ones(1, 1, 3)).shape
+    lucid.Size([1, 1, 5])
     """
 
     rank = 1
@@ -103,9 +102,8 @@ class _ZeroPad(_ConstantPad):
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """Put zeros around the last axis.
 
-    Example:
-        >>> nn.ZeroPad1d(1)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
+    >>> nn.ZeroPad1d(1)(lucid.ones(1, 1, 3)).shape
+    lucid.Size([1, 1, 5])
     """
 
 

@@ -131,9 +131,8 @@ class RNNCellBase(_Recurrent):
         input_size: features of the input.
         hidden_size: features of the state.
 
-    Example:
-        >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)
-        True
+    >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)
+    True
     """
 
     input_size: int
@@ -172,9 +171,8 @@ class RNNCell(RNNCellBase):
     Args:
         nonlinearity: "tanh" or "relu". Default: 'tanh'.
 
-    Example:
-        >>> nn.RNNCell(3, 4)(lucid.ones(2, 3)).shape
-        lucid.Size([2, 4])
+    >>> nn.RNNCell(3, 4)(lucid.ones(2, 3)).shape
+    lucid.Size([2, 4])
     """
 
     def __init__(
@@ -200,10 +198,9 @@ class LSTMCell(RNNCellBase):
     c' = f * c + i * g and h' = o * tanh(c'), where the gates i, f, o are sigmoids of W x + U h + b,
     and g is its tanh.
 
-    Example:
-        >>> h, c = nn.LSTMCell(3, 4)(lucid.ones(2, 3))
-        >>> h.shape
-        lucid.Size([2, 4])
+    >>> h, c = nn.LSTMCell(3, 4)(lucid.ones(2, 3))
+    >>> h.shape
+    lucid.Size([2, 4])
     """
 
     gates = 4
@@ -251,9 +248,8 @@ class RNNBase(_Recurrent):
     Raises:
         OptionError: `dropout` is no probability, or `proj_size` that there can't be.
 
-    Example:
-        >>> isinstance(nn.LSTM(3, 4), nn.RNNBase), isinstance(nn.Linear(3, 4), nn.RNNBase)
-        (True, False)
+    >>> isinstance(nn.LSTM(3, 4), nn.RNNBase), isinstance(nn.Linear(3, 4), nn.RNNBase)
+    (True, False)
     """
 
     input_size: int
@@ -410,10 +406,9 @@ class RNN(RNNBase):
         nonlinearity: "tanh" or "relu". Default: 'tanh'.
         **kwargs: the same, by name.
 
-    Example:
-        >>> output, h = nn.RNN(3, 4)(lucid.ones(5, 2, 3))
-        >>> output.shape, h.shape
-        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
+    >>> output, h = nn.RNN(3, 4)(lucid.ones(5, 2, 3))
+    >>> output.shape, h.shape
+    (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
     """
 
     def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
@@ -449,10 +444,9 @@ class LSTM(RNNBase):
     Raises:
         OptionError: `proj_size` is negative, or not below `hidden_size`.
 
-    Example:
-        >>> output, (h, c) = nn.LSTM(3, 4)(lucid.ones(5, 2, 3))
-        >>> output.shape, h.shape, c.shape
-        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]), lucid.Size([1, 2, 4]))
+    >>> output, (h, c) = nn.LSTM(3, 4)(lucid.ones(5, 2, 3))
+    >>> output.shape, h.shape, c.shape
+    (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]), lucid.Size([1, 2, 4]))
     """
 
     gates = 4
@@ -480,10 +474,9 @@ class GRU(RNNBase):
     Raises:
         OptionError: a `proj_size`; a `dropout` outside of 0 to 1.
 
-    Example:
-        >>> output, h = nn.GRU(3, 4)(lucid.ones(5, 2, 3))
-        >>> output.shape, h.shape
-        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
+    >>> output, h = nn.GRU(3, 4)(lucid.ones(5, 2, 3))
+    >>> output.shape, h.shape
+    (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
     """
 
     gates = 3

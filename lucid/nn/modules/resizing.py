@@ -31,9 +31,8 @@ class Upsample(Module):
         recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
             False.
 
-    Example:
-        >>> nn.Upsample(scale_factor=2)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 6])
+    >>> nn.Upsample(scale_factor=2)(lucid.ones(1, 1, 3)).shape
+    lucid.Size([1, 1, 6])
     """
 
     size: Any = None
@@ -67,9 +66,8 @@ class UpsamplingNearest2d(Upsample):
 
     Images are (n, c, h, w).
 
-    Example:
-        >>> nn.UpsamplingNearest2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 6, 6])
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
+    lucid.Size([1, 1, 6, 6])
     """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:

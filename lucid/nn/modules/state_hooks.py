@@ -34,11 +34,10 @@ class StateHooked:
         Args:
             hook: what is called.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> handle = layer.register_state_dict_pre_hook(lambda *given: print("saving"))
-            >>> state = layer.state_dict()
-            saving
+        >>> layer = nn.Linear(3, 2)
+        >>> handle = layer.register_state_dict_pre_hook(lambda *given: print("saving"))
+        >>> state = layer.state_dict()
+        saving
         """
         return self._add_state_hook("before_saving", hook)
 
@@ -50,11 +49,10 @@ class StateHooked:
         Args:
             hook: what is called.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> handle = layer.register_state_dict_post_hook(lambda m, state, *rest: state.clear())
-            >>> list(layer.state_dict())
-            []
+        >>> layer = nn.Linear(3, 2)
+        >>> handle = layer.register_state_dict_post_hook(lambda m, state, *rest: state.clear())
+        >>> list(layer.state_dict())
+        []
         """
         return self._add_state_hook("after_saving", hook)
 
@@ -70,12 +68,11 @@ class StateHooked:
         Args:
             hook: what is called.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> handle = layer.register_load_state_dict_pre_hook(lambda *given: print("loading"))
-            >>> layer.load_state_dict(layer.state_dict())
-            loading
-            <All keys matched successfully>
+        >>> layer = nn.Linear(3, 2)
+        >>> handle = layer.register_load_state_dict_pre_hook(lambda *given: print("loading"))
+        >>> layer.load_state_dict(layer.state_dict())
+        loading
+        <All keys matched successfully>
         """
         return self._add_state_hook("before_loading", hook)
 
@@ -96,13 +93,12 @@ class StateHooked:
         Args:
             hook: what is called.
 
-        Example:
-            >>> layer = lucid.nn.Linear(3, 2)
-            >>> handle = layer.register_load_state_dict_post_hook(
-            ...     lambda module, keys: print(keys.missing_keys)
-            ... )
-            >>> found = layer.load_state_dict({"weight": lucid.ones(2, 3)}, strict=False)
-            ['bias']
+        >>> layer = lucid.nn.Linear(3, 2)
+        >>> handle = layer.register_load_state_dict_post_hook(
+        ...     lambda module, keys: print(keys.missing_keys)
+        ... )
+        >>> found = layer.load_state_dict({"weight": lucid.ones(2, 3)}, strict=False)
+        ['bias']
         """
         return self._add_state_hook("after_loading", hook)
 

@@ -113,9 +113,8 @@ class TransformerEncoderLayer(_Layer):
         norm_first: standardize before each block, not after it. Default: False.
         bias: whether layers have one. Default: True.
 
-    Example:
-        >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
-        lucid.Size([5, 1, 8])
+    >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
+    lucid.Size([5, 1, 8])
     """
 
     def forward(
@@ -139,9 +138,8 @@ class TransformerDecoderLayer(_Layer):
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
 
-    Example:
-        >>> nn.TransformerDecoderLayer(8, 2, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
-        lucid.Size([5, 1, 8])
+    >>> nn.TransformerDecoderLayer(8, 2, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+    lucid.Size([5, 1, 8])
     """
 
     attentions = ("self_attn", "multihead_attn")
@@ -195,10 +193,9 @@ class TransformerEncoder(_Stack):
     Raises:
         ArgumentError: a flag that is no bool.
 
-    Example:
-        >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
-        >>> nn.TransformerEncoder(layer, 2)(lucid.ones(5, 1, 8)).shape
-        lucid.Size([5, 1, 8])
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
+    >>> nn.TransformerEncoder(layer, 2)(lucid.ones(5, 1, 8)).shape
+    lucid.Size([5, 1, 8])
     """
 
     def __init__(
@@ -234,10 +231,9 @@ class TransformerDecoder(_Stack):
         decoder_layer: what is copied.
         num_layers: how many copies.
 
-    Example:
-        >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
-        >>> nn.TransformerDecoder(layer, 2)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
-        lucid.Size([5, 1, 8])
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
+    >>> nn.TransformerDecoder(layer, 2)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+    lucid.Size([5, 1, 8])
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
@@ -291,9 +287,8 @@ class Transformer(Module):
         custom_encoder: a module instead of the encoder, or None.
         custom_decoder: a module instead of the decoder, or None.
 
-    Example:
-        >>> nn.Transformer(8, 2, 1, 1, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
-        lucid.Size([3, 1, 8])
+    >>> nn.Transformer(8, 2, 1, 1, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+    lucid.Size([3, 1, 8])
     """
 
     def __init__(

@@ -49,9 +49,8 @@ def get_total_norm(
     Raises:
         OptionError: `norm_type` isn't positive.
 
-    Example:
-        >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
-        tensor(5.)
+    >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
+    tensor(5.)
     """
     check_flags("get_total_norm", foreach=foreach)
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
@@ -116,11 +115,10 @@ def clip_grad_norm_(
         norm_type: the order of the norm. Default: 2.0.
         error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
 
-    Example:
-        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
-        >>> (w * w / 2).sum().backward()
-        >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
-        (tensor(5.), tensor([0.6000, 0.8000]))
+    >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
+    (tensor(5.), tensor([0.6000, 0.8000]))
     """
     check_flags("clip_grad_norm_", foreach=foreach)
     gradients = _gradients(parameters)
@@ -156,12 +154,11 @@ def clip_grads_with_norm_(
         max_norm: the bound.
         total_norm: their norm, as `get_total_norm` gives it.
 
-    Example:
-        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
-        >>> (w * w / 2).sum().backward()
-        >>> nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
-        >>> w.grad
-        tensor([0.6000, 0.8000])
+    >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
+    >>> w.grad
+    tensor([0.6000, 0.8000])
     """
     check_flags("clip_grads_with_norm_", foreach=foreach)
     _scale(_gradients(parameters), max_norm, total_norm)
@@ -184,12 +181,11 @@ def clip_grad_value_(
     Args:
         clip_value: the bound of each element.
 
-    Example:
-        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
-        >>> (w * w / 2).sum().backward()
-        >>> nn.utils.clip_grad_value_([w], 3.5)
-        >>> w.grad
-        tensor([3.0000, 3.5000])
+    >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> nn.utils.clip_grad_value_([w], 3.5)
+    >>> w.grad
+    tensor([3.0000, 3.5000])
     """
     check_flags("clip_grad_value_", foreach=foreach)
     gradients = _gradients(parameters)

@@ -57,10 +57,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Args:
         dim: the axis whose places have lengths of their own; None for one length. Default: 0.
 
-    Example:
-        >>> layer = nn.utils.weight_norm(nn.Linear(3, 2))
-        >>> sorted(name for name, _ in layer.named_parameters())
-        ['bias', 'weight_g', 'weight_v']
+    >>> layer = nn.utils.weight_norm(nn.Linear(3, 2))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight_g', 'weight_v']
     """
     weight = _taken(module, name, WeightNorm)
     with no_grad():
@@ -76,10 +75,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
 
-    Example:
-        >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(3, 2)))
-        >>> sorted(name for name, _ in layer.named_parameters())
-        ['bias', 'weight']
+    >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(3, 2)))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight']
     """
     return _remove(module, name, WeightNorm)
 
@@ -141,10 +139,9 @@ def spectral_norm(
         eps: keeps the division finite. Default: 1e-12.
         dim: the axis that counts rows. None is 0, and 1 for transposed convolutions.
 
-    Example:
-        >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
-        >>> sorted(name for name, _ in layer.named_parameters())
-        ['bias', 'weight_orig']
+    >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight_orig']
     """
     hook = SpectralNorm(name, n_power_iterations, default_dim(module, dim), eps)
     weight = _taken(module, name, SpectralNorm)
@@ -161,10 +158,9 @@ def spectral_norm(
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
 
-    Example:
-        >>> layer = nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(3, 2)))
-        >>> sorted(name for name, _ in layer.named_parameters())
-        ['bias', 'weight']
+    >>> layer = nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(3, 2)))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight']
     """
     return _remove(module, name, SpectralNorm)
 

@@ -37,10 +37,9 @@ def pad_sequence(
         ArgumentError: there are none, or they aren't tensors.
         OptionError: another side.
 
-    Example:
-        >>> nn.utils.rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
-        tensor([[1., 1., 0.],
-                [1., 1., 1.]])
+    >>> nn.utils.rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
+    tensor([[1., 1., 0.],
+            [1., 1., 1.]])
     """
     parts = list(sequences)
     if not parts:
@@ -67,9 +66,8 @@ def unpad_sequence(
         padded_sequences: (l, n, …).
         lengths: (n,), i64.
 
-    Example:
-        >>> nn.utils.rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
-        [tensor([1., 1., 1.]), tensor([1.])]
+    >>> nn.utils.rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
+    [tensor([1., 1., 1.]), tensor([1.])]
     """
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [row[:length] for row, length in zip(rows, _listed(lengths), strict=True)]
@@ -105,12 +103,11 @@ class PackedSequence:
         padded: (l, n, …): n sequences of at most l elements, padded behind.
         lengths: (n,), i64.
 
-    Example:
-        >>> packed = lucid.nn.utils.rnn.PackedSequence(
-        ...     lucid.tensor([[1.0, 3.0], [2.0, 0.0]]), lucid.tensor([2, 1])
-        ... )
-        >>> packed.data, packed.batch_sizes
-        (tensor([1., 3., 2.]), tensor([2, 1]))
+    >>> packed = lucid.nn.utils.rnn.PackedSequence(
+    ...     lucid.tensor([[1.0, 3.0], [2.0, 0.0]]), lucid.tensor([2, 1])
+    ... )
+    >>> packed.data, packed.batch_sizes
+    (tensor([1., 3., 2.]), tensor([2, 1]))
     """
 
     def __init__(self, padded: Tensor, lengths: Tensor) -> None:
@@ -157,9 +154,8 @@ def pack_padded_sequence(
         OptionError: there isn't one length for each sequence, a listed one isn't in 1 … l, or they
             aren't sorted.
 
-    Example:
-        >>> nn.utils.rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
-        tensor([3, 2])
+    >>> nn.utils.rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
+    tensor([3, 2])
     """
     padded = input.transpose(0, 1) if batch_first else input
     counts = lucid.as_tensor(lengths, dtype=i64)
@@ -195,11 +191,10 @@ def pad_packed_sequence(
         padding_value: what is put behind them. Default: 0.0.
         total_length: how long the result shall be. None for the longest.
 
-    Example:
-        >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
-        >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
-        (tensor([[1., 1., 1.],
-                [1., 1., 0.]]), tensor([3, 2]))
+    >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
+    >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    (tensor([[1., 1., 1.],
+            [1., 1., 0.]]), tensor([3, 2]))
     """
     size = total_length
     if size is None:
@@ -227,9 +222,8 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     Raises:
         OptionError: they aren't sorted.
 
-    Example:
-        >>> nn.utils.rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
-        tensor([3, 2])
+    >>> nn.utils.rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
+    tensor([3, 2])
     """
     lengths = [len(part) for part in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
@@ -241,10 +235,9 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     Args:
         packed_sequences: what `pack_sequence` or a recurrent layer gave.
 
-    Example:
-        >>> packed = nn.utils.rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
-        >>> nn.utils.rnn.unpack_sequence(packed)
-        [tensor([1, 2, 3]), tensor([4, 5])]
+    >>> packed = nn.utils.rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
+    >>> nn.utils.rnn.unpack_sequence(packed)
+    [tensor([1, 2, 3]), tensor([4, 5])]
     """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
