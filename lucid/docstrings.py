@@ -26,7 +26,7 @@ _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[T], T]:
     """Fill the docstring of a function or class with what it doesn't say itself, from another's.
 
-    Prose below the summary and whole sections are taken over where there is none, and from `Args:`
+    Summary, prose below it and whole sections are taken over where there is none, and from `Args:`
     the entries of parameters that it has, with its own defaults. An example names it.
 
     Args:
@@ -181,10 +181,11 @@ def _parameters(value: Callable[..., Any]) -> list[str]:
 def _filled(own: str, other: str, parameters: Collection[str]) -> str:
     mine, theirs = _sections(own), _sections(other)
     entries = {**_entries(theirs.get("Args", "")), **_entries(mine.get("Args", ""))}
-    summary, _, prose = mine[""].partition("\n\n")
+    summary, _, prose = theirs[""].partition("\n\n")
+    summary, _, own_prose = (mine[""] or summary).partition("\n\n")
     both = {**theirs, **mine, "Args": _chosen(entries, parameters)}
     both[_EXAMPLES] = mine[_EXAMPLES] or theirs[_EXAMPLES]
-    both[""] = f"{summary}\n\n{prose or theirs[''].partition(chr(10) * 2)[2]}".strip()
+    both[""] = f"{summary}\n\n{own_prose or prose}".strip()
     return _joined(both)
 
 

@@ -126,10 +126,11 @@ def test_a_docstring_of_several_axes_follows_from_that_of_one() -> None:
 
     @docstrings_of.like(pool1d, axes=2)
     def pool2d(input: Any, size: int, ceil: bool = True) -> None:
-        "Pool over the last two axes."
+        raise NotImplementedError
 
     assert (pool2d.__doc__ or "").splitlines() == [
-        *("Pool over the last two axes.", "", "The opposite of `unpool2d` over the last two axes."),
+        *("Pool over the last two axes, of (n, c, h, w).", ""),
+        "The opposite of `unpool2d` over the last two axes.",
         *("", "Args:", "    input: (n, c, h, w).", "    size: the window's."),
         "    ceil: whether sizes are rounded up, where a part is otherwise cut. Default: True.",
         *("", ">>> pool2d(lucid.ones(2, 1, 6, 6), 2).shape", "lucid.Size([2, 1, 3, 3])"),

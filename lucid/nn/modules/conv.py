@@ -194,15 +194,11 @@ class Conv1d(_Direct):
 
 @like(Conv1d, axes=2)
 class Conv2d(_Direct):
-    """Convolve over the last two axes: weight (out_channels, in_channels / groups, kh, kw)."""
-
     rank = 2
 
 
 @like(Conv1d, axes=3)
 class Conv3d(_Direct):
-    """Convolve over the last three axes."""
-
     rank = 3
 
 
@@ -303,13 +299,9 @@ class ConvTranspose1d(_ConvTransposeNd):
 
 @like(ConvTranspose1d, axes=2)
 class ConvTranspose2d(_ConvTransposeNd):
-    """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw)."""
-
     rank = 2
 
 
 @like(ConvTranspose1d, axes=3)
 class ConvTranspose3d(_ConvTransposeNd):
-    """The transpose of `Conv3d`."""
-
     rank = 3

@@ -70,13 +70,9 @@ class InstanceNorm1d(_InstanceNorm):
 
 @like(InstanceNorm1d, axes=2)
 class InstanceNorm2d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, h, w) or (c, h, w)."""
-
     with_batch = 4
 
 
 @like(InstanceNorm1d, axes=3)
 class InstanceNorm3d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, d, h, w) or (c, d, h, w)."""
-
     with_batch = 5

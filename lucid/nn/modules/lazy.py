@@ -187,15 +187,11 @@ class LazyConv1d(_LazyDirect, Conv1d):
 
 @like(LazyConv1d, axes=2)
 class LazyConv2d(_LazyDirect, Conv2d):
-    """A `Conv2d` that takes `in_channels` from its first input."""
-
     cls_to_become = Conv2d
 
 
 @like(LazyConv1d, axes=3)
 class LazyConv3d(_LazyDirect, Conv3d):
-    """A `Conv3d` that takes `in_channels` from its first input."""
-
     cls_to_become = Conv3d
 
 
@@ -212,15 +208,11 @@ class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
 
 @like(LazyConvTranspose1d, axes=2)
 class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
-    """A `ConvTranspose2d` that takes `in_channels` from its first input."""
-
     cls_to_become = ConvTranspose2d
 
 
 @like(LazyConvTranspose1d, axes=3)
 class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
-    """A `ConvTranspose3d` that takes `in_channels` from its first input."""
-
     cls_to_become = ConvTranspose3d
 
 
@@ -266,15 +258,11 @@ class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
 
 @like(LazyBatchNorm1d, axes=2)
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """A `BatchNorm2d` that takes `num_features` from its first input."""
-
     cls_to_become = BatchNorm2d
 
 
 @like(LazyBatchNorm1d, axes=3)
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """A `BatchNorm3d` that takes `num_features` from its first input."""
-
     cls_to_become = BatchNorm3d
 
 
@@ -287,13 +275,9 @@ class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
 
 @like(LazyInstanceNorm1d, axes=2)
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """An `InstanceNorm2d` that takes `num_features` from its first input."""
-
     cls_to_become = InstanceNorm2d
 
 
 @like(LazyInstanceNorm1d, axes=3)
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """An `InstanceNorm3d` that takes `num_features` from its first input."""
-
     cls_to_become = InstanceNorm3d

@@ -214,13 +214,9 @@ class LPPool1d(_LPPoolNd):
 
 @like(LPPool1d, axes=2)
 class LPPool2d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last two axes."""
-
     rank = 2
 
 
 @like(LPPool1d, axes=3)
 class LPPool3d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last three axes."""
-
     rank = 3
