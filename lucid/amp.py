@@ -22,6 +22,15 @@ def _check_device_type(device_type: Any, op: str) -> None:
         raise ArgumentError(f"{op}: device_type must be a string, not {device_type!r}")
 
 
+def _refuse_enabled(op: str, which: str, device: str) -> None:
+    """Warn of a GPU, which isn't there, and raise for the CPU."""
+    if device.partition(":")[0] == "cpu":
+        raise OptionError(
+            f"{op}: there are no shorter floats than float32\nhint: pass enabled=False"
+        )
+    warn(f"{op}: {which} of {device!r} is not available. Disabling")
+
+
 class autocast:  # noqa: N801 - PyTorch's name
     """A context or decorator that does nothing: there is no shorter float.
 
@@ -53,12 +62,8 @@ class autocast:  # noqa: N801 - PyTorch's name
         check_flags("autocast", cache_enabled=cache_enabled)
         if dtype is not None:
             as_dtype(dtype, "autocast")
-        if enabled and device_type.partition(":")[0] != "cpu":
-            warn(f"autocast: device_type of {device_type!r} is not available. Disabling")
-        elif enabled:
-            raise OptionError(
-                "autocast: there are no shorter floats than float32\nhint: pass enabled=False"
-            )
+        if enabled:
+            _refuse_enabled("autocast", "device_type", device_type)
 
     def __enter__(self) -> Self:
         return self
@@ -195,12 +200,8 @@ class GradScaler:
                 "GradScaler: init_scale must be above 0, growth_factor above 1, backoff_factor "
                 "below 1, and growth_interval at least 1"
             )
-        if enabled and device.partition(":")[0] != "cpu":
-            warn(f"GradScaler: device of {device!r} is not available. Disabling")
-        elif enabled:
-            raise OptionError(
-                "GradScaler: there are no shorter floats than float32\nhint: pass enabled=False"
-            )
+        if enabled:
+            _refuse_enabled("GradScaler", "device", device)
 
     def is_enabled(self) -> bool:
         """Return False."""

@@ -57,7 +57,7 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
         for word, instead in renamed.items():
             theirs = re.sub(rf"\b{word}\b", instead, theirs)
         parts = _sections(over(theirs, axes))
-        name = rf"\b{other.__name__}(?=\()"
+        name = rf"(?<!def )\b{other.__name__}(?=\()"
         parts[_EXAMPLES] = re.sub(name, value.__name__, parts[_EXAMPLES])
         parts["Args"] = _with_defaults(_entries(parts.get("Args", "")), other, value)
         own = inspect.cleandoc(value.__doc__ or "")

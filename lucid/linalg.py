@@ -451,16 +451,11 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
     return linalg_eigh(*symmetric_eigen(matrices(A, "linalg.eigh", square=True), UPLO))
 
 
+@like(eigh)
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Return the eigenvalues of symmetric matrices in ascending order.
 
-    Args:
-        A: floats (..., n, n).
-        UPLO: which triangle is read: "L" or "U". Default: "L".
-
-    Raises:
-        OptionError: another `UPLO`.
-        ShapeError: A holds no square matrices.
+    They are those of `eigh`.
 
     >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
     tensor([1., 3.])
@@ -490,15 +485,11 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     return linalg_svd(*singular_values(matrices(A, "linalg.svd"), bool(full_matrices)))
 
 
+@like(svd)
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Return the singular values of matrices in descending order.
 
-    Args:
-        driver: None; a routine can be chosen on GPUs alone. Default: None.
-
-    Raises:
-        LinAlgError: the iteration doesn't converge, as with NaN.
-        OptionError: a `driver`.
+    Shapes: (..., m, n) gives (..., k), with k = min(m, n).
 
     >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
     tensor([3., 2.])

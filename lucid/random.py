@@ -215,16 +215,11 @@ def _pair(first: int, second: int) -> Tensor:
 default_generator = Generator()
 
 
+@like(Generator.manual_seed)
 def manual_seed(seed: int) -> Generator:
     """Start the default generator's stream of this seed from its beginning, and return it.
 
     All functions that draw without a `generator` draw from it.
-
-    Args:
-        seed: an int of at most 64 bits.
-
-    Raises:
-        OptionError: it has more bits.
 
     >>> generator = lucid.manual_seed(0)
     >>> lucid.randint(10, (3,))
@@ -272,14 +267,9 @@ def get_rng_state() -> Tensor:
     return default_generator.get_state()
 
 
+@like(Generator.set_state)
 def set_rng_state(new_state: Tensor) -> None:
     """Continue the default generator from a state that `get_rng_state` returned.
-
-    Args:
-        new_state: i64[2], whose numbers are copied.
-
-    Raises:
-        ShapeError: it is no tensor of two int64.
 
     >>> before = lucid.get_rng_state()
     >>> first = lucid.rand(2)

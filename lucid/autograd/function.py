@@ -27,6 +27,7 @@ from lucid.autograd.node import (
 from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
+from lucid.docstrings import like
 from lucid.ir.errors import ArgumentError, ExampleDataError, LucidError, MissingRuleError
 from lucid.ir.frames import edge
 from lucid.ir.location import user_spot, warn
@@ -575,8 +576,10 @@ class Function(metaclass=FunctionMeta):
         ...     def backward(ctx, grad):
         ...         (x,) = ctx.saved_tensors
         ...         return 2 * x * grad
-        >>> Square.apply(lucid.tensor(3.0))
-        tensor(9.)
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> Square.apply(x).backward()
+        >>> x.grad
+        tensor(6.)
         """
         raise MissingRuleError(NO_FORWARD)
 
@@ -610,6 +613,7 @@ class Function(metaclass=FunctionMeta):
         raise MissingRuleError("setup_context is not implemented.")
 
     @staticmethod
+    @like(forward)
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Gradients of the outputs to gradients of the arguments, one for each.
 
@@ -617,23 +621,6 @@ class Function(metaclass=FunctionMeta):
 
         Args:
             *grad_outputs: a gradient for each output, of its shape; zeros where nobody sent one.
-
-        Raises:
-            MissingRuleError: the class has none.
-
-        >>> class Square(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         ctx.save_for_backward(x)
-        ...         return x * x
-        ...     @staticmethod
-        ...     def backward(ctx, grad):
-        ...         (x,) = ctx.saved_tensors
-        ...         return 2 * x * grad
-        >>> x = lucid.tensor(3.0, requires_grad=True)
-        >>> Square.apply(x).backward()
-        >>> x.grad
-        tensor(6.)
         """
         raise MissingRuleError(NO_BACKWARD)
 
@@ -726,6 +713,7 @@ class Function(metaclass=FunctionMeta):
         )
 
     @classmethod
+    @like(forward)
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call forward and record this Function's backward.
 
@@ -734,18 +722,6 @@ class Function(metaclass=FunctionMeta):
         Args:
             *args: those of `forward`, without ctx.
             **kwargs: those of `forward`, by name.
-
-        >>> class Square(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         ctx.save_for_backward(x)
-        ...         return x * x
-        ...     @staticmethod
-        ...     def backward(ctx, grad):
-        ...         (x,) = ctx.saved_tensors
-        ...         return 2 * x * grad
-        >>> Square.apply(lucid.tensor(3.0))
-        tensor(9.)
         """
         if cls._call_natively is not None and not kwargs:
             output = cls._call_natively(args)

@@ -118,6 +118,7 @@ def _rows(y: Tensor, i: int, xs: Tensors, create_graph: bool, strict: bool) -> A
     )
 
 
+@like(jacobian)
 def hessian(
     func: Callable[..., Any],
     inputs: Any,
@@ -133,11 +134,6 @@ def hessian(
 
     Args:
         func: gives one number.
-        inputs: a tensor, or a tuple of them.
-        create_graph: record the computation, to be differentiated again. Default: False.
-        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
-            False.
-        vectorize: compute all rows at once, by `vmap`. Default: False.
         outer_jacobian_strategy: how the outer Jacobian is computed. Default: 'reverse-mode'.
 
     >>> from lucid.autograd import functional
@@ -169,10 +165,7 @@ def _gradient(
     result = func(*xs)
     y = _scalar(result, name)
     _require_differentiable((y,), strict)
-    found: Sequence[Any] = (None,) * len(xs)
-    if y.requires_grad:
-        found = grad(y, xs, create_graph=True, allow_unused=True)
-    parts = _of_inputs(found, xs, 0, strict)
+    parts = _of_inputs(_pulled_back((y,), (None,), xs, True), xs, 0, strict)
     for i, part in enumerate(parts):
         if strict and not part.requires_grad:
             raise LucidError(
@@ -211,12 +204,7 @@ def vjp(
         ys = _tuple(result, "outputs of the user-provided function", "vjp")
         _require_differentiable(ys, strict)
         cotangents = _vector(v, ys, "v", "function returns")
-        used = [i for i, y in enumerate(ys) if y.requires_grad]
-        found: Sequence[Any] = (None,) * len(xs)
-        if used:
-            found = grad([ys[i] for i in used], xs, [cotangents[i] for i in used],
-                         create_graph=create_graph, allow_unused=True)  # fmt: skip
-        parts = _of_inputs(found, xs, 0, strict)
+        parts = _of_inputs(_pulled_back(ys, cotangents, xs, create_graph), xs, 0, strict)
     kept = tuple(_kept(part, create_graph) for part in parts)
     outputs = tuple(_kept(y, create_graph) for y in ys)
     return _unwrapped(outputs, result), _unwrapped(kept, inputs)
@@ -234,43 +222,37 @@ def jvp(
 
     Shapes: `v` as the inputs; it may be left out for a single number.
     """
-    from lucid.functions.creation import zeros_like
-
     with enable_grad():
         xs = _own(_tuple(inputs, "inputs", "jvp"), create_graph)
         tangents = _vector(v, xs, "v", "input to the function is")
         result = func(*xs)
         ys = _tuple(result, "outputs of the user-provided function", "jvp")
         _require_differentiable(ys, strict)
-        cotangents: Any = [zeros_like(y).requires_grad_() for y in ys]
-        used = [i for i, y in enumerate(ys) if y.requires_grad]
-        found: Sequence[Any] = (None,) * len(ys)
-        if used:
-            found = _transposed(ys, xs, cotangents, tangents, used, create_graph)
+        found = _pushed_forward(xs, tangents, ys, create_graph)
         parts = [_present(found[i], y, i, 0, strict) for i, y in enumerate(ys)]
     kept = tuple(_kept(part, create_graph) for part in parts)
     outputs = tuple(_kept(y, create_graph) for y in ys)
     return _unwrapped(outputs, result), _unwrapped(kept, result)
 
 
-def _transposed(
-    ys: Tensors, xs: Tensors, cotangents: Any, tangents: Tensors, used: list[int], create: bool
-) -> list[Any]:
-    """The backward is linear in its cotangents; its own backward applies the Jacobian."""
-    gradients = grad([ys[i] for i in used], xs, [cotangents[i] for i in used],
-                     create_graph=True, allow_unused=True)  # fmt: skip
+def _pulled_back(ys: Any, cotangents: Any, xs: Any, create_graph: bool) -> Sequence[Any]:
+    """The cotangents of `xs` by those of `ys`; None where nothing depends on one."""
     pairs = [
-        (g, t)
-        for g, t in zip(gradients, tangents, strict=True)
-        if g is not None and g.requires_grad
+        (y, v) for y, v in zip(ys, cotangents, strict=True) if y is not None and y.requires_grad
     ]
-    found: list[Any] = [None] * len(ys)
-    if pairs:
-        parts = grad([g for g, _ in pairs], [cotangents[i] for i in used], [t for _, t in pairs],
-                     create_graph=create, allow_unused=True)  # fmt: skip
-        for i, part in zip(used, parts, strict=True):
-            found[i] = part
-    return found
+    if not pairs:
+        return (None,) * len(xs)
+    outputs, vectors = zip(*pairs, strict=True)
+    return grad(outputs, xs, vectors, create_graph=create_graph, allow_unused=True)
+
+
+def _pushed_forward(xs: Tensors, tangents: Any, ys: Tensors, create_graph: bool) -> Sequence[Any]:
+    """The backward is linear in its cotangents; its own backward applies the Jacobian."""
+    from lucid.functions.creation import zeros_like
+
+    cotangents: Any = [zeros_like(y).requires_grad_() for y in ys]
+    gradients = _pulled_back(ys, cotangents, xs, True)
+    return _pulled_back(gradients, tangents, cotangents, create_graph)
 
 
 @like(jvp)
@@ -293,11 +275,7 @@ def vhp(
     with enable_grad():
         xs, vectors = _point_and_vector(inputs, v, "vhp", create_graph)
         y, gradients = _gradient(func, xs, "vhp", strict)
-        used = [(g, t) for g, t in zip(gradients, vectors, strict=True) if g.requires_grad]
-        found: Sequence[Any] = (None,) * len(xs)
-        if used:
-            found = grad([g for g, _ in used], xs, [t for _, t in used],
-                         create_graph=create_graph, allow_unused=True)  # fmt: skip
+        found = _pulled_back(gradients, vectors, xs, create_graph)
     parts = tuple(
         _of_hessian(part, x, f"jacobian of the user-provided function is independent of input {i}. "
                     "This is not allowed in strict mode.", strict)
@@ -320,16 +298,10 @@ def hvp(
 
     Shapes: `v` as the inputs.
     """
-    from lucid.functions.creation import zeros_like
-
     with enable_grad():
         xs, vectors = _point_and_vector(inputs, v, "hvp", create_graph)
         y, gradients = _gradient(func, xs, "hvp", strict)
-        cotangents: Any = [zeros_like(g).requires_grad_() for g in gradients]
-        used = [i for i, g in enumerate(gradients) if g.requires_grad]
-        found: Sequence[Any] = (None,) * len(xs)
-        if used:
-            found = _transposed(gradients, xs, cotangents, vectors, used, create_graph)
+        found = _pushed_forward(xs, vectors, gradients, create_graph)
     parts = tuple(
         _of_hessian(part, x, f"hessian of the user-provided function is independent of entry {i} "
                     "in the grad_jacobian. This is not allowed in strict mode as it prevents from "

@@ -13,6 +13,7 @@ from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.node import CustomNode
 from lucid.autograd.undefined_gradients import check_undefined_gradients
 from lucid.choices import check_flags
+from lucid.docstrings import like
 from lucid.ir.errors import (
     ArgumentError,
     EagerOnlyError,
@@ -417,6 +418,7 @@ def _mismatch(i: int, j: int, numerical: Any, analytical: Any, mode: str = "") -
     )
 
 
+@like(gradcheck)
 def gradgradcheck(
     func: Callable[..., Any],
     inputs: TensorCore | Sequence[Any],
@@ -438,22 +440,12 @@ def gradgradcheck(
 ) -> bool:
     """`gradcheck` of the gradients of `func`, with respect to inputs and cotangents.
 
-    Raises what `gradcheck` raises.
-
     Args:
         func: a function that can be differentiated twice.
-        inputs: its arguments, or the only one. Those that require grad are checked.
         grad_outputs: cotangents of the outputs. Default: None, random ones.
-        eps: the step of the differences. Default: 1e-6.
-        atol: by how much elements may differ. Default: 1e-5.
-        rtol: by how much more in proportion to the numerical one. Default: 1e-3.
         gen_non_contig_grad_outputs: draw cotangents that aren't contiguous. Default: False.
-        raise_exception: False returns False where they differ. Default: True.
-        nondet_tol: by how much two backwards may differ. Default: 0.
-        check_undefined_grad, check_grad_dtypes, check_batched_grad: as of `gradcheck`.
         check_fwd_over_rev: push tangents through the backward as well. Default: False.
         check_rev_over_rev: differentiate the backward by another one. Default: True.
-        fast_mode: compare one random projection of the Jacobians. Default: False.
         masked: True or False; of dense inputs all elements are checked. Default: False.
 
     >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)

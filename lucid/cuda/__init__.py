@@ -5,6 +5,7 @@ from __future__ import annotations
 from lucid.choices import check_kind
 from lucid.cuda import amp as amp
 from lucid.device import device as _device
+from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir import frames
 
@@ -42,18 +43,9 @@ def manual_seed(seed: int) -> None:
     integer(seed, "cuda.manual_seed", "seed")
 
 
+@like(manual_seed)
 def manual_seed_all(seed: int) -> None:
-    """Do nothing: there is no generator on any GPU; `lucid.manual_seed` seeds the CPU's.
-
-    Args:
-        seed: an int; nothing is seeded with it.
-
-    Raises:
-        ArgumentError: it is no int.
-
-    >>> print(lucid.cuda.manual_seed_all(0))
-    None
-    """
+    """Do nothing: there is no generator on any GPU; `lucid.manual_seed` seeds the CPU's."""
     integer(seed, "cuda.manual_seed_all", "seed")
 
 

@@ -380,6 +380,7 @@ def var(
 
 
 @numpy_names
+@like(var)
 def var_mean(
     input: Tensor,
     dim: Any = None,
@@ -389,17 +390,6 @@ def var_mean(
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean over `dim`, in this order; see `var`.
-
-    Args:
-        input: a tensor of floats.
-        dim: an axis or several, which the results lack. Default: None, all of them. A bool in its
-            place is read as `unbiased`, as in PyTorch.
-        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
-        correction: what is taken off the number of elements. Default: None, 1.
-
-    Raises:
-        DTypeError: integers or bools.
-        ArgumentError: both `unbiased` and `correction`.
 
     >>> lucid.var_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
     (tensor([2., 2.]), tensor([2., 3.]))
@@ -453,7 +443,9 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the standard deviation and the mean over `dim`, in this order; see `std`.
+    """Return the standard deviation and the mean over `dim`, in this order.
+
+    The deviation is the square root of the variance; where it is 0, so is its derivative.
 
     >>> lucid.std_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
     (tensor([1.4142, 1.4142]), tensor([2., 3.]))

@@ -185,14 +185,11 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 @numpy_names
+@like(median)
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the `median` of the elements that are no NaN; of NaN alone it is NaN.
 
-    Args:
-        dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
-
-    Raises:
-        OptionError: there are no elements.
+    Of an even number it is the lower one of the two in the middle.
 
     >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
     tensor(2.)
@@ -273,6 +270,7 @@ def quantile(
 
 
 @numpy_names
+@like(quantile)
 def nanquantile(
     input: Tensor,
     q: Tensor | float,
@@ -282,18 +280,6 @@ def nanquantile(
     interpolation: str = "linear",
 ) -> Tensor:
     """Return the `quantile` of the elements that are no NaN; of NaN alone it is NaN.
-
-    Args:
-        input: a tensor of floats.
-        q: a number in [0, 1], or a 0-d tensor or vector of such.
-        dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
-        interpolation: where the place is between two elements: "linear", "lower", "higher",
-            "midpoint" or "nearest". Default: "linear".
-
-    Raises:
-        DTypeError: integers or bools.
-        OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
-        ShapeError: `q` has more than one axis.
 
     >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
     tensor(1.5000)

@@ -30,12 +30,9 @@ def jvp(
     Shapes: tangents as the primals, and the output's tangent as the output.
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
         primals: a tuple of its arguments.
         tangents: the direction, of the same structure.
         strict: an output that depends on no primal is an error instead of a zero tangent. Default:
-            False.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
             False.
 
     Raises:
@@ -83,7 +80,6 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     once. Shapes: its arguments as the primals.
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
         *primals: its arguments: where it is linearized.
 
     >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))

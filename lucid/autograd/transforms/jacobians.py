@@ -32,11 +32,6 @@ def jacrev(
     arguments: the structure of the outputs, each with that of the argument inside.
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
-        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
-            0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
         chunk_size: how many rows are computed at once. Default: None, all.
 
     Raises:
@@ -91,11 +86,6 @@ def jacfwd(
     is (jacobian, aux).
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
-        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
-            0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
         randomness: what random operations do while columns are computed at once, as of `vmap`.
             Default: "error".
         chunk_size: how many columns are computed at once. Default: None, all.

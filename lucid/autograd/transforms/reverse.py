@@ -207,13 +207,6 @@ def grad(
     The gradient has the structure of the argument `argnums`, or is a tuple for several; with
     `has_aux`, where `func` returns (output, aux), the result is (gradient, aux).
 
-    Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
-        argnums: the position of the argument to differentiate by, or a tuple of positions; negative
-            ones count from the end. Default: 0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
-
     Raises:
         LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
         ArgumentError: at the call, where `argnums` is no int or tuple of ints.
@@ -240,10 +233,6 @@ def grad_and_value(
 
     Args:
         func: a function of tensors whose result is a scalar.
-        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
-            0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
 
     Raises:
         LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
@@ -291,10 +280,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     Shapes: cotangents as the outputs, and what the function returns as the primals.
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
         *primals: its arguments.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
 
     Raises:
         LucidError: an output is no tensor, or not of a float dtype; at the function's call, where
