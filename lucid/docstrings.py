@@ -133,6 +133,13 @@ def of_module(cls: type, function: Callable[..., Any]) -> str:
     return _filled(own, _joined(parts), settings)
 
 
+def show(value: Any, shown: Callable[..., Any]) -> None:
+    """Let a docstring end with the example of another's: of a result's type, its function's."""
+    examples = _sections(inspect.cleandoc(shown.__doc__ or ""))[_EXAMPLES]
+    own = _sections(inspect.cleandoc(value.__doc__ or ""))
+    value.__doc__ = _joined({**own, _EXAMPLES: examples})
+
+
 def over(text: str, axes: int) -> str:
     """What is said of one axis, of several; in examples they are as long as the one.
 

@@ -109,7 +109,8 @@ def lacks(name: str, value: Any) -> list[str]:
     described = _described(doc)
     wrong += [f"no {each} in Args" for each in _parameters(value) if each not in described]
     wrong += [f"no Raises of {kind}" for kind in sorted(_raised(value)) if not _says(doc, kind)]
-    if not _shows(doc, {name, name.rstrip("_"), getattr(inspect.unwrap(value), "__name__", name)}):
+    names = {name, name.rstrip("_"), name.removeprefix("linalg_")}  # of a result its function's
+    if not _shows(doc, {*names, getattr(inspect.unwrap(value), "__name__", name)}):
         wrong.append("no example that uses it and shows a result")
     return wrong
 

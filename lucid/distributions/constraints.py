@@ -8,7 +8,7 @@ Args:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid.docstrings import like
@@ -236,7 +236,18 @@ class less_than(_Stated):  # noqa: N801 -- PyTorch's name
         super().__init__(f"less than {_text(upper_bound)}", lambda x: x < upper_bound)
 
 
-class interval(_Stated):  # noqa: N801 -- PyTorch's name
+class _Between(Constraint):
+    """Numbers between two bounds."""
+
+    _says: ClassVar[str]
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound: float | Tensor = lower_bound
+        self.upper_bound: float | Tensor = upper_bound
+        self.said = self._says.format(_text(lower_bound), _text(upper_bound))
+
+
+class interval(_Between):  # noqa: N801 -- PyTorch's name
     """Numbers between two bounds, which are among them.
 
     >>> found = lucid.distributions.constraints.interval(0, 1)
@@ -244,16 +255,13 @@ class interval(_Stated):  # noqa: N801 -- PyTorch's name
     (interval(between 0 and 1), tensor([ True,  True, False]))
     """
 
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__(
-            f"between {_text(lower_bound)} and {_text(upper_bound)}",
-            lambda x: (x >= lower_bound) & (x <= upper_bound),
-        )
+    _says = "between {} and {}"
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= self.lower_bound) & (value <= self.upper_bound)
 
 
-class half_open_interval(_Stated):  # noqa: N801 -- PyTorch's name
+class half_open_interval(_Between):  # noqa: N801 -- PyTorch's name
     """Numbers from one bound on, below the other.
 
     Args:
@@ -265,16 +273,13 @@ class half_open_interval(_Stated):  # noqa: N801 -- PyTorch's name
     (half_open_interval(at least 0 and less than 1), tensor([ True,  True, False]))
     """
 
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__(
-            f"at least {_text(lower_bound)} and less than {_text(upper_bound)}",
-            lambda x: (x >= lower_bound) & (x < upper_bound),
-        )
+    _says = "at least {} and less than {}"
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= self.lower_bound) & (value < self.upper_bound)
 
 
-class open_below(_Stated):  # noqa: N801 -- PyTorch's name
+class open_below(_Between):  # noqa: N801 -- PyTorch's name
     """Numbers above one bound, up to the other.
 
     Args:
@@ -286,20 +291,17 @@ class open_below(_Stated):  # noqa: N801 -- PyTorch's name
     (open_below(greater than 0 and at most 1), tensor([False,  True,  True]))
     """
 
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__(
-            f"greater than {_text(lower_bound)} and at most {_text(upper_bound)}",
-            lambda x: (x > lower_bound) & (x <= upper_bound),
-        )
+    _says = "greater than {} and at most {}"
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value > self.lower_bound) & (value <= self.upper_bound)
 
 
 def _is_whole(x: Tensor) -> Tensor:
     return x % 1 == 0
 
 
-class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
+class integer_interval(interval):  # noqa: N801 -- PyTorch's name
     """Whole numbers between two bounds, which are among them, in any dtype.
 
     >>> found = lucid.distributions.constraints.integer_interval(0, 3)
@@ -307,14 +309,11 @@ class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
     (integer_interval(whole numbers from 0 to 3), tensor([ True, False,  True]))
     """
 
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__(
-            f"whole numbers from {_text(lower_bound)} to {_text(upper_bound)}",
-            lambda x: _is_whole(x) & (x >= lower_bound) & (x <= upper_bound),
-            is_discrete=True,
-        )
+    _says = "whole numbers from {} to {}"
+    is_discrete = True
+
+    def check(self, value: Tensor) -> Tensor:
+        return _is_whole(value) & super().check(value)
 
 
 class multinomial(_Stated):  # noqa: N801 -- PyTorch's name

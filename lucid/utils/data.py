@@ -502,14 +502,23 @@ class BatchSampler(Sampler):
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        source = iter(self.sampler)
-        while group := list(islice(source, self.batch_size)):
-            if len(group) == self.batch_size or not self.drop_last:
-                yield group
+        return _groups(self.sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
-        size = len(self.sampler)  # type: ignore[arg-type]
-        return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
+        return _count(self.sampler, self.batch_size, self.drop_last)
+
+
+def _groups(items: Iterable[Any], size: int, drop_last: bool) -> Iterator[list[Any]]:
+    """Lists of so many items; the last one may be shorter."""
+    source = iter(items)
+    while group := list(islice(source, size)):
+        if len(group) == size or not drop_last:
+            yield group
+
+
+def _count(items: Any, size: int, drop_last: bool) -> int:
+    """How many of these lists there are."""
+    return len(items) // size if drop_last else -(-len(items) // size)
 
 
 _END = object()
@@ -662,14 +671,6 @@ class DataLoader:
         order: list[int] = lucid.randperm(size, generator=self.generator).tolist()
         return order
 
-    def _groups(self, items: Iterable[Any]) -> Iterator[list[Any]]:
-        """Lists of `batch_size` items."""
-        assert self.batch_size is not None
-        source = iter(items)
-        while group := list(islice(source, self.batch_size)):
-            if len(group) == self.batch_size or not self.drop_last:
-                yield group
-
     def __iter__(self) -> Iterator[Any]:
         if self.num_workers:
             yield from self._batches_of_worker()
@@ -691,15 +692,17 @@ class DataLoader:
             yield batch
 
     def _batches(self) -> Iterator[Any]:
+        size, groups = self.batch_size, self.batch_sampler
         if isinstance(self.dataset, IterableDataset):
             samples: Iterable[Any] = self.dataset
-            parts = samples if self.batch_size is None else self._groups(samples)
+            parts = samples if size is None else _groups(samples, size, self.drop_last)
             yield from map(self.collate_fn, parts)
             return
-        if self.batch_sampler is None and self.batch_size is None:
-            yield from (self.collate_fn(self.dataset[index]) for index in self._order())
-            return
-        groups = self._groups(self._order()) if self.batch_sampler is None else self.batch_sampler
+        if groups is None:
+            if size is None:
+                yield from (self.collate_fn(self.dataset[index]) for index in self._order())
+                return
+            groups = _groups(self._order(), size, self.drop_last)
         whole_rows = isinstance(self.dataset, TensorDataset) and self.collate_fn is default_collate
         for group in groups:
             if whole_rows:  # one gather per tensor instead of one per row
@@ -710,11 +713,10 @@ class DataLoader:
     def __len__(self) -> int:
         if self.batch_sampler is not None:
             return len(self.batch_sampler)  # type: ignore[arg-type]
-        items = self.dataset if self.sampler is None else self.sampler
-        size = len(items)  # type: ignore[arg-type]
+        items: Any = self.dataset if self.sampler is None else self.sampler
         if self.batch_size is None:
-            return size
-        return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
+            return len(items)
+        return _count(items, self.batch_size, self.drop_last)
 
 
 for _name in ("dataloader", "dataset", "sampler"):  # where PyTorch has parts of this module
