@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import lucid
 from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
-from lucid.nn import init
 from lucid.nn.functional.convolution import (
     conv1d,
     conv2d,
@@ -23,8 +20,7 @@ from lucid.nn.functional.convolution import (
 )
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import Ints, Size, entries, same_padding
-from lucid.nn.modules.module import Module
-from lucid.nn.parameter import Parameter
+from lucid.nn.modules.linear import Weighted
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -32,7 +28,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 _PADDING_MODES = ("circular", "reflect", "replicate", "zeros")
 
 
-class _ConvNd(Module):
+class _ConvNd(Weighted):
     """What the layers share: weight, bias, and the options as one number per axis.
 
     Weight and bias start uniform in ±1/sqrt(fan in), the fan being that of the weight's axes
@@ -40,7 +36,6 @@ class _ConvNd(Module):
     """
 
     rank: int
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -89,18 +84,7 @@ class _ConvNd(Module):
             shape = (in_channels, out_channels // groups, *self.kernel_size)
         else:
             shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(lucid.empty(*shape, dtype=dtype))
-        shift = Parameter(lucid.empty(out_channels, dtype=dtype)) if bias else None
-        self.register_parameter("bias", shift)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            fan = math.prod(self.weight.shape[1:])
-            bound = 1 / math.sqrt(fan) if fan else 0.0
-            init.uniform_(self.bias, -bound, bound)
+        self._add_weights(*shape, features=out_channels, bias=bias, dtype=dtype)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"

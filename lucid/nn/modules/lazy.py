@@ -20,7 +20,7 @@ from lucid.nn.modules.conv import (
     _ConvNd,
 )
 from lucid.nn.modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from lucid.nn.modules.linear import Linear
+from lucid.nn.modules.linear import Linear, Weighted
 from lucid.nn.modules.module import Module
 from lucid.nn.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter
 from lucid.tensor.tensor import Tensor
@@ -69,7 +69,29 @@ def _initialize(module: Module, args: Any, kwargs: Any) -> None:
         module.__class__ = module.cls_to_become
 
 
-class LazyLinear(LazyModuleMixin, Linear):
+class _LazyWeighted(LazyModuleMixin, Weighted):
+    """An affine map whose first input says how many features it takes."""
+
+    def _leave_open(self, bias: bool, dtype: DType | None) -> None:
+        self.weight = UninitializedParameter(dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(dtype=dtype)
+        self._wait()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, once they have a shape."""
+        if not self.has_uninitialized_params() and self.weight.numel():
+            super().reset_parameters()
+
+    def _materialize(self, *shape: int, features: int) -> None:
+        if isinstance(self.weight, UninitializedParameter):
+            self.weight.materialize(shape)
+            if isinstance(self.bias, UninitializedParameter):
+                self.bias.materialize((features,))
+            self.reset_parameters()
+
+
+class LazyLinear(_LazyWeighted, Linear):
     """A `Linear` with as many input features as the last axis of its first input has elements.
 
     Its parameters are uninitialized until then; an optimizer is made after the first call.
@@ -92,27 +114,15 @@ class LazyLinear(LazyModuleMixin, Linear):
     ) -> None:
         super().__init__(0, 0, False, device, dtype)
         self.out_features = out_features
-        self.weight = UninitializedParameter(dtype=dtype)
-        if bias:
-            self.bias = UninitializedParameter(dtype=dtype)
-        self._wait()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew, once they have a shape."""
-        if self.in_features and not self.has_uninitialized_params():
-            super().reset_parameters()
+        self._leave_open(bias, dtype)
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the features from the input's last axis."""
         self.in_features = input.shape[-1]
-        if isinstance(self.weight, UninitializedParameter):
-            self.weight.materialize((self.out_features, self.in_features))
-            if isinstance(self.bias, UninitializedParameter):
-                self.bias.materialize((self.out_features,))
-            self.reset_parameters()
+        self._materialize(self.out_features, self.in_features, features=self.out_features)
 
 
-class _LazyConvolution(LazyModuleMixin, _ConvNd):
+class _LazyConvolution(_LazyWeighted, _ConvNd):
     """A convolution, direct or transposed, with as many channels as its first input."""
 
     is_transposed: ClassVar[bool]
@@ -125,15 +135,7 @@ class _LazyConvolution(LazyModuleMixin, _ConvNd):
         if out_channels % self.groups:
             problem = f"out_channels={self.out_channels} must be divisible by groups={self.groups}"
             raise OptionError(f"{type(self).__name__}: {problem}")
-        self.weight = UninitializedParameter(dtype=dtype)
-        if has_bias:
-            self.bias = UninitializedParameter(dtype=dtype)
-        self._wait()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew, once they have a shape."""
-        if self.in_channels and not self.has_uninitialized_params():
-            super().reset_parameters()
+        self._leave_open(has_bias, dtype)
 
     def initialize_parameters(self, input: Tensor, *_: Any) -> None:
         """Take the channels from the input."""
@@ -141,15 +143,11 @@ class _LazyConvolution(LazyModuleMixin, _ConvNd):
         if self.in_channels % self.groups:
             problem = f"in_channels={self.in_channels} must be divisible by groups={self.groups}"
             raise OptionError(f"{type(self).__name__}: {problem}")
-        if not isinstance(self.weight, UninitializedParameter):
-            return
         first, second = self.out_channels, self.in_channels
         if self.is_transposed:
             first, second = second, first
-        self.weight.materialize((first, second // self.groups, *self.kernel_size))
-        if isinstance(self.bias, UninitializedParameter):
-            self.bias.materialize((self.out_channels,))
-        self.reset_parameters()
+        shape = first, second // self.groups, *self.kernel_size
+        self._materialize(*shape, features=self.out_channels)
 
 
 _SHARED = ("stride", "padding")

@@ -39,7 +39,28 @@ class Identity(Module):
         return input
 
 
-class Linear(Module):
+class Weighted(Module):
+    """A module with a weight and a bias, or None in its place, both uniform in ±1/sqrt(fan in)."""
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def _add_weights(self, *shape: int, features: int, bias: bool, dtype: DType | None) -> None:
+        self.weight = Parameter(lucid.empty(shape, dtype=dtype))
+        shift = Parameter(lucid.empty(features, dtype=dtype)) if bias else None
+        self.register_parameter("bias", shift)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan = math.prod(self.weight.shape[1:])
+            bound = 1 / math.sqrt(fan) if fan else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+
+class Linear(Weighted):
     """input @ weight.T + bias, over the last axis.
 
     Weight (out_features, in_features) and bias (out_features,) start uniform in
@@ -53,8 +74,6 @@ class Linear(Module):
     lucid.Size([5, 2])
     """
 
-    bias: Parameter | None
-
     def __init__(
         self,
         in_features: int,
@@ -65,19 +84,9 @@ class Linear(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        self.in_features = in_features
-        self.out_features = out_features
-        self.weight = Parameter(lucid.empty(out_features, in_features, dtype=dtype))
-        shift = Parameter(lucid.empty(out_features, dtype=dtype)) if bias else None
-        self.register_parameter("bias", shift)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
-            init.uniform_(self.bias, -bound, bound)
+        self.in_features, self.out_features = in_features, out_features
+        shape = out_features, in_features
+        self._add_weights(*shape, features=out_features, bias=bias, dtype=dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
@@ -113,7 +122,7 @@ class Flatten(Module):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
-class Bilinear(Module):
+class Bilinear(Weighted):
     """input1 @ weight[k] @ input2 + bias[k], weights uniform in ±1/sqrt(in1_features).
 
     `forward(input1, input2)`: weight (out_features, in1_features, in2_features).
@@ -127,8 +136,6 @@ class Bilinear(Module):
     lucid.Size([5, 3])
     """
 
-    bias: Parameter | None
-
     def __init__(
         self,
         in1_features: int,
@@ -140,14 +147,10 @@ class Bilinear(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        self.in1_features = in1_features
-        self.in2_features = in2_features
+        self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
-        sizes = (out_features, in1_features, in2_features)
-        self.weight = Parameter(lucid.empty(sizes, dtype=dtype))
-        shift = Parameter(lucid.empty(out_features, dtype=dtype)) if bias else None
-        self.register_parameter("bias", shift)
-        self.reset_parameters()
+        shape = out_features, in1_features, in2_features
+        self._add_weights(*shape, features=out_features, bias=bias, dtype=dtype)
 
     def reset_parameters(self) -> None:
         """Draw weight and bias anew."""
