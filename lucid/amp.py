@@ -37,9 +37,9 @@ class autocast:  # noqa: N801 - PyTorch's name
     For a GPU `enabled=True` warns, as PyTorch does where there is none.
 
     Args:
-        device_type: of which device; the CPU is the only one. Default: 'cpu'.
+        device_type: of which device; the CPU is the only one.
         dtype: a dtype or None; nothing is computed in it, for this is off.
-        enabled: must be False for the CPU. Default: True.
+        enabled: must be False for the CPU.
         cache_enabled: True, False or None; nothing is cast, and nothing kept.
 
     Raises:
@@ -100,7 +100,7 @@ def custom_fwd(
 
     Args:
         fwd: the forward; None gives a decorator.
-        device_type: of which device; the CPU is the only one. Default: 'cuda'.
+        device_type: of which device; the CPU is the only one.
         cast_inputs: a dtype or None; nothing is cast to it, for autocast is off.
 
     Raises:
@@ -129,7 +129,7 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
 
     Args:
         bwd: the backward; None gives a decorator.
-        device_type: of which device; the CPU is the only one. Default: 'cuda'.
+        device_type: of which device; the CPU is the only one.
 
     Raises:
         ArgumentError: `device_type` is no string.
@@ -160,12 +160,12 @@ class GradScaler:
     PyTorch does where there is none.
 
     Args:
-        device: of which device; the CPU is the only one. Default: 'cuda'.
-        init_scale: the first scale, above 0; there is none while it is off. Default: 65536.0.
-        growth_factor: what the scale would be multiplied by, above 1. Default: 2.0.
-        backoff_factor: and after gradients that aren't finite, below 1. Default: 0.5.
-        growth_interval: after how many steps it would grow. Default: 2000.
-        enabled: must be False for the CPU. Default: True.
+        device: of which device; the CPU is the only one.
+        init_scale: the first scale, above 0; there is none while it is off.
+        growth_factor: what the scale would be multiplied by, above 1.
+        backoff_factor: and after gradients that aren't finite, below 1.
+        growth_interval: after how many steps it would grow.
+        enabled: must be False for the CPU.
 
     Raises:
         OptionError: it is enabled for the CPU, or a number isn't in its range.

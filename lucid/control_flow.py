@@ -60,7 +60,7 @@ def cond(
         pred: a bool, or a tensor of one element.
         true_fn: the branch for True.
         false_fn: the branch for False; its results may have other shapes.
-        operands: a tuple or list; what else a branch needs it may find outside. Default: ().
+        operands: a tuple or list; what else a branch needs it may find outside.
 
     Raises:
         ArgumentError: a `pred` of another kind, a branch that can't be called, or operands in no

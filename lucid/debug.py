@@ -192,7 +192,7 @@ def assert_(condition: Any, message: str = "an assertion has failed") -> None:
 
     Args:
         condition: a tensor, all of whose elements are to be true, or what Python takes for a truth.
-        message: what the error says. Default: "an assertion has failed".
+        message: what the error says.
 
     >>> step = lucid.compile(lambda x: lucid.debug.assert_(x > 0, "x must be positive"))
     >>> step(lucid.zeros(2))

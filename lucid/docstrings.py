@@ -11,7 +11,6 @@ import doctest
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, TypeVar
@@ -27,12 +26,11 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
     """Fill the docstring of a function or class with what it doesn't say itself, from another's.
 
     Summary, prose below it and whole sections are taken over where there is none, and from `Args:`
-    the entries of parameters that it has, with its own defaults. An example names it.
+    the entries of parameters that it has. An example names it.
 
     Args:
         other: the function or class with the full docstring.
         axes: how many axes it is about, where `other` is about one: 2 for `pool2d` like `pool1d`.
-            Default: 1.
         **renamed: what stands for a word of the other's there.
 
     >>> from lucid.docstrings import like
@@ -59,7 +57,6 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
         parts = _sections(over(theirs, axes))
         name = rf"(?<!def )\b{other.__name__}(?=\()"
         parts[_EXAMPLES] = re.sub(name, value.__name__, parts[_EXAMPLES])
-        parts["Args"] = _with_defaults(_entries(parts.get("Args", "")), other, value)
         own = inspect.cleandoc(value.__doc__ or "")
         value.__doc__ = _filled(own, _joined(parts), _parameters(value))
         return value
@@ -70,8 +67,8 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
 def described(value: T) -> T:
     """Describe the parameters that a docstring leaves out as its module's or package's has them.
 
-    Their defaults are told as well. So are errors: those of `Raises:` there that name one of the
-    parameters, and whose class the docstring doesn't name. A docstring of one line stays as it is.
+    So are errors: those of `Raises:` there that name one of the parameters, and whose class the
+    docstring doesn't name. A docstring of one line stays as it is.
     """
     (shared, errors), own = _shared(value.__module__), value.__doc__
     if not (shared or errors) or own is None or "\n" not in own or value in _described:
@@ -85,14 +82,7 @@ def described(value: T) -> T:
         if error not in said_of and not parameters.keys().isdisjoint(re.findall(r"`(\w+)`", said))
     ]
     if raised or (shared.keys() & parameters) - said_of:
-        entries = []
-        for name in shared.keys() & parameters:
-            said, default = shared[name], parameters[name].default
-            if default is not inspect.Parameter.empty and "Default:" not in said:
-                said = f"{said} Default: {default!r}."
-            entry = f"    {name}:{said}"
-            long = len(entry) > 96
-            entries.append(textwrap.fill(entry, 96, subsequent_indent=" " * 8) if long else entry)
+        entries = [f"    {name}:{shared[name]}" for name in shared.keys() & parameters]
         parts = _sections(inspect.cleandoc(own))
         parts["Raises"] = "\n".join([parts.get("Raises", "").rstrip(), *raised]).lstrip("\n")
         value.__doc__ = _filled(_joined(parts), "Args:\n" + "\n".join(entries), [*parameters])
@@ -162,23 +152,6 @@ def over(text: str, axes: int) -> str:
     )
     shape = r"((?:lucid\.\w+\(|Size\(\[)(?:\d+, )*)(\d+)(?=[\])])"
     return re.sub(shape, lambda found: found[1] + ", ".join([found[2]] * axes), text)
-
-
-def _with_defaults(
-    entries: dict[str, str], other: Callable[..., Any], value: Callable[..., Any]
-) -> str:
-    """The entries of `other`; those that end with its default, with that of `value` instead."""
-    theirs, own = _signature(other).parameters, _signature(value).parameters
-    lines = []
-    for name, said in entries.items():
-        key, text = name.lstrip("*"), " ".join(said.split())
-        if key in theirs and key in own and theirs[key].default != own[key].default:
-            before, after = (f"Default: {each[key].default!r}." for each in (theirs, own))
-            if text.endswith(before):
-                text = f"    {name}: {text.removesuffix(before)}{after}"
-                said = textwrap.fill(text, 96, subsequent_indent=" " * 8).partition(":")[2]
-        lines.append(f"    {name}:{said}")
-    return "\n".join(lines)
 
 
 def _parameters(value: Callable[..., Any]) -> list[str]:

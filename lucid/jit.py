@@ -17,9 +17,9 @@ def script(obj: Code, optimize: bool | None = None, *, example_inputs: Any = Non
 
     Args:
         obj: the function, class or module.
-        optimize: True, False or None; nothing is turned into TorchScript. Default: None.
+        optimize: True, False or None; nothing is turned into TorchScript.
         example_inputs: arguments, as a list or a dict, whose types TorchScript would take over;
-            here any call may have others. Default: None.
+            here any call may have others.
 
     Raises:
         ArgumentError: an argument of another type.
@@ -52,8 +52,8 @@ def ignore(drop: Any = False, *, drop_on_export: bool | None = None) -> Any:
     """Return the function as it is, or a decorator that does: TorchScript would leave it to Python.
 
     Args:
-        drop: the function, or True or False for a decorator. Default: False.
-        drop_on_export: True, False or None; there is no export. Default: None.
+        drop: the function, or True or False for a decorator.
+        drop_on_export: True, False or None; there is no export.
 
     Raises:
         ArgumentError: an argument of another type.

@@ -84,7 +84,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     Other than of `lucid.cross` the axis is the last one, whatever sizes the others have.
 
     Args:
-        dim: the axis of the vectors. Default: -1.
+        dim: the axis of the vectors.
 
     >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])
     >>> lucid.linalg.cross(x, y)
@@ -176,7 +176,7 @@ def solve_triangular(
         A: floats (..., n, n).
         B: floats of the same dtype, (..., n, k).
         upper: whether the upper triangle is read, else the lower.
-        unitriangular: whether the diagonal counts as 1, unread. Default: False.
+        unitriangular: whether the diagonal counts as 1, unread.
 
     Raises:
         LinAlgError: a matrix is singular.
@@ -217,9 +217,9 @@ def pinv(
     Singular values of at most `rtol` times the largest count as 0.
 
     Args:
-        atol: PyTorch's; None alone is supported. Default: None.
+        atol: PyTorch's; None alone is supported.
         rtol: Default: None, max(m, n) times the dtype's eps.
-        hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
+        hermitian: A is symmetric, and its lower triangle alone is looked at.
 
     Raises:
         OptionError: an `atol`.
@@ -294,7 +294,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
     Args:
         A: a tensor of floats.
-        ind: how many axes come first. Default: 2.
+        ind: how many axes come first.
 
     Raises:
         LinAlgError: the map is singular.
@@ -314,7 +314,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     Args:
         A: floats (*B.shape, *X.shape), whose sizes have the same product.
         B: floats of the same dtype.
-        dims: axes of A that are moved to its end before. Default: None.
+        dims: axes of A that are moved to its end before.
 
     Raises:
         LinAlgError: the map is singular.
@@ -341,7 +341,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
     Args:
         A: symmetric positive definite matrices of floats (..., n, n).
-        upper: whether to return L^T. Default: False.
+        upper: whether to return L^T.
 
     Raises:
         LinAlgError: a matrix isn't positive definite.
@@ -381,8 +381,8 @@ def cholesky_ex(
 
     Args:
         A: symmetric matrices of floats (..., n, n).
-        upper: whether to return L^T. Default: False.
-        check_errors: raise for a matrix that has none, after all. Default: False.
+        upper: whether to return L^T.
+        check_errors: raise for a matrix that has none, after all.
 
     Raises:
         LinAlgError: with `check_errors`, a matrix isn't positive definite.
@@ -407,7 +407,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
 
     Args:
         A: floats (..., n, n).
-        check_errors: raise for a matrix that has none, after all. Default: False.
+        check_errors: raise for a matrix that has none, after all.
 
     Raises:
         LinAlgError: with `check_errors`, a matrix is singular.
@@ -438,7 +438,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
 
     Args:
         A: floats (..., n, n).
-        UPLO: which triangle is read: "L" or "U". Default: "L".
+        UPLO: which triangle is read: "L" or "U".
 
     Raises:
         OptionError: another `UPLO`.
@@ -470,8 +470,8 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     `full_matrices` U is (..., m, k) and Vh (..., k, n).
 
     Args:
-        full_matrices: whether U and Vh are square. Default: True.
-        driver: None; a routine can be chosen on GPUs alone. Default: None.
+        full_matrices: whether U and Vh are square.
+        driver: None; a routine can be chosen on GPUs alone.
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
@@ -509,7 +509,7 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     Shapes: (..., m, n) gives (..., m, k) and (..., k, n), with k = min(m, n), or m if "complete".
 
     Args:
-        mode: "reduced", "complete", or "r", whose Q is empty. Default: "reduced".
+        mode: "reduced", "complete", or "r", whose Q is empty.
 
     Raises:
         OptionError: another `mode`.
@@ -599,7 +599,7 @@ def lu_factor_ex(
     It counts from 1, and is 0 where there is none.
 
     Args:
-        check_errors: whether a singular matrix is an error. Default: False.
+        check_errors: whether a singular matrix is an error.
 
     Raises:
         LinAlgError: a matrix is singular, with `check_errors`.
@@ -625,7 +625,7 @@ def lu_solve(
         LU: floats (..., n, n), both triangles in one matrix.
         pivots: int32 (..., n).
         B: floats of the same dtype, (..., n, k).
-        adjoint: whether to solve with A transposed. Default: False.
+        adjoint: whether to solve with A transposed.
 
     Raises:
         ShapeError: shapes that don't fit, a B of vectors among them.
@@ -688,7 +688,7 @@ def matrix_rank(
         atol: an absolute bound. Default: None, 0.
         rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
             `atol`.
-        hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
+        hermitian: A is symmetric, and its lower triangle alone is looked at.
 
     >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
     tensor(1)

@@ -451,7 +451,7 @@ class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives 
 
     Args:
         name: what the event is called.
-        args: a text about the block, the event's `place`. Default: None.
+        args: a text about the block, the event's `place`.
 
     >>> from lucid.profiler import profile, record_function
     >>> with profile() as found, record_function("forward"):

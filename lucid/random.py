@@ -51,7 +51,7 @@ class Generator:
     code draw the same bits, with any number of threads.
 
     Args:
-        device: the CPU. Default: "cpu".
+        device: the CPU.
 
     Attributes:
         state: i64[2], seed and place; a compiled step that draws reads and writes it.
@@ -292,9 +292,9 @@ def fork_rng(
     It does so also when the block raises.
 
     Args:
-        devices: without effect, the state is the CPU's. Default: None.
-        enabled: False leaves the state as the block leaves it. Default: True.
-        device_type: without effect. Default: "cpu".
+        devices: without effect, the state is the CPU's.
+        enabled: False leaves the state as the block leaves it.
+        device_type: without effect.
 
     >>> generator = lucid.random.manual_seed(5)
     >>> with lucid.random.fork_rng():
@@ -341,7 +341,7 @@ def rand(
     Args:
         *size: the shape, as ints or as one tuple or list of them.
         dtype: of the result, one of floats. Default: the default dtype.
-        requires_grad: whether gradients are recorded for it. Default: False.
+        requires_grad: whether gradients are recorded for it.
 
     Raises:
         DTypeError: the dtype isn't one of floats; `randint` draws integers.
@@ -392,8 +392,8 @@ def rand_like(
     Args:
         input: whose shape and dtype are taken.
         dtype: another dtype of floats. Default: None, that of `input`.
-        requires_grad: whether gradients are recorded for it. Default: False.
-        memory_format: any memory format, without effect. Default: None.
+        requires_grad: whether gradients are recorded for it.
+        memory_format: any memory format, without effect.
 
     Raises:
         DTypeError: the dtype isn't one of floats.
@@ -444,11 +444,10 @@ def randint(
 
     Args:
         low: the least number; with two arguments the limit.
-        high: the limit, which isn't drawn; with two arguments the size. Default: None.
-        size: the shape, a tuple or list. Default: None.
+        high: the limit, which isn't drawn; with two arguments the size.
+        size: the shape, a tuple or list.
         dtype: of the result. Default: int64.
         requires_grad: whether gradients are recorded for it, which needs a dtype of floats.
-            Default: False.
 
     Raises:
         OptionError: the range is empty, or longer than 2**53.
@@ -478,7 +477,7 @@ def randint_like(
     Args:
         input: whose shape and dtype are taken.
         low: the least number; without `high` the limit.
-        high: the limit, which isn't drawn. Default: None.
+        high: the limit, which isn't drawn.
         dtype: another dtype. Default: None, that of `input`.
 
     Raises:
@@ -534,8 +533,8 @@ def normal(
     dtype: that of the first tensor, else the default dtype.
 
     Args:
-        mean: a number or a tensor. Default: 0.0.
-        std: the standard deviation, a number or a tensor, not negative. Default: 1.0.
+        mean: a number or a tensor.
+        std: the standard deviation, a number or a tensor, not negative.
         size: the shape. Default: None, that of the tensors.
         dtype: of the result. Default: None, as above.
 
@@ -575,7 +574,7 @@ def bernoulli(
 
     Args:
         input: probabilities; with `p` only its shape and dtype count.
-        p: one probability for all. Default: None.
+        p: one probability for all.
 
     Raises:
         DTypeError: the probabilities are no floats.
@@ -716,7 +715,7 @@ def multinomial(
     Args:
         input: the weights, floats that are finite and not negative.
         num_samples: how many indices for each row.
-        replacement: whether an index may come again. Default: False.
+        replacement: whether an index may come again.
 
     Raises:
         OptionError: a weight is negative, infinite or NaN, or fewer are above 0 than samples are
@@ -771,8 +770,8 @@ def uniform_(
     """Overwrite the tensor with uniform numbers from [from_, to), and return it.
 
     Args:
-        from_: the least number. Default: 0.0.
-        to: the limit, which isn't drawn but for rounding. Default: 1.0.
+        from_: the least number.
+        to: the limit, which isn't drawn but for rounding.
 
     Raises:
         OptionError: `from_` is above `to`.
@@ -794,8 +793,8 @@ def normal_(
     """Overwrite the tensor with normal numbers, and return it.
 
     Args:
-        mean: of the numbers. Default: 0.0.
-        std: their standard deviation, not negative. Default: 1.0.
+        mean: of the numbers.
+        std: their standard deviation, not negative.
 
     Raises:
         OptionError: `std` is negative.
@@ -822,7 +821,7 @@ def bernoulli_(
 
     Args:
         input: a tensor of any dtype.
-        p: the probability, a number or a tensor that broadcasts. Default: 0.5.
+        p: the probability, a number or a tensor that broadcasts.
 
     Raises:
         OptionError: a probability isn't in [0, 1].
@@ -848,8 +847,8 @@ def random_(
 
     Args:
         input: a tensor of any dtype.
-        from_: the least number; without `to` the limit. Default: None.
-        to: the limit, which isn't drawn. Default: None.
+        from_: the least number; without `to` the limit.
+        to: the limit, which isn't drawn.
 
     Raises:
         OptionError: the range is empty.
@@ -878,7 +877,7 @@ def exponential_(
     """Overwrite the tensor with numbers of density `lambd * exp(-lambd x)` for x > 0; return it.
 
     Args:
-        lambd: the rate, above 0; the mean is its reciprocal. Default: 1.0.
+        lambd: the rate, above 0; the mean is its reciprocal.
 
     Raises:
         OptionError: the rate isn't above 0.
@@ -900,8 +899,8 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
     Mean and standard deviation are those of the logarithms.
 
     Args:
-        mean: of the logarithms. Default: 1.
-        std: their standard deviation. Default: 2.
+        mean: of the logarithms.
+        std: their standard deviation.
 
     Raises:
         DTypeError: the tensor holds no floats.
@@ -919,8 +918,8 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
     They have no mean: the median is at `median`, and half of them are within `sigma` of it.
 
     Args:
-        median: the middle. Default: 0.
-        sigma: half of the distance of the quartiles. Default: 1.
+        median: the middle.
+        sigma: half of the distance of the quartiles.
 
     >>> generator = lucid.manual_seed(0)
     >>> (lucid.empty(10000).cauchy_(3.0).median() - 3).abs() < 0.1

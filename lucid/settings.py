@@ -72,8 +72,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
     Args:
         mode: what `are_deterministic_algorithms_enabled` is to return.
-        warn_only: what `is_deterministic_algorithms_warn_only_enabled` is to return. Default:
-            False.
+        warn_only: what `is_deterministic_algorithms_warn_only_enabled` is to return.
 
     >>> lucid.use_deterministic_algorithms(True)
     >>> lucid.are_deterministic_algorithms_enabled()

@@ -117,8 +117,7 @@ def test_a_docstring_of_several_axes_follows_from_that_of_one() -> None:
         Args:
             input: (n, c, l).
             size: the window's.
-            ceil: whether sizes are rounded up, where a part is otherwise
-                cut. Default: False.
+            ceil: whether sizes are rounded up.
 
         >>> pool1d(lucid.ones(2, 1, 6), 2).shape
         lucid.Size([2, 1, 3])
@@ -132,7 +131,7 @@ def test_a_docstring_of_several_axes_follows_from_that_of_one() -> None:
         *("Pool over the last two axes, of (n, c, h, w).", ""),
         "The opposite of `unpool2d` over the last two axes.",
         *("", "Args:", "    input: (n, c, h, w).", "    size: the window's."),
-        "    ceil: whether sizes are rounded up, where a part is otherwise cut. Default: True.",
+        "    ceil: whether sizes are rounded up.",
         *("", ">>> pool2d(lucid.ones(2, 1, 6, 6), 2).shape", "lucid.Size([2, 1, 3, 3])"),
     ]
 
@@ -158,7 +157,7 @@ def test_what_a_docstring_leaves_out_the_docstring_of_its_module_says(
 
     total.__module__ = "folder.file"
     assert (docstrings_of.described(total).__doc__ or "").splitlines() == [
-        *("Add up.", "", "Args:", "    input: floats.", "    dim: the axis. Default: 0."),
+        *("Add up.", "", "Args:", "    input: floats.", "    dim: the axis."),
         *("    keepdim: whether it stays.", ""),
         *("Raises:", "    IndexError: there is no `dim`.", "", ">>> total(1)"),
     ]

@@ -150,7 +150,7 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
     Args:
         tensor: the primal, of a float dtype.
         tangent: the direction of the derivative, of a float dtype.
-        level: 0, the only one, or None. Default: None.
+        level: 0, the only one, or None.
 
     Raises:
         LucidError: outside of a level, or for a tensor that has a tangent.
@@ -196,7 +196,7 @@ def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDual
 
     Args:
         tensor: a tensor, dual or not.
-        level: 0, the only one, or None. Default: None.
+        level: 0, the only one, or None.
 
     Raises:
         ArgumentError: it is no tensor.

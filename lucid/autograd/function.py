@@ -855,7 +855,7 @@ class InplaceFunction(Function):
     As a `Function`: what `forward` writes it has to say by `ctx.mark_dirty`.
 
     Args:
-        inplace: what the attribute of the same name is set to. Default: False.
+        inplace: what the attribute of the same name is set to.
 
     >>> class Double(lucid.autograd.function.InplaceFunction):
     ...     @staticmethod

@@ -33,12 +33,10 @@ def jacobian(
     Args:
         func: gives a tensor, or a tuple of them.
         inputs: a tensor, or a tuple of them.
-        create_graph: record the computation, to be differentiated again. Default: False.
-        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
-            False.
-        vectorize: compute all rows at once, by `vmap`. Default: False.
-        strategy: "reverse-mode", row by row, or "forward-mode", column by column. Default:
-            'reverse-mode'.
+        create_graph: record the computation, to be differentiated again.
+        strict: raise where an output doesn't depend on an input; else there are zeros.
+        vectorize: compute all rows at once, by `vmap`.
+        strategy: "reverse-mode", row by row, or "forward-mode", column by column.
 
     Raises:
         LucidError: `strict` asks for what forward mode can't say, or an output doesn't depend on an
@@ -134,7 +132,7 @@ def hessian(
 
     Args:
         func: gives one number.
-        outer_jacobian_strategy: how the outer Jacobian is computed. Default: 'reverse-mode'.
+        outer_jacobian_strategy: how the outer Jacobian is computed.
 
     >>> from lucid.autograd import functional
     >>> functional.hessian(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]))

@@ -308,8 +308,8 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
     What is saved is copied, so that later writes to the originals do no harm.
 
     Args:
-        pin_memory: True or False; no GPU reads the memory. Default: False.
-        device_type: a string; of which device, whose memory would be freed. Default: "cuda".
+        pin_memory: True or False; no GPU reads the memory.
+        device_type: a string; of which device, whose memory would be freed.
 
     Raises:
         ArgumentError: an argument of another type.
@@ -388,7 +388,7 @@ def register_multi_grad_hook(
     Args:
         tensors: whose gradients are looked at; they require grad.
         fn: a function of the list of gradients, or with "any" of the one that arrived first.
-        mode: "all" or "any". Default: "all".
+        mode: "all" or "any".
 
     Raises:
         OptionError: another mode.

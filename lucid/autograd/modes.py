@@ -96,7 +96,7 @@ class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it
     What is computed in the block has no history, and nothing is saved for a backward.
 
     Args:
-        function: what to decorate, where it is used as `@lucid.no_grad`. Default: None.
+        function: what to decorate, where it is used as `@lucid.no_grad`.
 
     >>> x = lucid.ones(2, requires_grad=True)
     >>> with lucid.no_grad():
@@ -123,7 +123,7 @@ class enable_grad(no_grad):  # noqa: N801 - the name PyTorch gives it
     """Record gradients again, inside of `no_grad`: a context manager, also a decorator.
 
     Args:
-        function: what to decorate, where it is used as `@lucid.enable_grad`. Default: None.
+        function: what to decorate, where it is used as `@lucid.enable_grad`.
 
     >>> x = lucid.ones(2, requires_grad=True)
     >>> with lucid.no_grad(), lucid.enable_grad():
@@ -138,8 +138,8 @@ class inference_mode(no_grad):  # noqa: N801 - the name PyTorch gives it
     """Record no gradients; the same as `no_grad`, under the name of PyTorch's stricter mode.
 
     Args:
-        mode: False records gradients again, as `enable_grad` does; or what to decorate, where it
-            is used as `@lucid.inference_mode`. Default: True.
+        mode: False records gradients again, as `enable_grad` does; or what to decorate, where it is
+            used as `@lucid.inference_mode`.
 
     Raises:
         ArgumentError: it is neither a bool nor a function.

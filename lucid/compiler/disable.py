@@ -34,9 +34,8 @@ def disable(
 
     Args:
         function: what is called as it is. Default: None, for a decorator with arguments.
-        recursive: whether what it calls runs as Python, too; True alone is supported. Default:
-            True.
-        reason: a note for readers, which nothing looks at. Default: None.
+        recursive: whether what it calls runs as Python, too; True alone is supported.
+        reason: a note for readers, which nothing looks at.
 
     Raises:
         ArgumentError: `recursive=False`, or what can't be called.

@@ -53,7 +53,7 @@ def synchronize(device: object = None) -> None:
     """Do nothing: no call returns before its results are there, so nothing runs in the background.
 
     Args:
-        device: a number or a name; there is none to wait for. Default: None.
+        device: a number or a name; there is none to wait for.
 
     Raises:
         ArgumentError: it is something else.

@@ -89,7 +89,6 @@ class ContinuousBernoulli(OfProbability):
         probs: from 0 to 1. Default: None, by `logits`.
         logits: the logarithm of the odds. Default: None, by `probs`.
         lims: between these `probs`, where the formulas divide by nearly 0, series are taken.
-            Default: (0.499, 0.501).
 
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a

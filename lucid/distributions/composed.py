@@ -116,10 +116,9 @@ class MultivariateNormal(Distribution):
 
     Args:
         loc: the mean.
-        covariance_matrix: symmetric and positive definite. Default: None.
-        precision_matrix: the inverse of the covariance. Default: None.
+        covariance_matrix: symmetric and positive definite.
+        precision_matrix: the inverse of the covariance.
         scale_tril: the covariance's Cholesky factor, lower triangular with a positive diagonal.
-            Default: None.
 
     Raises:
         OptionError: not exactly one of the three is given, or, where that is checked, the factor

@@ -44,7 +44,7 @@ class ConstraintRegistry:
 
         Args:
             constraint: a set, or a class of sets.
-            factory: takes such a set, and returns a `Transform`. Default: None.
+            factory: takes such a set, and returns a `Transform`.
 
         Raises:
             ArgumentError: `constraint` is neither.

@@ -60,8 +60,8 @@ class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
 
     Args:
         fn: the method. Default: None, of the function that it then decorates.
-        is_discrete: whether the values are whole numbers. Default: False.
-        event_dim: how many axes an event has. Default: 0.
+        is_discrete: whether the values are whole numbers.
+        event_dim: how many axes an event has.
 
     >>> from lucid.distributions import Distribution, constraints
     >>> class Unit(Distribution):

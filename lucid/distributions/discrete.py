@@ -345,7 +345,7 @@ class Binomial(Distribution):
     Draws have the parameters' dtype, and no gradient.
 
     Args:
-        total_count: the number of trials, a whole number or a tensor of them. Default: 1.
+        total_count: the number of trials, a whole number or a tensor of them.
         probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
 
     >>> found = lucid.distributions.Binomial(4, probs=0.25)
@@ -463,7 +463,7 @@ class Multinomial(OfCategories):
     `total_count`.
 
     Args:
-        total_count: the number of draws. Default: 1.
+        total_count: the number of draws.
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.

@@ -219,7 +219,7 @@ class Distribution:
 
         Args:
             expand: whether to repeat the values for each distribution; without it their batch axes
-                have length 1. Default: True.
+                have length 1.
 
         Raises:
             MissingRuleError: there is no list of them; `has_enumerate_support` says so.

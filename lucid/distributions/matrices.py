@@ -136,7 +136,7 @@ class LKJCholesky(Distribution):
 
     Args:
         dim: the size of the matrices, at least 2.
-        concentration: above 0. Default: 1.0.
+        concentration: above 0.
 
     Raises:
         OptionError: a smaller `dim`, or a concentration out of range, where that is checked.

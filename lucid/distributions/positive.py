@@ -313,8 +313,8 @@ class StudentT(Distribution):
 
     Args:
         df: the degrees of freedom, above 0.
-        loc: what is added. Default: 0.
-        scale: the factor before that, above 0. Default: 1.
+        loc: what is added.
+        scale: the factor before that, above 0.
 
     >>> found = lucid.distributions.StudentT(3.0)
     >>> found.variance, found.log_prob(lucid.tensor(1.0))

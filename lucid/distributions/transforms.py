@@ -38,7 +38,7 @@ class Transform:
     rounded again, or infinite where the result is at the edge: `tanh` of 20 is 1.
 
     Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result.
 
     Raises:
         OptionError: another `cache_size` than 0 and 1.
@@ -227,7 +227,7 @@ class AffineTransform(Transform):
     Args:
         loc: what is added, a number or a tensor.
         scale: the factor, not 0.
-        event_dim: how many axes at the end are transformed together. Default: 0.
+        event_dim: how many axes at the end are transformed together.
 
     >>> transform, x = lucid.distributions.AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
     >>> y = transform(x)

@@ -37,7 +37,6 @@ def functional_call(
         args: a tuple of positional arguments, or a single one. Default: None, none.
         kwargs: arguments by name. Default: None, none.
         tie_weights: what the module holds under several names is replaced under all of them.
-            Default: True.
         strict: every parameter and buffer must be named, and nothing else. Default: False, other
             names are ignored.
 

@@ -216,8 +216,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
     Args:
         input: a vector of n elements.
-        r: how many elements a row has. Default: 2.
-        with_replacement: whether an element may come more than once in a row. Default: False.
+        r: how many elements a row has.
+        with_replacement: whether an element may come more than once in a row.
 
     Raises:
         OptionError: `r` is negative, or without replacement above the length.
@@ -358,8 +358,8 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 
     Args:
         input: a tensor of at least two axes.
-        k: how many quarters, modulo 4. Default: 1.
-        dims: the two axes; negative ones count from the end. Default: (0, 1).
+        k: how many quarters, modulo 4.
+        dims: the two axes; negative ones count from the end.
 
     Raises:
         OptionError: there aren't exactly two axes.
@@ -491,7 +491,7 @@ def tril_indices(
     Args:
         row: the number of rows.
         col: the number of columns.
-        offset: the last diagonal that belongs to it; above 0 right of the main one. Default: 0.
+        offset: the last diagonal that belongs to it; above 0 right of the main one.
         dtype: of the indices. Default: int64.
 
     Raises:
@@ -515,7 +515,7 @@ def triu_indices(
     """Return rows and columns of the upper triangle of a matrix, in row-major order.
 
     Args:
-        offset: the first diagonal that belongs to it; above 0 right of the main one. Default: 0.
+        offset: the first diagonal that belongs to it; above 0 right of the main one.
 
     >>> lucid.triu_indices(2, 3, 1)
     tensor([[0, 0, 1],
@@ -566,7 +566,7 @@ def slice_scatter(
         src: what to put there; it broadcasts to the slice.
         start: where the slice begins. Default: None, at the front.
         end: where the slice ends. Default: None, at the end.
-        step: the distance of neighbours. Default: 1.
+        step: the distance of neighbours.
 
     Raises:
         ShapeError: `src` doesn't broadcast to the slice.
@@ -618,8 +618,8 @@ def diagonal_scatter(
     Args:
         input: a tensor of at least two axes.
         src: what to put on the diagonal.
-        dim1: the axis of rows. Default: 0.
-        dim2: the axis of columns. Default: 1.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
 
     >>> lucid.diagonal_scatter(lucid.zeros(2, 2), lucid.tensor([1.0, 2.0]))
     tensor([[1., 0.],
@@ -692,7 +692,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     Args:
         index: integer places; negative ones count from the end.
         source: as many elements, of the dtype of `input`.
-        accumulate: whether to add. Default: False.
+        accumulate: whether to add.
 
     Raises:
         IndexOutOfRangeError: a place is outside of the tensor.
@@ -715,7 +715,7 @@ def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
 
     Args:
         pad: the widths: (before, after) of the last axis, then of the one before it, and so on.
-        value: what to add. Default: 0.
+        value: what to add.
 
     Raises:
         ShapeError: there is an odd number of widths, or more than two for each axis.

@@ -178,9 +178,9 @@ def isclose(
     Args:
         input: a tensor.
         other: a tensor of the same dtype, from which it may differ.
-        rtol: how much of `|other|` they may differ. Default: 1e-05.
-        atol: how much they may differ besides. Default: 1e-08.
-        equal_nan: whether two NaN are close. Default: False.
+        rtol: how much of `|other|` they may differ.
+        atol: how much they may differ besides.
+        equal_nan: whether two NaN are close.
 
     Raises:
         DTypeError: the dtypes differ.

@@ -45,9 +45,9 @@ def to(
     Args:
         *args: a dtype, a device, or a tensor whose dtype is wanted, in any order.
         dtype: the dtype, also as NumPy's or Python's. Default: None, the tensor's own.
-        device: the CPU, which there is alone. Default: None.
-        copy: whether to copy where the dtype stays. Default: False.
-        memory_format: PyTorch's; lucid chooses the order in memory itself. Default: None.
+        device: the CPU, which there is alone.
+        copy: whether to copy where the dtype stays.
+        memory_format: PyTorch's; lucid chooses the order in memory itself.
 
     Raises:
         ArgumentError: what is no dtype; a dtype or a device that is given twice; `non_blocking` or
@@ -245,8 +245,8 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
     """Refuse: there is no such device, so it raises an error each time.
 
     Args:
-        device: the number of a device, or its name. Default: None.
-        non_blocking: True or False. Default: False.
+        device: the number of a device, or its name.
+        non_blocking: True or False.
 
     Raises:
         OptionError: always.

@@ -158,7 +158,7 @@ def empty(
     so a program that reads an element which it never wrote gets the same result each time.
 
     Args:
-        memory_format: any memory format; the result is row-major all the same. Default: None.
+        memory_format: any memory format; the result is row-major all the same.
 
     >>> buffer = lucid.empty(2, 2)
     >>> buffer[0] = 7.0
@@ -220,8 +220,8 @@ def zeros_like(
     Args:
         input: whose shape and dtype are taken.
         dtype: of the result. Default: None, that of `input`.
-        requires_grad: whether gradients are recorded for it, whatever `input` says. Default: False.
-        memory_format: without effect, the result is row-major. Default: None.
+        requires_grad: whether gradients are recorded for it, whatever `input` says.
+        memory_format: without effect, the result is row-major.
 
     >>> lucid.zeros_like(lucid.tensor([[1, 2], [3, 4]]))
     tensor([[0, 0],
@@ -445,8 +445,8 @@ def arange(
 
     Args:
         start: the first number; with one argument it is the end, and the first is 0.
-        end: where to stop, itself left out. Default: None.
-        step: the distance of neighbours, not 0. Default: 1.
+        end: where to stop, itself left out.
+        step: the distance of neighbours, not 0.
         dtype: of the result. Default: None, by the numbers.
 
     Raises:
@@ -561,7 +561,7 @@ def logspace(
     Args:
         start: the first exponent.
         end: the last exponent, included.
-        base: what is raised to the exponents. Default: 10.0.
+        base: what is raised to the exponents.
 
     >>> lucid.logspace(0, 3, 4, base=2)
     tensor([1., 2., 4., 8.])

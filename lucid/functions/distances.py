@@ -27,7 +27,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
     Args:
         other: what is subtracted, which broadcasts.
-        p: the order, as in `norm`. Default: 2.
+        p: the order, as in `norm`.
 
     Raises:
         DTypeError: the difference is no tensor of floats.
@@ -46,7 +46,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
     Args:
         input: a matrix.
-        p: which norm. Default: 2.
+        p: which norm.
 
     Raises:
         ShapeError: `input` is no matrix.
@@ -76,7 +76,7 @@ def cdist(
     Args:
         x1: a matrix, or a batch of them.
         x2: likewise, with rows of the same size; batches broadcast.
-        p: which norm, also `math.inf`. Default: 2.
+        p: which norm, also `math.inf`.
         compute_mode: PyTorch's three names of ways to compute it, which change nothing here.
 
     Raises:

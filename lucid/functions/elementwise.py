@@ -42,7 +42,7 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     Args:
         input: a tensor or a number.
         other: what is added, broadcast.
-        alpha: a factor of `other`. Default: 1.
+        alpha: a factor of `other`.
 
     >>> lucid.add(lucid.tensor([1.0, 2.0]), 3, alpha=2)
     tensor([7., 8.])
@@ -60,7 +60,7 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     Args:
         input: a tensor or a number.
         other: what is subtracted, likewise.
-        alpha: a factor of `other`. Default: 1.
+        alpha: a factor of `other`.
 
     Raises:
         DTypeError: one of them is of bools, which have no difference.
@@ -90,7 +90,7 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     Args:
         input: what is subtracted.
         other: a tensor or a number.
-        alpha: a factor of `input`. Default: 1.
+        alpha: a factor of `input`.
 
     >>> lucid.rsub(lucid.tensor([1.0, 2.0]), 10)
     tensor([9., 8.])
@@ -456,7 +456,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     Args:
         input: what is added to.
         tensor1, tensor2: the factors, tensors.
-        value: a number. Default: 1.
+        value: a number.
 
     >>> lucid.addcmul(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 5.0]))
     tensor([ 9., 16.])
@@ -531,7 +531,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Round to `decimals` places, halves to the even neighbour, as NumPy; integers are copied.
 
     Args:
-        decimals: places behind the point; negative ones before it. Default: 0.
+        decimals: places behind the point; negative ones before it.
 
     Raises:
         DTypeError: `decimals` other than 0 of integers or bools.
@@ -669,7 +669,7 @@ def nan_to_num(
     """Replace NaN by `nan` and infinities by the dtype's limits, or by the numbers given.
 
     Args:
-        nan: for NaN. Default: 0.
+        nan: for NaN.
         posinf: for inf. Default: the dtype's largest number.
         neginf: for -inf. Default: the dtype's smallest number.
 

@@ -249,8 +249,7 @@ def asarray(
 
     Args:
         obj: a tensor, an array, a number or nested lists.
-        copy: whether to copy in any case; None and False share memory as `as_tensor` does. Default:
-            None.
+        copy: whether to copy in any case; None and False share memory as `as_tensor` does.
 
     >>> x = lucid.tensor([1.0, 2.0])
     >>> lucid.asarray(x) is x
@@ -321,7 +320,7 @@ def frombuffer(
         buffer: what has Python's buffer protocol: bytes, a bytearray, an mmap, an array.
         dtype: of the elements.
         count: how many elements there are. Default: -1, all.
-        offset: the byte at which the first one begins. Default: 0.
+        offset: the byte at which the first one begins.
 
     Raises:
         OptionError: there is no element, or not as many bytes as `count` needs, or bytes are left

@@ -208,7 +208,7 @@ def scatter(
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: a tensor, or a number for all places.
-        value: a number, instead of `src`. Default: None.
+        value: a number, instead of `src`.
         reduce: "add" or "multiply", what is there with what comes. Default: None, which replaces.
 
     Raises:
@@ -306,7 +306,7 @@ def index_add(
         dim: the axis; negative ones count from the end.
         index: a vector of integers from 0 to the size of that axis.
         source: what to add, of the dtype of `input`.
-        alpha: its factor. Default: 1.
+        alpha: its factor.
 
     >>> source = lucid.tensor([1.0, 2.0, 4.0])
     >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
@@ -386,7 +386,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
         indices: a tuple of integer tensors, bool masks or None, one for each leading axis; None is
             the whole axis.
         values: what to write, of the dtype of `input`; it broadcasts.
-        accumulate: whether to add. Default: False.
+        accumulate: whether to add.
 
     Raises:
         ArgumentError: `indices` is no tuple or list.
@@ -456,8 +456,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     dtype: int64.
 
     Args:
-        as_tuple: whether to return one vector for each axis, which can index `input`. Default:
-            False.
+        as_tuple: whether to return one vector for each axis, which can index `input`.
 
     >>> x = lucid.tensor([[0, 2], [3, 0]])
     >>> lucid.nonzero(x)
@@ -506,9 +505,9 @@ def unique(
     traced anew for each size. The result has no history.
 
     Args:
-        sorted: True or False; they are in order with either. Default: True.
-        return_inverse: whether to return also where each element went. Default: False.
-        return_counts: whether to return also how often each came. Default: False.
+        sorted: True or False; they are in order with either.
+        return_inverse: whether to return also where each element went.
+        return_counts: whether to return also how often each came.
         dim: the axis whose slices are compared. Default: None, single elements.
 
     Raises:
@@ -553,9 +552,9 @@ def unique_consecutive(
 
     Args:
         input: a tensor of any dtype.
-        return_inverse: whether to return where each element went, too. Default: False.
-        return_counts: whether to return how often each came in a row, too. Default: False.
-        dim: PyTorch's; None alone is supported. Default: None.
+        return_inverse: whether to return where each element went, too.
+        return_counts: whether to return how often each came in a row, too.
+        dim: PyTorch's; None alone is supported.
 
     Raises:
         OptionError: a `dim`.
@@ -592,8 +591,7 @@ def scatter_reduce(
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: what is reduced.
         reduce: "sum", "mean", "prod", "amax" or "amin".
-        include_self: whether elements of `input` take part where something is written. Default:
-            True.
+        include_self: whether elements of `input` take part where something is written.
 
     Raises:
         OptionError: `reduce` is something else.
@@ -629,8 +627,7 @@ def index_reduce(
         index: a vector of integers from 0 to the size of that axis.
         source: the slices.
         reduce: "prod", "mean", "amax" or "amin"; `index_add` makes sums.
-        include_self: whether slices of `input` take part where something is written. Default:
-            True.
+        include_self: whether slices of `input` take part where something is written.
 
     Raises:
         OptionError: `reduce` is something else.
@@ -819,7 +816,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     Args:
         input: a vector of integers that aren't negative.
         weights: what each element counts, of the length of `input`. Default: None, one each.
-        minlength: how long the result is at least. Default: 0.
+        minlength: how long the result is at least.
 
     Raises:
         OptionError: a number is negative, or `minlength` is.
@@ -856,9 +853,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
     Args:
         input: floats, of any shape.
-        bins: how many parts, above 0. Default: 100.
-        min: the lower limit. Default: 0.
-        max: the upper limit. Default: 0.
+        bins: how many parts, above 0.
+        min: the lower limit.
+        max: the upper limit.
 
     Raises:
         DTypeError: `input` holds integers, of whose dtype the result would be.

@@ -95,7 +95,7 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
 
     Args:
         tensors: a list or tuple of at least one tensor, 0-d ones too.
-        dim: where the new axis goes; -1 puts it last. Default: 0.
+        dim: where the new axis goes; -1 puts it last.
 
     Raises:
         ShapeError: the shapes differ.
@@ -328,8 +328,8 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
     Args:
         input: a tensor of at least two axes.
-        dim1: the axis of rows. Default: 0.
-        dim2: the axis of columns. Default: 1.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
 
     Raises:
         OptionError: both axes are the same.
@@ -368,7 +368,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Args:
         input: a vector or a matrix.
-        diagonal: which one; above 0 right of the main diagonal, below 0 left of it. Default: 0.
+        diagonal: which one; above 0 right of the main diagonal, below 0 left of it.
 
     Raises:
         ShapeError: it is neither a vector nor a matrix.
@@ -399,8 +399,8 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
     Args:
         input: a tensor of at least one axis.
-        dim1: where the matrices' rows are in the result. Default: -2.
-        dim2: where their columns are, another axis. Default: -1.
+        dim1: where the matrices' rows are in the result.
+        dim2: where their columns are, another axis.
 
     Raises:
         IndexOutOfRangeError: there are no such axes.
@@ -461,7 +461,6 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     Args:
         input: a tensor of at least two axes.
         diagonal: the last one that is kept; above 0 right of the main one, below 0 left of it.
-            Default: 0.
 
     Raises:
         ShapeError: it has fewer than two axes.
@@ -479,7 +478,6 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Args:
         diagonal: the first one that is kept; above 0 right of the main one, below 0 left of it.
-            Default: 0.
 
     >>> lucid.triu(lucid.tensor([[1, 2], [3, 4]]), 1)
     tensor([[0, 2],
@@ -511,7 +509,7 @@ def pad(
 
     Args:
         pad: the widths, two for each axis, beginning with the last one.
-        mode: "constant", which is what there is here. Default: "constant".
+        mode: "constant", which is what there is here.
         value: what to add. Default: None, which is 0.
 
     Raises:
@@ -599,7 +597,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
     Args:
         *tensors: vectors or 0-d tensors, or one list of them.
-        indexing: "ij", or "xy", which swaps the first two axes. Default: "ij".
+        indexing: "ij", or "xy", which swaps the first two axes.
 
     Raises:
         OptionError: the indexing is neither of the two.

@@ -47,7 +47,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
     Args:
         input: matrices of floats.
-        rcond: a relative bound. Default: 1e-15.
+        rcond: a relative bound.
 
     Raises:
         ShapeError: no matrices.
@@ -86,8 +86,8 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
 
     Args:
         A: matrices of floats (..., m, n).
-        pivot: whether rows are exchanged; True alone is supported. Default: True.
-        get_infos: whether to return the third part. Default: False.
+        pivot: whether rows are exchanged; True alone is supported.
+        get_infos: whether to return the third part.
 
     Raises:
         OptionError: without `pivot`.
@@ -133,8 +133,8 @@ def lu_unpack(
     Args:
         LU_data: L and U in one matrix, (..., m, n).
         LU_pivots: the rows that were exchanged, int32 (..., k).
-        unpack_data: whether L and U are wanted. Default: True.
-        unpack_pivots: whether P is wanted. Default: True.
+        unpack_data: whether L and U are wanted.
+        unpack_pivots: whether P is wanted.
 
     >>> p, l, u = lucid.lu_unpack(*lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]])))
     >>> p @ l @ u
@@ -158,7 +158,7 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
 
     Args:
         input: matrices of floats (..., m, n).
-        some: whether Q has min(m, n) columns, else m. Default: True.
+        some: whether Q has min(m, n) columns, else m.
 
     >>> q, r = lucid.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
     >>> (q @ r).round(decimals=3)
@@ -176,8 +176,8 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
 
     Args:
         input: matrices of floats (..., m, n).
-        some: whether U and V have k columns alone. Default: True.
-        compute_uv: whether U and V are wanted, else they are zeros. Default: True.
+        some: whether U and V have k columns alone.
+        compute_uv: whether U and V are wanted, else they are zeros.
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
@@ -202,7 +202,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     Args:
         B: matrices of floats, no vectors.
         L: Cholesky's factors, (..., n, n), of the same dtype.
-        upper: whether they are upper triangles. Default: False.
+        upper: whether they are upper triangles.
 
     Raises:
         LinAlgError: a factor is singular.
@@ -225,7 +225,7 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
 
     Args:
         L: Cholesky's factors, of floats.
-        upper: whether they are upper triangles. Default: False.
+        upper: whether they are upper triangles.
 
     Raises:
         LinAlgError: a factor is singular.
@@ -249,9 +249,9 @@ def triangular_solve(
     Args:
         b: matrices of floats, no vectors.
         A: matrices (..., n, n), of the same dtype.
-        upper: whether the upper triangle is read, else the lower. Default: True.
-        transpose: whether A counts as transposed. Default: False.
-        unitriangular: whether the diagonal counts as 1, unread. Default: False.
+        upper: whether the upper triangle is read, else the lower.
+        transpose: whether A counts as transposed.
+        unitriangular: whether the diagonal counts as 1, unread.
 
     Raises:
         LinAlgError: a matrix is singular.
@@ -277,7 +277,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     Args:
         x: a vector of numbers.
         N: how many powers. Default: None, as many as there are elements.
-        increasing: whether the power 0 comes first. Default: False.
+        increasing: whether the power 0 comes first.
 
     >>> lucid.vander(lucid.tensor([2, 3]), N=3)
     tensor([[4, 2, 1],
@@ -296,7 +296,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
 
     Args:
         A: matrices of floats (..., m, n).
-        q: how many are wanted. Default: 6.
+        q: how many are wanted.
 
     >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
     >>> u.shape, s, v.shape
@@ -316,7 +316,7 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_
 
     Args:
         q: how many components. Default: None, min(6, m, n).
-        center: whether the means are subtracted. Default: True.
+        center: whether the means are subtracted.
 
     >>> _, s, v = lucid.pca_lowrank(lucid.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), q=1)
     >>> s, v.abs()

@@ -31,9 +31,9 @@ def vector_norm(
 
     Args:
         x: a tensor of floats, unless `dtype` makes it one.
-        ord: the order, a number. Default: 2.
+        ord: the order, a number.
         dim: an axis or several, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before. Default: None.
+        dtype: what the elements are converted to before.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
@@ -58,8 +58,7 @@ def matrix_norm(
         ord: "fro" (Frobenius); 1, -1 (the largest, the smallest of the columns' sums of absolute
             values); inf, -inf (of the rows'); "nuc", 2, -2 (the sum, the largest, the smallest
             singular value).
-            Default: "fro".
-        dim: the axes of rows and columns, which the result lacks. Default: (-2, -1).
+        dim: the axes of rows and columns, which the result lacks.
 
     Raises:
         OptionError: another `ord`.
@@ -111,9 +110,9 @@ def norm(
 
     Args:
         A: a tensor of floats, unless `dtype` makes it one.
-        ord: the order. Default: None.
+        ord: the order.
         dim: an axis or two, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before. Default: None.
+        dtype: what the elements are converted to before.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
@@ -142,7 +141,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     Args:
         x: a tensor of numbers.
         y: another one.
-        dim: the axis of the vectors' elements, which the result lacks. Default: -1.
+        dim: the axis of the vectors' elements, which the result lacks.
 
     Raises:
         ShapeError: the shapes don't broadcast.

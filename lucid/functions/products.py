@@ -226,8 +226,8 @@ def addmm(
     Args:
         input: what is added to.
         mat1: a matrix.
-        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
-        alpha: a factor of the product. Default: 1.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count.
+        alpha: a factor of the product.
 
     >>> lucid.addmm(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.eye(2), alpha=3)
     tensor([[13., 20.],
@@ -308,7 +308,6 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         a: a tensor.
         b: a tensor of the same dtype.
         dims: how many axes, or two lists of axes: those of `a` and, in the same order, of `b`.
-            Default: 2.
 
     Raises:
         ShapeError: the sizes of axes that belong together differ.
@@ -398,8 +397,8 @@ def addr(
         input: what is added to.
         vec1: a vector.
         vec2: a vector; dtypes promote.
-        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
-        alpha: a factor of the product. Default: 1.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count.
+        alpha: a factor of the product.
 
     Raises:
         ShapeError: one of `vec1` and `vec2` is no vector, or `input` doesn't broadcast.

@@ -50,8 +50,8 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
     Args:
         input: the tensor, of a float dtype.
-        beta: how sharp the bend is. Default: 1.0.
-        threshold: from where on it is taken for a line. Default: 20.0.
+        beta: how sharp the bend is.
+        threshold: from where on it is taken for a line.
 
     >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([0.1269, 0.9741, 3.0486])

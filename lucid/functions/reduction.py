@@ -189,8 +189,8 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     Along an axis the index is that of the first one among equals, which gets the gradient.
 
     Args:
-        dim: the axis, which the results lack, or in its place the other tensor. Default: None.
-        other: a second tensor; then this is `maximum`. Default: None.
+        dim: the axis, which the results lack, or in its place the other tensor.
+        other: a second tensor; then this is `maximum`.
 
     Raises:
         ArgumentError: both `dim` and `other`, or `keepdim` without a `dim`.
@@ -211,7 +211,7 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     """Return the smallest element of all, or (values, indices) along `dim`, or of two tensors.
 
     Args:
-        other: a second tensor; then this is `minimum`. Default: None.
+        other: a second tensor; then this is `minimum`.
 
     >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]))
     tensor(1)
@@ -366,7 +366,7 @@ def var(
         input: a tensor of floats.
         dim: an axis or several, which the result lacks. Default: None, all of them. A bool in its
             place is read as `unbiased`, as in PyTorch.
-        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
+        unbiased: False is `correction=0`, True is `correction=1`.
         correction: what is taken off the number of elements. Default: None, 1.
 
     Raises:
@@ -476,7 +476,7 @@ def norm(
     The derivative of the 2-norm at 0 is 0.
 
     Args:
-        p: a number; "fro" and None are 2. Default: "fro".
+        p: a number; "fro" and None are 2.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
@@ -628,7 +628,7 @@ def nansum(
     Args:
         input: a tensor of any dtype; integers and bools are summed as int64.
         dim: an axis or several, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before. Default: None.
+        dtype: what the elements are converted to before.
 
     >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
     tensor(3.)
@@ -647,7 +647,7 @@ def nanmean(
 
     Args:
         input: a tensor of any dtype; of integers and bools the mean is a float.
-        dtype: the dtype to sum in. Default: None.
+        dtype: the dtype to sum in.
 
     >>> lucid.nanmean(lucid.tensor([1.0, float("nan"), 2.0]))
     tensor(1.5000)
@@ -665,7 +665,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
 
     Args:
         input: a tensor of any dtype.
-        dim: the axis to look along, which the results lack. Default: -1.
+        dim: the axis to look along, which the results lack.
 
     Raises:
         ShapeError: the axis has no elements.
@@ -705,7 +705,7 @@ def cov(
 
     Args:
         input: a tensor of at most two axes; integers give floats.
-        correction: what is taken off the number of observations to divide by. Default: 1.
+        correction: what is taken off the number of observations to divide by.
         fweights: how often each observation counts, a vector of integers. Default: None, once.
         aweights: how much each observation counts, a vector. Default: None, equally.
 

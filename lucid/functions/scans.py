@@ -37,7 +37,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     Args:
         input: a tensor of any dtype.
         dim: the axis to go along, which keeps its size.
-        dtype: what the elements are converted to before. Default: None.
+        dtype: what the elements are converted to before.
 
     >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
     tensor([ 1,  2,  6, 24])
@@ -134,10 +134,10 @@ def diff(
 
     Args:
         input: a tensor of at least one axis.
-        n: how often; 0 gives the tensor itself. Default: 1.
-        dim: the axis to go along. Default: -1.
-        prepend: what stands before the elements along the axis. Default: None.
-        append: what stands after them. Default: None.
+        n: how often; 0 gives the tensor itself.
+        dim: the axis to go along.
+        prepend: what stands before the elements along the axis.
+        append: what stands after them.
 
     >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
     tensor([2, 3, 4])
@@ -164,8 +164,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     Args:
         y: the values of the function.
         x: its points: a vector, or as many as values. Default: None, equally far points.
-        dx: how far these are. Default: 1.
-        dim: the axis to go along, which the result lacks. Default: -1.
+        dx: how far these are.
+        dim: the axis to go along, which the result lacks.
 
     Raises:
         OptionError: there are no points.
@@ -203,7 +203,7 @@ def cumulative_trapezoid(
     Args:
         y: the values of the function.
         x: its points: a vector, or as many as values. Default: None, equally far points.
-        dx: how far these are. Default: 1.
+        dx: how far these are.
 
     >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
     tensor([1.5000, 4.0000])
@@ -224,9 +224,9 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
 
     Args:
         input: a tensor of numbers, samples of a function on a grid.
-        spacing: the distance of neighbours, one number for all axes. Default: 1.
+        spacing: the distance of neighbours, one number for all axes.
         dim: an axis or several to differentiate along. Default: None, each.
-        edge_order: PyTorch's; 1 alone is supported. Default: 1.
+        edge_order: PyTorch's; 1 alone is supported.
 
     Raises:
         OptionError: several spacings or coordinates, or another `edge_order`.

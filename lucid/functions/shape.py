@@ -148,8 +148,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     Aliasing: a view where strides allow it, else a copy.
 
     Args:
-        start_dim: the first axis to merge; negative ones count from the end. Default: 0.
-        end_dim: the last axis to merge. Default: -1.
+        start_dim: the first axis to merge; negative ones count from the end.
+        end_dim: the last axis to merge.
 
     Raises:
         OptionError: `start_dim` comes after `end_dim`.

@@ -87,7 +87,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     Args:
         input: a tensor of floats.
         dim: the axis. Default: None, PyTorch's old choice, with a warning.
-        dtype: the input is cast to it first. Default: None.
+        dtype: the input is cast to it first.
 
     Raises:
         DTypeError: integers without a dtype.

@@ -40,9 +40,9 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     Equal elements keep their order in either direction, and a NaN counts as the greatest.
 
     Args:
-        dim: the axis to sort along. Default: -1.
-        descending: whether the greatest come first. Default: False.
-        stable: True or False; sorting is stable with either. Default: False.
+        dim: the axis to sort along.
+        descending: whether the greatest come first.
+        stable: True or False; sorting is stable with either.
 
     Raises:
         ArgumentError: `stable` is no bool.
@@ -99,9 +99,9 @@ def topk(
 
     Args:
         k: how many, from 0 to the size of the axis.
-        dim: the axis to look along. Default: -1.
-        largest: whether the greatest are wanted, else the smallest. Default: True.
-        sorted: True or False; they are in order with either. Default: True.
+        dim: the axis to look along.
+        largest: whether the greatest are wanted, else the smallest.
+        sorted: True or False; they are in order with either.
 
     Raises:
         ArgumentError: `sorted` is no bool.
@@ -132,7 +132,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
 
     Args:
         k: which one, from 1 to the size of the axis.
-        dim: the axis to look along, which the results lack. Default: -1.
+        dim: the axis to look along, which the results lack.
 
     Raises:
         OptionError: there is no such element.
@@ -254,7 +254,7 @@ def quantile(
         q: a number in [0, 1], or a 0-d tensor or vector of such.
         dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
         interpolation: where the place is between two elements: "linear", "lower", "higher",
-            "midpoint" or "nearest". Default: "linear".
+            "midpoint" or "nearest".
 
     Raises:
         DTypeError: integers or bools.
@@ -365,11 +365,10 @@ def searchsorted(
     Args:
         sorted_sequence: the rows, in ascending order, which isn't checked; NaN is greatest.
         input: a tensor or a number.
-        out_int32: whether the result is int32. Default: False.
-        right: whether behind equal elements instead of before them. Default: False.
+        out_int32: whether the result is int32.
+        right: whether behind equal elements instead of before them.
         sorter: an index of the same shape that sorts the rows, which then are in any order.
-            Default: None.
-        side: "right" for `right=True`; "left" changes nothing. Default: None.
+        side: "right" for `right=True`; "left" changes nothing.
 
     Raises:
         OptionError: another `side`.
@@ -430,8 +429,8 @@ def bucketize(
     Args:
         input: a tensor or a number.
         boundaries: a vector in ascending order, which isn't checked.
-        out_int32: whether the result is int32 instead of int64. Default: False.
-        right: whether a boundary belongs to the bucket above it. Default: False.
+        out_int32: whether the result is int32 instead of int64.
+        right: whether a boundary belongs to the bucket above it.
 
     Raises:
         ShapeError: boundaries without an axis.
@@ -450,8 +449,8 @@ def isin(
     Args:
         elements: a tensor or a number.
         test_elements: what they are compared with, of any shape, likewise.
-        assume_unique: True or False; equal elements make no difference. Default: False.
-        invert: whether it tells those that aren't among them. Default: False.
+        assume_unique: True or False; equal elements make no difference.
+        invert: whether it tells those that aren't among them.
 
     Raises:
         ArgumentError: `assume_unique` is no bool.
@@ -487,7 +486,7 @@ def histogram(
         bins: the edges, a vector that ascends; or how many bins of equal width there are.
         range: where those begin and end. Default: None, at the least and the greatest element.
         weight: what each element counts, of the shape of `input`. Default: None, one each.
-        density: whether to divide by the sum of all and by the bin's width. Default: False.
+        density: whether to divide by the sum of all and by the bin's width.
 
     Raises:
         DTypeError: `input` holds integers, or edges or weights have another dtype.

@@ -66,7 +66,6 @@ def hann_window(
     Args:
         window_length: how many places, at least 0.
         periodic: whether it is a period of a longer signal, as `stft` wants it, or symmetric.
-            Default: True.
         dtype: of the result. Default: the default dtype.
 
     Raises:
@@ -103,9 +102,9 @@ def hamming_window(
     dtype: a float dtype.
 
     Args:
-        periodic: whether it is a period of a longer signal, or symmetric. Default: True.
-        alpha: the mean of a period. Default: 0.54.
-        beta: the factor of the cosine. Default: 0.46.
+        periodic: whether it is a period of a longer signal, or symmetric.
+        alpha: the mean of a period.
+        beta: the factor of the cosine.
 
     >>> lucid.hamming_window(4)
     tensor([0.0800, 0.5400, 1.0000, 0.5400])
@@ -193,9 +192,8 @@ def kaiser_window(
     dtype: a float dtype.
 
     Args:
-        periodic: whether t stops one step before 1, as in a period of a longer signal. Default:
-            True.
-        beta: the shape. Default: 12.0.
+        periodic: whether t stops one step before 1, as in a period of a longer signal.
+        beta: the shape.
 
     >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
     tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])

@@ -25,7 +25,7 @@ class Value(Operand):
         type: element type and shape, which never change.
         graph: the graph that operators on it append to.
         producer: the node that computes it; None for a graph's input.
-        index: which of the node's results, or of the graph's inputs. Default: 0.
+        index: which of the node's results, or of the graph's inputs.
         name: a hint for printing, often the user's own name for it; not unique, may be empty.
 
     Attributes:
@@ -196,7 +196,7 @@ class Graph:
     """A typed program: inputs, nodes in an order that respects dependence, results, writes.
 
     Args:
-        name: what its text calls it. Default: "graph".
+        name: what its text calls it.
 
     Attributes:
         outputs: the returned values.

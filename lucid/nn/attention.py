@@ -35,7 +35,7 @@ def sdpa_kernel(
 
     Args:
         backends: one of them, or several.
-        set_priority: whether their order says which comes first. Default: False.
+        set_priority: whether their order says which comes first.
 
     Raises:
         ArgumentError: something that isn't an `SDPBackend`.

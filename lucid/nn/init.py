@@ -69,8 +69,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     The tensor is written in place, without history, and returned.
 
     Args:
-        a: the lower bound. Default: 0.0.
-        b: the upper bound. Default: 1.0.
+        a: the lower bound.
+        b: the upper bound.
 
     >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
     tensor(True)
@@ -84,8 +84,8 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     """Draw from the normal distribution.
 
     Args:
-        mean: the mean. Default: 0.0.
-        std: the standard deviation. Default: 1.0.
+        mean: the mean.
+        std: the standard deviation.
 
     Raises:
         OptionError: `std` is negative.
@@ -111,8 +111,8 @@ def trunc_normal_(
     """Draw from the normal distribution cut off at a and b (values, not multiples of std).
 
     Args:
-        a: the lower bound. Default: -2.0.
-        b: the upper bound. Default: 2.0.
+        a: the lower bound.
+        b: the upper bound.
 
     Raises:
         OptionError: `std` isn't positive, or the bounds leave nothing.
@@ -194,7 +194,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     The tensor is written in place, without history, and returned.
 
     Args:
-        groups: each group passes its own channels on. Default: 1.
+        groups: each group passes its own channels on.
 
     Raises:
         OptionError: its first axis can't be cut into the groups.
@@ -235,7 +235,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 
     Args:
         tensor: what is filled, in place: (out, in, *).
-        gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
+        gain: a factor of the standard deviation; see `calculate_gain`.
 
     >>> nn.init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
     True
@@ -272,10 +272,9 @@ def kaiming_uniform_(
 
     Args:
         tensor: what is filled, in place: (out, in, *).
-        a: the slope of "leaky_relu". Default: 0.0.
-        mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
-            'fan_in'.
-        nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
+        a: the slope of "leaky_relu".
+        mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward.
+        nonlinearity: the function that follows, as `calculate_gain` has it.
 
     >>> nn.init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
     True
@@ -305,7 +304,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     in deep linear neural networks", 2013.
 
     Args:
-        gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
+        gain: a factor of the standard deviation; see `calculate_gain`.
 
     Raises:
         ShapeError: it has less than two axes.
@@ -334,7 +333,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     Args:
         tensor: what is filled, in place: (rows, columns).
         sparsity: the share of zeros in each column, from 0 to 1.
-        std: the standard deviation of the others. Default: 0.01.
+        std: the standard deviation of the others.
 
     Raises:
         ShapeError: it hasn't two axes.

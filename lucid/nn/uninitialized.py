@@ -95,7 +95,7 @@ class UninitializedParameter(Uninitialized, Parameter):
     """A parameter whose shape the first input of its module tells; `materialize` gives it one.
 
     Args:
-        requires_grad: whether it is trained. Default: True.
+        requires_grad: whether it is trained.
         device: the CPU; for PyTorch's sake.
         dtype: of the parameters. None is the default dtype.
 

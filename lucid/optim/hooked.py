@@ -104,7 +104,7 @@ class Hooked:
 
         Args:
             hook: what is called.
-            prepend: call it before the other hooks. Default: False.
+            prepend: call it before the other hooks.
 
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> handle = opt.register_state_dict_pre_hook(lambda opt: print("saving"))

@@ -393,7 +393,7 @@ class ConstantLR(_ByFactor):
     """The initial rate times `factor` for `total_iters` epochs, then the initial rate.
 
     Args:
-        factor: what the rate is multiplied with. Default: 0.3333333333333333.
+        factor: what the rate is multiplied with.
 
     Raises:
         OptionError: `factor` is outside of [0, 1].
@@ -423,8 +423,8 @@ class LinearLR(_ByFactor):
     """From `start_factor` to `end_factor` times the initial rate in `total_iters` equal steps.
 
     Args:
-        start_factor: the factor at first. Default: 0.3333333333333333.
-        end_factor: the factor at last. Default: 1.0.
+        start_factor: the factor at first.
+        end_factor: the factor at last.
 
     Raises:
         OptionError: a factor outside of [0, 1].
@@ -457,7 +457,7 @@ class PolynomialLR(_ByFactor):
     """The initial rate times (1 - epoch / total_iters)^power, then 0.
 
     Args:
-        power: the power of the fall; 1 is a line. Default: 1.0.
+        power: the power of the fall; 1 is a line.
     """
 
     def __init__(
@@ -482,7 +482,7 @@ class CosineAnnealingLR(LRScheduler):
 
     Args:
         T_max: epochs of half a wave.
-        eta_min: the lowest rate. Default: 0.0.
+        eta_min: the lowest rate.
     """
 
     def __init__(
@@ -521,8 +521,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     Args:
         T_0: epochs of the first period.
-        T_mult: how much longer each period is than the one before. Default: 1.
-        eta_min: the lowest rate. Default: 0.0.
+        T_mult: how much longer each period is than the one before.
+        eta_min: the lowest rate.
 
     Raises:
         OptionError: a period below 1.
@@ -613,15 +613,15 @@ class OneCycleLR(_WithMomentum):
         total_steps: how many steps there are. None is `epochs * steps_per_epoch`.
         epochs: beside `steps_per_epoch`.
         steps_per_epoch: beside `epochs`.
-        pct_start: the part of the steps that goes up. Default: 0.3.
-        anneal_strategy: "cos" or "linear". Default: 'cos'.
+        pct_start: the part of the steps that goes up.
+        anneal_strategy: "cos" or "linear".
         cycle_momentum: momentum (or beta1) goes the other way, between `base_momentum` and
-            `max_momentum`. Default: True.
-        base_momentum: the lowest momentum. Default: 0.85.
-        max_momentum: the highest momentum. Default: 0.95.
-        div_factor: the first rate is max_lr over this. Default: 25.0.
-        final_div_factor: the last rate is the first one over this. Default: 10000.0.
-        three_phase: go down to the start symmetrically, then on to the end. Default: False.
+            `max_momentum`.
+        base_momentum: the lowest momentum.
+        max_momentum: the highest momentum.
+        div_factor: the first rate is max_lr over this.
+        final_div_factor: the last rate is the first one over this.
+        three_phase: go down to the start symmetrically, then on to the end.
 
     Raises:
         OptionError: a number out of range, or momentum is to be cycled where there is none.
@@ -731,15 +731,15 @@ class CyclicLR(_WithMomentum):
     Args:
         base_lr: the lowest rate; a number, or one for each group.
         max_lr: the highest rate; a number, or one for each group.
-        step_size_up: steps from the lowest to the highest. Default: 2000.
+        step_size_up: steps from the lowest to the highest.
         step_size_down: steps down again. None is `step_size_up`.
         mode: "triangular", "triangular2" (halves the height with each cycle) or "exp_range" (scales
-            it by gamma**step). Default: 'triangular'.
+            it by gamma**step).
         scale_fn: replaces the mode: the height, between 0 and 1.
-        scale_mode: whether `scale_fn` gets the "cycle" or the "iterations". Default: 'cycle'.
-        cycle_momentum: momentum (or beta1) goes the other way. Default: True.
-        base_momentum: the lowest momentum. Default: 0.8.
-        max_momentum: the highest momentum. Default: 0.9.
+        scale_mode: whether `scale_fn` gets the "cycle" or the "iterations".
+        cycle_momentum: momentum (or beta1) goes the other way.
+        base_momentum: the lowest momentum.
+        max_momentum: the highest momentum.
 
     Raises:
         OptionError: another mode, or momentum is to be cycled where there is none.
@@ -818,14 +818,14 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
 
     Args:
-        mode: what is better: "min" or "max". Default: 'min'.
-        factor: what the rate is multiplied with. Default: 0.1.
-        patience: how many bad epochs are borne. Default: 10.
-        threshold: by how much it must be better. Default: 0.0001.
-        threshold_mode: whether that is "rel" (a part of the best) or "abs". Default: 'rel'.
-        cooldown: epochs to wait after a reduction. Default: 0.
-        min_lr: the lowest rate; a number, or one for each group. Default: 0.0.
-        eps: smaller changes of the rate are not made. Default: 1e-08.
+        mode: what is better: "min" or "max".
+        factor: what the rate is multiplied with.
+        patience: how many bad epochs are borne.
+        threshold: by how much it must be better.
+        threshold_mode: whether that is "rel" (a part of the best) or "abs".
+        cooldown: epochs to wait after a reduction.
+        min_lr: the lowest rate; a number, or one for each group.
+        eps: smaller changes of the rate are not made.
 
     Raises:
         OptionError: `factor` isn't below 1, or another mode.

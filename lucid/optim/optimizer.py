@@ -202,7 +202,7 @@ class Optimizer(Hooked):
         """Forget the gradients, or fill them with zeros, which have no history.
 
         Args:
-            set_to_none: forget them; else fill them with zeros. Default: True.
+            set_to_none: forget them; else fill them with zeros.
 
         >>> w = lucid.ones(1, requires_grad=True)
         >>> opt = lucid.optim.SGD([w], lr=0.1)

@@ -50,7 +50,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     It is an `avg_fn` of `AveragedModel`.
 
     Args:
-        decay: how much of the average stays, from 0 to 1. Default: 0.999.
+        decay: how much of the average stays, from 0 to 1.
 
     Raises:
         OptionError: another decay.
@@ -113,9 +113,8 @@ class AveragedModel(Module):
         device: where the copy is. Default: None, as the model.
         avg_fn: `(average, model's, count) -> new average` of a parameter. Default: None, the
             running mean.
-        multi_avg_fn: `(averages, model's, count)`, which writes all of them. Default: None.
+        multi_avg_fn: `(averages, model's, count)`, which writes all of them.
         use_buffers: average the buffers too (integers without their fractions), else copy them.
-            Default: False.
 
     Attributes:
         n_averaged: how often `update_parameters` was called, i64; it may be called in a step.
@@ -184,7 +183,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
     Args:
         loader: batches; one that is a list or tuple is read for its first element.
         model: whose batch norms are meant; without any nothing happens.
-        device: the CPU or None. Default: None.
+        device: the CPU or None.
 
     Raises:
         OptionError: another device.
@@ -219,8 +218,8 @@ class SWALR(LRScheduler):
     Args:
         optimizer: whose learning rates are set.
         swa_lr: the last rate, or a list with one for each group.
-        anneal_epochs: how many steps of the scheduler it takes. Default: 10.
-        anneal_strategy: "cos" or "linear". Default: "cos".
+        anneal_epochs: how many steps of the scheduler it takes.
+        anneal_strategy: "cos" or "linear".
         last_epoch: the number of the epoch to go on after. Default: -1, from the start.
 
     Raises:

@@ -27,7 +27,7 @@ class set_stance:  # noqa: N801 - the name PyTorch gives it
     Holds from the call on, and until the end of the block when used as a context manager.
 
     Args:
-        stance: "default" or "force_eager". Default: "default".
+        stance: "default" or "force_eager".
 
     Raises:
         OptionError: another one.

@@ -85,7 +85,7 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
     Args:
         f: a path, or a binary file that stands where `save` began to write; it is left where the
             data end.
-        map_location: where tensors go in PyTorch; here there is the CPU alone. Default: None.
+        map_location: where tensors go in PyTorch; here there is the CPU alone.
         weights_only: take data alone, as None does, the default. With False, objects that `save`
             has pickled are unpickled: **this runs code that the file names**. Do it only where you
             would run a program from the same place.

@@ -314,10 +314,10 @@ def sparse_coo_tensor(
         size: the shape. Default: None, the smallest that holds all places, which a trace doesn't
             know.
         dtype: the entries' dtype. Default: None, that of `values`.
-        device: the CPU, as there is no other. Default: None.
-        requires_grad: whether values that are no tensor yet get gradients. Default: False.
-        check_invariants: False leaves out the check that the places are in range. Default: None.
-        is_coalesced: whether the places are known to be sorted and to differ. Default: None.
+        device: the CPU, as there is no other.
+        requires_grad: whether values that are no tensor yet get gradients.
+        check_invariants: False leaves out the check that the places are in range.
+        is_coalesced: whether the places are known to be sorted and to differ.
 
     Raises:
         ShapeError: shapes that don't fit each other, or `size`.

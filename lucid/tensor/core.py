@@ -192,8 +192,7 @@ class TensorCore(Placed, WithGradient):
         Writes to one show in the other. A view gives a view, with its strides.
 
         Args:
-            force: whether to detach a tensor that requires grad instead of refusing it. Default:
-                False.
+            force: whether to detach a tensor that requires grad instead of refusing it.
 
         Raises:
             LucidError: the tensor requires grad while gradients are recorded; detach it first.
@@ -397,7 +396,7 @@ class TensorCore(Placed, WithGradient):
         """Ask for gradients of this leaf, or no longer; return the tensor.
 
         Args:
-            requires_grad: whether to ask. Default: True.
+            requires_grad: whether to ask.
 
         Raises:
             LucidError: the dtype isn't one of floats, or a computed tensor is to stop requiring
@@ -510,8 +509,7 @@ class TensorCore(Placed, WithGradient):
             gradient: the gradient of the loss by this tensor. Default: None, which is 1.
             retain_graph: whether to keep the graph for another call. Default: None, as
                 `create_graph`.
-            create_graph: whether to record the backward pass, for gradients of gradients. Default:
-                False.
+            create_graph: whether to record the backward pass, for gradients of gradients.
             inputs: the only tensors to accumulate into. Default: None, all leaves.
 
         Raises:

@@ -68,7 +68,7 @@ def set_printoptions(
         threshold: from how many elements on only the edges are shown. Default: None, at first 1000.
         edgeitems: how many elements are shown at each edge. Default: None, at first 3.
         linewidth: characters in a line. Default: None, at first 80.
-        profile: "default", "short" or "full", which resets what isn't named. Default: None.
+        profile: "default", "short" or "full", which resets what isn't named.
         sci_mode: whether floats have exponents. Default: None, as their sizes are.
 
     Raises:

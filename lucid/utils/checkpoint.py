@@ -79,12 +79,11 @@ def checkpoint(
     Args:
         function: the block: a function or Module.
         *args, **kwargs: what it is called with; `kwargs` without the names below.
-        use_reentrant: True, False or None; all works as with False in PyTorch. Default: None.
+        use_reentrant: True, False or None; all works as with False in PyTorch.
         context_fn: gives two contexts, for the call and for its repetition; a compiled step that
             has one runs op by op. Default: `noop_context_fn`.
         determinism_check: "none" to let the repetition save tensors of other shapes or dtypes.
-            Default: "default".
-        preserve_rng_state: True or False; random numbers are always the same. Default: True.
+        preserve_rng_state: True or False; random numbers are always the same.
 
     Raises:
         ArgumentError: `function` can't be called, or a flag is no bool.
@@ -132,8 +131,8 @@ def checkpoint_sequential(
         functions: a list, or a Sequential.
         segments: how many.
         input: of the first function.
-        use_reentrant: as of `checkpoint`. Default: None.
-        preserve_rng_state: as of `checkpoint`. Default: True.
+        use_reentrant: as of `checkpoint`.
+        preserve_rng_state: as of `checkpoint`.
 
     Raises:
         OptionError: fewer functions than segments.

@@ -378,7 +378,7 @@ class RandomSampler(Sampler):
 
     Args:
         data_source: whose length counts.
-        replacement: a sample may be drawn again. Default: False.
+        replacement: a sample may be drawn again.
         num_samples: how many are drawn. None is all of them.
         generator: where random numbers come from. None is lucid's own.
 
@@ -444,7 +444,7 @@ class WeightedRandomSampler(Sampler):
     Args:
         weights: one for each sample; they needn't add up to 1.
         num_samples: how many are drawn.
-        replacement: a sample may be drawn again. Default: True.
+        replacement: a sample may be drawn again.
         generator: where random numbers come from. None is lucid's own.
 
     >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
@@ -578,17 +578,17 @@ class DataLoader:
 
     Args:
         dataset: with length and index, or one to iterate over.
-        batch_size: how many samples make a batch; None for single samples. Default: 1.
+        batch_size: how many samples make a batch; None for single samples.
         shuffle: in a new random order each time. Default: False.
         sampler: says the order; not beside `shuffle`.
         batch_sampler: says whole batches; not beside the others.
         num_workers: 0 or more; above 0 `worker_init_fn` is called, and `get_worker_info` tells of
-            the only worker that there is. Default: 0.
+            the only worker that there is.
         collate_fn: makes a batch of a list of samples, or of a single sample what is given. None is
             `default_collate`, for single samples `default_convert`.
-        pin_memory: True or False; no GPU reads the memory. Default: False.
-        drop_last: leave a last, shorter batch out. Default: False.
-        timeout: seconds to wait for a worker, 0 or more; none is ever waited for. Default: 0.
+        pin_memory: True or False; no GPU reads the memory.
+        drop_last: leave a last, shorter batch out.
+        timeout: seconds to wait for a worker, 0 or more; none is ever waited for.
         worker_init_fn: called with 0 before the first sample of each iteration is loaded, where
             there are workers.
         multiprocessing_context: how processes would be started; None, or, with workers, a name or a
@@ -596,8 +596,7 @@ class DataLoader:
         generator: where random numbers come from. None is lucid's own.
         prefetch_factor: how many batches workers would load ahead; None, or, with workers, an int.
         persistent_workers: call `worker_init_fn` for the first iteration alone; only with workers.
-            Default: False.
-        pin_memory_device: a device's name; no memory is pinned. Default: ''.
+        pin_memory_device: a device's name; no memory is pinned.
 
     Raises:
         OptionError: options that exclude each other, or one that isn't in its range.

@@ -32,8 +32,7 @@ def jvp(
     Args:
         primals: a tuple of its arguments.
         tangents: the direction, of the same structure.
-        strict: an output that depends on no primal is an error instead of a zero tangent. Default:
-            False.
+        strict: an output that depends on no primal is an error instead of a zero tangent.
 
     Raises:
         ArgumentError: `primals` is no tuple, or has something else than tensors in it.

@@ -87,7 +87,6 @@ def jacfwd(
 
     Args:
         randomness: what random operations do while columns are computed at once, as of `vmap`.
-            Default: "error".
         chunk_size: how many columns are computed at once. Default: None, all.
 
     >>> lucid.func.jacfwd(lambda x: lucid.cat([x, x * x]))(lucid.tensor([1.0, 2.0]))
@@ -138,7 +137,7 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
     Args:
         func: a function of tensors that can be differentiated twice.
         argnums: the position of the argument to differentiate by, or a tuple of positions, which
-            gives blocks for all pairs. Default: 0.
+            gives blocks for all pairs.
 
     >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
     tensor([[ 6.,  0.],

@@ -218,7 +218,7 @@ def slice_axis(x: Operand, axis: int, start: int, stop: int, step: int = 1) -> A
         axis: which one, from 0 on.
         start: the first index.
         stop: where it ends, an index that isn't part of it; none counts from the end.
-        step: the distance between indices, not 0. Default: 1.
+        step: the distance between indices, not 0.
 
     >>> from lucid.ir import ops
     >>> ops.slice_axis(lucid.tensor([1.0, 2.0, 3.0]), 0, 2, -1, -1)

@@ -270,7 +270,7 @@ def optimizing(passes: Sequence[Pass], *, last: Pass | None = None) -> Pipeline:
     Args:
         passes: functions `Graph -> bool`, or pipelines; none of them: `optimize` itself. Each is
             verified, and what it does wrong is a `PassError` or `VerifyError` that names it.
-        last: a pass that comes behind them all, such as `check_finite`. Default: None.
+        last: a pass that comes behind them all, such as `check_finite`.
 
     >>> from lucid.ir import Graph, parse
     >>> from lucid.ir.passes import optimizing

@@ -131,7 +131,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     """input where it is positive, else `negative_slope * input`.
 
     Args:
-        negative_slope: the slope below 0. Default: 0.01.
+        negative_slope: the slope below 0.
 
     >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-0.0200,  0.5000,  3.0000])
@@ -147,7 +147,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input) - 1)`.
 
     Args:
-        alpha: what it falls to, negated. Default: 1.0.
+        alpha: what it falls to, negated.
 
     >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-0.8647,  0.5000,  3.0000])
@@ -166,7 +166,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
 
     Args:
-        approximate: "none", or "tanh". Default: 'none'.
+        approximate: "none", or "tanh".
 
     Raises:
         OptionError: another `approximate`.
@@ -219,8 +219,8 @@ def hardtanh(
     """input, brought into [min_val, max_val]; the derivative at both is 0.
 
     Args:
-        min_val: the lower bound. Default: -1.0.
-        max_val: the upper bound. Default: 1.0.
+        min_val: the lower bound.
+        max_val: the upper bound.
 
     Raises:
         OptionError: `min_val` is above `max_val`.
@@ -297,7 +297,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input / alpha) - 1)`.
 
     Args:
-        alpha: how fast it falls, and to what. Default: 1.0.
+        alpha: how fast it falls, and to what.
     """
     x = source_of(input, inplace)
     low = (x.clamp(max=0.0) / alpha).expm1() * alpha
@@ -333,7 +333,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     The result is as large as the input, and of its dtype.
 
     Args:
-        lambd: where the threshold is. Default: 0.5.
+        lambd: where the threshold is.
 
     >>> F.softshrink(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-1.5000,  0.0000,  2.5000])
@@ -401,8 +401,8 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
 
     Args:
         logits: the logarithms of weights.
-        tau: the temperature: the smaller, the nearer to one-hot. Default: 1.0.
-        hard: one-hot in the forward, with the gradient of the soft draw. Default: False.
+        tau: the temperature: the smaller, the nearer to one-hot.
+        hard: one-hot in the forward, with the gradient of the soft draw.
 
     >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()
     tensor(1.)
@@ -427,9 +427,9 @@ def rrelu(
     """leaky_relu with slopes drawn from [lower, upper] if training, else their mean.
 
     Args:
-        lower: the least slope. Default: 0.125.
-        upper: the greatest slope. Default: 0.3333333333333333.
-        training: draw slopes; else take their mean. Default: False.
+        lower: the least slope.
+        upper: the greatest slope.
+        training: draw slopes; else take their mean.
 
     >>> F.rrelu(lucid.tensor([-2.0, 0.5, 3.0]), 0.2, 0.4)
     tensor([-0.6000,  0.5000,  3.0000])

@@ -150,7 +150,7 @@ def nll_loss(
         input: log probabilities, (n, classes, *) or (classes,).
         target: classes, (n, *) or ().
         weight: a factor for each class, (classes,). None for 1.
-        ignore_index: targets of this class count nothing. Default: -100.
+        ignore_index: targets of this class count nothing.
 
     >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
     tensor(1.)
@@ -200,9 +200,8 @@ def cross_entropy(
         input: logits, (n, classes, *) or (classes,).
         target: class indices (n, *) or (), or probabilities of the input's shape.
         weight: a factor for each class, (classes,). None for 1.
-        ignore_index: targets of this class count nothing. Default: -100.
-        label_smoothing: how much of each target is spread over all classes, from 0 to 1. Default:
-            0.0.
+        ignore_index: targets of this class count nothing.
+        label_smoothing: how much of each target is spread over all classes, from 0 to 1.
 
     Raises:
         ShapeError: the shapes of input, target and weight don't go together.

@@ -38,10 +38,9 @@ def ctc_loss(
         targets: labels, (n, s) padded, or one after the other in a vector.
         input_lengths: how many of the t rounds each example has, (n,).
         target_lengths: how many labels each example has, (n,).
-        blank: the class of the blank. Default: 0.
-        reduction: "mean" divides each by its target's length first. Default: 'mean'.
+        blank: the class of the blank.
+        reduction: "mean" divides each by its target's length first.
         zero_infinity: infinite losses, of targets that are too long, and their gradients are 0.
-            Default: False.
 
     Raises:
         ShapeError: the shapes don't go together.

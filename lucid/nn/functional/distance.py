@@ -35,8 +35,8 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     """Divide by the p-norm along `dim`, or by eps where the norm is smaller.
 
     Args:
-        p: the order of the norm. Default: 2.0.
-        eps: norms count as this much at least. Default: 1e-12.
+        p: the order of the norm.
+        eps: norms count as this much at least.
 
     >>> F.normalize(lucid.tensor([[3.0, 4.0]]))
     tensor([[0.6000, 0.8000]])
@@ -70,9 +70,9 @@ def pairwise_distance(
     Args:
         x1: vectors, (*, d).
         x2: vectors; the two broadcast.
-        p: the order of the norm. Default: 2.0.
-        eps: added to each difference. Default: 1e-06.
-        keepdim: keep the last axis, with size 1. Default: False.
+        p: the order of the norm.
+        eps: added to each difference.
+        keepdim: keep the last axis, with size 1.
 
     >>> F.pairwise_distance(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
     tensor([5.0000])

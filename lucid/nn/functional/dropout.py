@@ -39,8 +39,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Raises `OptionError` for p outside of [0, 1].
 
     Args:
-        p: the probability of an element to be dropped. Default: 0.5.
-        training: draw; else the input comes back. Default: True.
+        p: the probability of an element to be dropped.
+        training: draw; else the input comes back.
 
     >>> F.dropout(lucid.ones(3), training=False)
     tensor([1., 1., 1.])
@@ -114,7 +114,7 @@ def feature_alpha_dropout(
 
     Args:
         input: the tensor, (n, c, *), of a float dtype.
-        p: the probability of a channel to be dropped. Default: 0.5.
+        p: the probability of a channel to be dropped.
 
     Raises:
         OptionError: p is outside of [0, 1].

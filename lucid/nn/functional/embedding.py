@@ -69,8 +69,7 @@ def embedding(
         padding_idx: the row that gets no gradient; negative counts from the end.
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
-        scale_grad_by_freq: divide the gradient of a row by how often it is looked up. Default:
-            False.
+        scale_grad_by_freq: divide the gradient of a row by how often it is looked up.
 
     Raises:
         OptionError: `padding_idx` is outside of the table; `sparse`.
@@ -131,7 +130,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     Args:
         tensor: indices, int64.
-        num_classes: how many classes there are; -1 takes the largest index plus one. Default: -1.
+        num_classes: how many classes there are; -1 takes the largest index plus one.
 
     Raises:
         DTypeError: the indices aren't int64.
@@ -186,10 +185,10 @@ def embedding_bag(
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
         scale_grad_by_freq: divide the gradient of a row by how often it is looked up; not with
-            "max". Default: False.
-        mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
+            "max".
+        mode: "sum", "mean" or "max" of a bag's rows.
         per_sample_weights: factors of input's shape, for mode "sum".
-        include_last_offset: the last offset is the end of the last bag. Default: False.
+        include_last_offset: the last offset is the end of the last bag.
         padding_idx: the row that counts nothing; None for none.
 
     Raises:

@@ -31,8 +31,8 @@ def unfold(
 
     Args:
         input: (n, c, h, w) or (c, h, w).
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        stride: from window to window. Default: 1.
+        padding: how many elements are added at both ends of each axis.
+        stride: from window to window.
 
     Raises:
         ShapeError: a window is larger than the padded input, or the input hasn't such axes.
@@ -66,8 +66,8 @@ def fold(
     Args:
         input: columns, (n, c * kernel, windows) or without n.
         output_size: the size of the axes before `unfold`.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        stride: from window to window. Default: 1.
+        padding: how many elements are added at both ends of each axis.
+        stride: from window to window.
 
     Raises:
         ShapeError: the windows of `output_size` aren't that many.

@@ -126,7 +126,7 @@ def smooth_l1_loss(
 
     Args:
         target: what `input` is compared with.
-        beta: where squares turn to a line; 0 is `l1_loss`. Default: 1.0.
+        beta: where squares turn to a line; 0 is `l1_loss`.
 
     Raises:
         OptionError: `beta` is negative.
@@ -160,7 +160,7 @@ def huber_loss(
     """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target; reduced.
 
     Args:
-        delta: where squares turn to a line. Default: 1.0.
+        delta: where squares turn to a line.
 
     Raises:
         OptionError: `delta` isn't positive.
@@ -291,8 +291,8 @@ def kl_div(
         input: log probabilities.
         target: probabilities, of the input's shape.
         reduction: also "batchmean", the sum over the size of axis 0, which is the divergence's
-            mean. Default: 'mean'.
-        log_target: the target holds log probabilities too. Default: False.
+            mean.
+        log_target: the target holds log probabilities too.
 
     >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
     tensor(0.1308)
@@ -323,8 +323,8 @@ def gaussian_nll_loss(
         input: the means.
         target: the observations.
         var: the variances, of the input's shape, or without its last axis.
-        full: with the constant term. Default: False.
-        eps: variances count as this much at least. Default: 1e-06.
+        full: with the constant term.
+        eps: variances count as this much at least.
 
     >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
     tensor(0.5000)
@@ -355,8 +355,8 @@ def poisson_nll_loss(
         input: rates, or their logarithms.
         target: counts, of the input's shape.
         log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
-            log(input + eps). Default: True.
-        full: with Stirling's approximation of log(target!). Default: False.
+            log(input + eps).
+        full: with Stirling's approximation of log(target!).
 
     >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
     tensor(1.)

@@ -61,10 +61,9 @@ def triplet_margin_loss(
         anchor: vectors, (n, d).
         positive: vectors that should be near.
         negative: vectors that should be far.
-        p: the order of the norm. Default: 2.0.
-        eps: added to each difference. Default: 1e-06.
-        swap: the negative's distance is the smaller of those to anchor and positive. Default:
-            False.
+        p: the order of the norm.
+        eps: added to each difference.
+        swap: the negative's distance is the smaller of those to anchor and positive.
 
     >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
     tensor(0.5000)
@@ -121,7 +120,7 @@ def cosine_embedding_loss(
         input1: vectors, (n, d) or (d,).
         input2: vectors, of the same shape.
         target: 1 or -1 for each pair, (n,) or ().
-        margin: the cosine from which on pairs of target -1 count. Default: 0.0.
+        margin: the cosine from which on pairs of target -1 count.
 
     >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
     tensor(0.5000)
@@ -214,7 +213,7 @@ def multi_margin_loss(
     Args:
         input: scores, (n, classes) or (classes,).
         target: classes, (n,) or ().
-        p: the power, 1 or 2. Default: 1.
+        p: the power, 1 or 2.
         weight: a factor for each class. None for 1.
 
     Raises:

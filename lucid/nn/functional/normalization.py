@@ -196,8 +196,8 @@ def batch_norm(
         running_var: the variances of channels, (c,); written where they move.
         weight: a factor of each channel, (c,). None for 1.
         bias: a shift of each channel, (c,). None for 0.
-        training: use the statistics of the batch, not the running ones. Default: False.
-        momentum: how far the running statistics move towards the new ones. Default: 0.1.
+        training: use the statistics of the batch, not the running ones.
+        momentum: how far the running statistics move towards the new ones.
 
     Raises:
         ShapeError: a batch of one element for each channel while training, or statistics that
@@ -316,8 +316,8 @@ def instance_norm(
     Args:
         running_mean: the means of channels, (c,); written where they move.
         running_var: the variances of channels, (c,); written where they move.
-        use_input_stats: use each example's own statistics, not the running ones. Default: True.
-        momentum: how far the running statistics move towards the new ones. Default: 0.1.
+        use_input_stats: use each example's own statistics, not the running ones.
+        momentum: how far the running statistics move towards the new ones.
 
     Raises:
         ShapeError: there is one element for each channel.
@@ -351,9 +351,9 @@ def local_response_norm(
     Args:
         input: (n, c, *).
         size: how many channels are looked at.
-        alpha: the factor of the mean square. Default: 0.0001.
-        beta: the power. Default: 0.75.
-        k: what is added to it. Default: 1.0.
+        alpha: the factor of the mean square.
+        beta: the power.
+        k: what is added to it.
 
     Raises:
         ShapeError: the input has less than three axes.

@@ -30,7 +30,7 @@ def pad(
         pad: (low, high) of the last axis, then of the one before, and so on; negative counts cut
             off.
         mode: "constant" (with `value`), "reflect" (the end itself isn't repeated), "replicate" or
-            "circular". Default: 'constant'.
+            "circular".
         value: what "constant" adds; None is 0.
 
     Raises:

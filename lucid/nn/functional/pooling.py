@@ -159,10 +159,9 @@ def _max_pool(
 
     Args:
         stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        padding: how much -inf is added at both ends, at most half a window.
+        ceil_mode: let a window that begins inside reach over the end.
         return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
 
     >>> F.max_pool1d(lucid.ones(1, 2, 6), 2).shape
     lucid.Size([1, 2, 3])
@@ -223,8 +222,8 @@ def _avg_pool(
     is rounded up.
 
     Args:
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+        padding: how many elements are added at both ends of each axis.
+        count_include_pad: let the zeros of the padding count in the mean.
         divisor_override: divide by this instead of by the number of elements.
 
     Raises:
@@ -364,7 +363,6 @@ def _adaptive_max_pool(
 
     Args:
         return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
 
     >>> F.adaptive_max_pool1d(lucid.ones(2, 4, 6), 3).shape
     lucid.Size([2, 4, 3])
@@ -430,7 +428,7 @@ def _max_unpool(
         indices: places, as the pool with `return_indices=True` gives them.
         kernel_size: that of the pool.
         stride: that of the pool. None is `kernel_size`.
-        padding: that of the pool. Default: 0.
+        padding: that of the pool.
         output_size: of the result, where several inputs of the pool have outputs of one size. None
             takes the smallest that fits.
 

@@ -53,12 +53,12 @@ def interpolate(
     Args:
         input: (n, c, *), one to three further axes.
         mode: "nearest", "nearest-exact", "linear" (3 axes), "bilinear" or "bicubic" (4),
-            "trilinear" (5), "area". Default: 'nearest'.
+            "trilinear" (5), "area".
         align_corners: the centres of the corners stay where they are. Default: False.
         recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
             False.
         antialias: smooth while shrinking, with a kernel as wide as a pixel of the result; bilinear
-            and bicubic only. Default: False.
+            and bicubic only.
 
     Raises:
         OptionError: a mode that there isn't, one that isn't smoothed with `antialias`, or sizes and
@@ -220,7 +220,7 @@ def upsample(
 
     Args:
         input: (n, c, *).
-        mode: as in `interpolate`. Default: 'nearest'.
+        mode: as in `interpolate`.
         align_corners: the centres of the corners stay where they are, not the corners.
 
     >>> F.upsample(lucid.tensor([[[1.0, 2.0]]]), size=4)
@@ -314,9 +314,8 @@ def grid_sample(
     Args:
         input: images, (n, c, h, w), or volumes.
         grid: where to look in them, (n, oh, ow, 2): x and y, from -1 to 1.
-        mode: "bilinear", "nearest", or of images "bicubic". Default: 'bilinear'.
-        padding_mode: what is outside: "zeros", the "border", or the image's "reflection". Default:
-            'zeros'.
+        mode: "bilinear", "nearest", or of images "bicubic".
+        padding_mode: what is outside: "zeros", the "border", or the image's "reflection".
         align_corners: let -1 and 1 be the centres of the corners, not their edges, also where it
             is reflected. Default: False.
 

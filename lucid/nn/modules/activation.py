@@ -217,8 +217,8 @@ class PReLU(Module):
     """x where it is positive, else `weight * x` with a trained weight, or one per channel.
 
     Args:
-        num_parameters: 1, or as many as there are channels (axis 1). Default: 1.
-        init: the slope to start with. Default: 0.25.
+        num_parameters: 1, or as many as there are channels (axis 1).
+        init: the slope to start with.
 
     >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))
     tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)

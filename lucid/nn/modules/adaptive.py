@@ -41,9 +41,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         in_features: features of the input.
         n_classes: how many classes there are, the frequent ones first.
         cutoffs: where each cluster begins, increasing.
-        div_value: by how much each cluster's projection is narrower than the one before. Default:
-            4.0.
-        head_bias: whether the head has a bias. Default: False.
+        div_value: by how much each cluster's projection is narrower than the one before.
+        head_bias: whether the head has a bias.
 
     Raises:
         OptionError: the cutoffs don't increase, or lie outside of the classes.

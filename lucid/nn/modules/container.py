@@ -387,7 +387,7 @@ class DataParallel(Module):
         module: what is called.
         device_ids: numbers of GPUs, of which there are none, as a list; or None.
         output_device: the number of one, or None.
-        dim: the axis along which GPUs would share a batch. Default: 0.
+        dim: the axis along which GPUs would share a batch.
 
     Raises:
         ArgumentError: an argument of another type.

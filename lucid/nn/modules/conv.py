@@ -161,13 +161,12 @@ class Conv1d(_Direct):
     Args:
         in_channels: channels of the input.
         out_channels: channels of the result.
-        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        stride: from one window to the next; an int, or one for each axis.
         padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
-            as keeps the size (only with stride 1). Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
-            'zeros'.
+            as keeps the size (only with stride 1).
+        dilation: the distance between the elements of a window.
+        groups: the channels are cut into this many groups, which don't mix.
+        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular".
 
     >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
     lucid.Size([1, 8, 4])
@@ -269,10 +268,10 @@ class ConvTranspose1d(_ConvTransposeNd):
     out_channels / groups, *kernel_size), bias (out_channels,).
 
     Args:
-        stride: the distance of windows in the result. Default: 1.
-        padding: what `Conv1d` would have added: cut off at both ends. Default: 0.
-        output_padding: how much longer the result is at its ends. Default: 0.
-        padding_mode: "zeros". Default: 'zeros'.
+        stride: the distance of windows in the result.
+        padding: what `Conv1d` would have added: cut off at both ends.
+        output_padding: how much longer the result is at its ends.
+        padding_mode: "zeros".
 
     >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
     lucid.Size([1, 8, 8])

@@ -31,9 +31,9 @@ class PairwiseDistance(Module):
     `forward(x1, x2)`: rows with rows, each with its partner.
 
     Args:
-        p: the order of the norm. Default: 2.0.
-        eps: added to each difference. Default: 1e-06.
-        keepdim: keep the last axis, with size 1. Default: False.
+        p: the order of the norm.
+        eps: added to each difference.
+        keepdim: keep the last axis, with size 1.
 
     >>> nn.PairwiseDistance()(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
     tensor([5.0000])

@@ -49,7 +49,7 @@ class Embedding(_Table):
         padding_idx: a row that starts as zeros and gets no gradient; negative counts from the end.
         max_norm: rows that are looked up and longer are shortened to this norm before, in place.
             None for no bound.
-        scale_grad_by_freq: divide a row's gradient by how often it is looked up. Default: False.
+        scale_grad_by_freq: divide a row's gradient by how often it is looked up.
 
     Raises:
         OptionError: `padding_idx` is outside of the table.
@@ -123,9 +123,8 @@ class EmbeddingBag(_Table):
         embedding_dim: how long each is.
         max_norm: rows that are looked up are shortened to this norm, in place. None for no bound.
         scale_grad_by_freq: divide a row's gradient by how often it is looked up; not with "max".
-            Default: False.
-        mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
-        include_last_offset: the last offset is the end of the last bag. Default: False.
+        mode: "sum", "mean" or "max" of a bag's rows.
+        include_last_offset: the last offset is the end of the last bag.
         padding_idx: the row that counts nothing. None for none.
 
     >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape

@@ -99,10 +99,8 @@ class Hooked:
         Args:
             hook: what is called.
             prepend: before the module's other hooks of this kind, but after the global ones.
-                Default: False.
-            with_kwargs: the call is `hook(module, args, kwargs, result)`. Default: False.
+            with_kwargs: the call is `hook(module, args, kwargs, result)`.
             always_call: also when the module's call raises; what the hook raises then is a warning.
-                Default: False.
 
         >>> layer = nn.Linear(3, 2)
         >>> def hook(module, args, result):
@@ -121,9 +119,7 @@ class Hooked:
         Args:
             hook: what is called.
             prepend: before the module's other hooks of this kind, but after the global ones.
-                Default: False.
             with_kwargs: the call is `hook(module, args, kwargs)`, and it may return a pair of both.
-                Default: False.
 
         >>> layer = nn.Linear(3, 2)
         >>> def hook(module, args):
@@ -145,7 +141,7 @@ class Hooked:
 
         Args:
             hook: what is called.
-            prepend: call it before the other hooks. Default: False.
+            prepend: call it before the other hooks.
 
         >>> layer = nn.Linear(3, 2)
         >>> def hook(module, grad_input, grad_output):

@@ -57,9 +57,9 @@ class InstanceNorm1d(_InstanceNorm):
     Args:
         num_features: how many channels there are.
         momentum: how far the running statistics move towards the batch's; None for their mean over
-            all batches. Default: 0.1.
-        affine: train a weight and a bias for each channel. Default: False.
-        track_running_stats: keep running statistics, which eval mode uses. Default: False.
+            all batches.
+        affine: train a weight and a bias for each channel.
+        track_running_stats: keep running statistics, which eval mode uses.
 
     >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
     lucid.Size([4, 3, 2])

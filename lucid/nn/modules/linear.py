@@ -105,8 +105,8 @@ class Flatten(Module):
     The first axis, of the batch, stays by default.
 
     Args:
-        start_dim: the first of the axes. Default: 1.
-        end_dim: the last of the axes. Default: -1.
+        start_dim: the first of the axes.
+        end_dim: the last of the axes.
 
     >>> nn.Flatten()(lucid.ones(2, 3, 4)).shape
     lucid.Size([2, 12])

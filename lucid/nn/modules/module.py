@@ -241,7 +241,7 @@ class Module(Hooked, StateHooked):
         Args:
             name: what it is called; without dots.
             tensor: the buffer, or None for its place.
-            persistent: whether it belongs into the state dict. Default: True.
+            persistent: whether it belongs into the state dict.
 
         Raises:
             ArgumentError: it isn't a tensor.
@@ -340,8 +340,8 @@ class Module(Hooked, StateHooked):
 
         Args:
             memo: modules that are left out, a set; it grows.
-            prefix: what paths begin with. Default: ''.
-            remove_duplicate: name what is shared once only. Default: True.
+            prefix: what paths begin with.
+            remove_duplicate: name what is shared once only.
 
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> [name for name, _ in net.named_modules()]
@@ -425,9 +425,9 @@ class Module(Hooked, StateHooked):
         """Yield the parameters with their paths; a shared one once, by its first path.
 
         Args:
-            prefix: what paths begin with. Default: ''.
-            recurse: those of submodules, too. Default: True.
-            remove_duplicate: name what is shared once only. Default: True.
+            prefix: what paths begin with.
+            recurse: those of submodules, too.
+            remove_duplicate: name what is shared once only.
 
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> [name for name, _ in net.named_parameters()]
@@ -441,7 +441,7 @@ class Module(Hooked, StateHooked):
         What an optimizer is made with.
 
         Args:
-            recurse: those of submodules, too. Default: True.
+            recurse: those of submodules, too.
 
         >>> sum(p.numel() for p in nn.Linear(3, 2).parameters())
         8
@@ -466,7 +466,7 @@ class Module(Hooked, StateHooked):
         Buffers are state that isn't trained, such as running means.
 
         Args:
-            recurse: those of submodules, too. Default: True.
+            recurse: those of submodules, too.
 
         >>> [b.shape for b in nn.BatchNorm1d(3).buffers()]
         [lucid.Size([3]), lucid.Size([3]), lucid.Size([])]
@@ -505,7 +505,7 @@ class Module(Hooked, StateHooked):
         Args:
             target: the path: names, joined by dots.
             module: what is put there.
-            strict: there must be one already. Default: False.
+            strict: there must be one already.
 
         Raises:
             OptionError: an empty path, or what is no Module.
@@ -588,7 +588,7 @@ class Module(Hooked, StateHooked):
         Dropout and batch norm read it. Returns the module.
 
         Args:
-            mode: what it is set to. Default: True.
+            mode: what it is set to.
 
         Raises:
             OptionError: it is no bool.
@@ -618,7 +618,7 @@ class Module(Hooked, StateHooked):
         Without it a backward leaves them alone. Returns the module.
 
         Args:
-            requires_grad: what they are set to. Default: True.
+            requires_grad: what they are set to.
 
         >>> nn.Linear(3, 2).requires_grad_(False).weight.requires_grad
         False
@@ -631,7 +631,7 @@ class Module(Hooked, StateHooked):
         """Forget the parameters' gradients, or fill them with zeros.
 
         Args:
-            set_to_none: forget them; else fill them with zeros. Default: True.
+            set_to_none: forget them; else fill them with zeros.
 
         >>> layer = nn.Linear(3, 2)
         >>> layer(lucid.ones(3)).sum().backward()
@@ -673,11 +673,11 @@ class Module(Hooked, StateHooked):
 
         Args:
             *args: a dtype, a device, or a tensor that has them; then `non_blocking`.
-            device: the CPU or None. Default: None.
+            device: the CPU or None.
             dtype: the dtype. Default: None, as it is.
-            tensor: one that has the dtype. Default: None.
-            non_blocking: True or False; nothing is copied between devices. Default: False.
-            memory_format: any memory format, without effect. Default: None.
+            tensor: one that has the dtype.
+            non_blocking: True or False; nothing is copied between devices.
+            memory_format: any memory format, without effect.
 
         Raises:
             ArgumentError: a dtype that isn't one of floats; an argument of another type.
@@ -768,8 +768,8 @@ class Module(Hooked, StateHooked):
 
         Args:
             destination: a dict to put them into. None for a new one.
-            prefix: what paths begin with. Default: ''.
-            keep_vars: give the parameters themselves, not detached. Default: False.
+            prefix: what paths begin with.
+            keep_vars: give the parameters themselves, not detached.
 
         >>> list(nn.Linear(3, 2).state_dict())
         ['weight', 'bias']
@@ -785,8 +785,8 @@ class Module(Hooked, StateHooked):
 
         Args:
             state_dict: as `state_dict` makes it.
-            strict: missing and unexpected keys are errors; else they are returned. Default: True.
-            assign: hold the given tensors instead of copying. Default: False.
+            strict: missing and unexpected keys are errors; else they are returned.
+            assign: hold the given tensors instead of copying.
 
         >>> layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
         >>> layer.load_state_dict(other.state_dict())

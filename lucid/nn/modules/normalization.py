@@ -71,7 +71,7 @@ class LayerNorm(_LastAxesNorm, Affine):
 
     Args:
         normalized_shape: the sizes of the last axes; an int for one.
-        elementwise_affine: train a weight, and a bias where there is one. Default: True.
+        elementwise_affine: train a weight, and a bias where there is one.
 
     >>> nn.LayerNorm(3)(lucid.tensor([[1.0, 2.0, 3.0]]))
     tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
@@ -101,7 +101,7 @@ class RMSNorm(_LastAxesNorm):
     Args:
         normalized_shape: the sizes of the last axes; an int for one.
         eps: keeps the division finite. None is the machine epsilon of the input's dtype.
-        elementwise_affine: train a weight, and a bias where there is one. Default: True.
+        elementwise_affine: train a weight, and a bias where there is one.
 
     >>> nn.RMSNorm(2)(lucid.tensor([[3.0, 4.0]]))
     tensor([[0.8485, 1.1314]], grad_fn=<MulBackward>)
@@ -130,7 +130,7 @@ class GroupNorm(Affine):
     Args:
         num_groups: into how many groups the channels are cut.
         num_channels: how many channels there are (axis 1).
-        affine: train a weight and a bias for each channel. Default: True.
+        affine: train a weight and a bias for each channel.
 
     Raises:
         OptionError: the channels can't be cut into that many groups.

@@ -169,7 +169,7 @@ class RNNCell(RNNCellBase):
     state.
 
     Args:
-        nonlinearity: "tanh" or "relu". Default: 'tanh'.
+        nonlinearity: "tanh" or "relu".
 
     >>> nn.RNNCell(3, 4)(lucid.ones(2, 3)).shape
     lucid.Size([2, 4])
@@ -238,11 +238,10 @@ class RNNBase(_Recurrent):
     i; each state (layers * d, n, h), where d is 2 if bidirectional, else 1.
 
     Args:
-        num_layers: how many layers there are. Default: 1.
-        batch_first: the batch comes before the sequence. Default: False.
-        dropout: what all layers but the last one drop of their outputs while training. Default:
-            0.0.
-        bidirectional: a second pass from the end. Default: False.
+        num_layers: how many layers there are.
+        batch_first: the batch comes before the sequence.
+        dropout: what all layers but the last one drop of their outputs while training.
+        bidirectional: a second pass from the end.
         proj_size: features that an LSTM's output is projected to. Default: 0, none.
 
     Raises:
@@ -403,7 +402,7 @@ class RNN(RNNBase):
     Args:
         *args: input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, as in
             `GRU`.
-        nonlinearity: "tanh" or "relu". Default: 'tanh'.
+        nonlinearity: "tanh" or "relu".
         **kwargs: the same, by name.
 
     >>> output, h = nn.RNN(3, 4)(lucid.ones(5, 2, 3))
@@ -433,13 +432,13 @@ class LSTM(RNNBase):
     step records one round and runs it natively.
 
     Args:
-        num_layers: how many layers lie on top of each other. Default: 1.
-        batch_first: input and result are (n, t, features), not (t, n, features). Default: False.
-        dropout: the probability of dropping between layers, while training. Default: 0.0.
+        num_layers: how many layers lie on top of each other.
+        batch_first: input and result are (n, t, features), not (t, n, features).
+        dropout: the probability of dropping between layers, while training.
         bidirectional: a second network goes from the end to the start; the results stand side by
-            side. Default: False.
+            side.
         proj_size: features that h is projected to, at each step, fewer than `hidden_size`; 0 for no
-            projection. The result and h have as many. Default: 0.
+            projection. The result and h have as many.
 
     Raises:
         OptionError: `proj_size` is negative, or not below `hidden_size`.
@@ -469,7 +468,7 @@ class GRU(RNNBase):
     step records one round and runs it natively.
 
     Args:
-        proj_size: 0; only what an LSTM gives can be projected. Default: 0.
+        proj_size: 0; only what an LSTM gives can be projected.
 
     Raises:
         OptionError: a `proj_size`; a `dropout` outside of 0 to 1.

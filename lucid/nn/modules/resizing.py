@@ -25,8 +25,7 @@ class Upsample(Module):
     Args:
         size: the new sizes; an int for all. Either this or `scale_factor`.
         scale_factor: how much longer the axes become; a number, or one for each.
-        mode: "nearest", "linear" (3 axes), "bilinear" or "bicubic" (4), "trilinear" (5). Default:
-            'nearest'.
+        mode: "nearest", "linear" (3 axes), "bilinear" or "bicubic" (4), "trilinear" (5).
         align_corners: the centres of the corners stay where they are. Default: False.
         recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
             False.

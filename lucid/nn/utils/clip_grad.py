@@ -43,8 +43,8 @@ def get_total_norm(
 
     Args:
         tensors: what is measured; one tensor, or several.
-        norm_type: the order of the norm. Default: 2.0.
-        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
+        norm_type: the order of the norm.
+        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite.
 
     Raises:
         OptionError: `norm_type` isn't positive.
@@ -112,8 +112,8 @@ def clip_grad_norm_(
 
     Args:
         max_norm: the bound.
-        norm_type: the order of the norm. Default: 2.0.
-        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
+        norm_type: the order of the norm.
+        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite.
 
     >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
     >>> (w * w / 2).sum().backward()

@@ -19,7 +19,7 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
     Args:
         conv: the convolution, in evaluation mode.
         bn: what follows it, in evaluation mode.
-        transpose: it is a transposed convolution. Default: False.
+        transpose: it is a transposed convolution.
 
     >>> conv, bn = nn.Conv1d(1, 2, 2).eval(), nn.BatchNorm1d(2).eval()
     >>> x = lucid.ones(1, 1, 3)

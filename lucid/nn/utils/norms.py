@@ -55,7 +55,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
 
     Args:
-        dim: the axis whose places have lengths of their own; None for one length. Default: 0.
+        dim: the axis whose places have lengths of their own; None for one length.
 
     >>> layer = nn.utils.weight_norm(nn.Linear(3, 2))
     >>> sorted(name for name, _ in layer.named_parameters())
@@ -135,8 +135,8 @@ def spectral_norm(
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
 
     Args:
-        n_power_iterations: how often the estimate is improved at each call. Default: 1.
-        eps: keeps the division finite. Default: 1e-12.
+        n_power_iterations: how often the estimate is improved at each call.
+        eps: keeps the division finite.
         dim: the axis that counts rows. None is 0, and 1 for transposed convolutions.
 
     >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))

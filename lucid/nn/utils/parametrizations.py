@@ -95,7 +95,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
 
     Args:
-        dim: the axis with a length for each index; None for one length. Default: 0.
+        dim: the axis with a length for each index; None for one length.
 
     Raises:
         OptionError: the module has no such parameter or buffer.
@@ -164,8 +164,7 @@ def spectral_norm(
 
     Args:
         n_power_iterations: how many there are each time that the weight is read in training.
-            Default: 1.
-        eps: the least norm that vectors are divided by. Default: 1e-12.
+        eps: the least norm that vectors are divided by.
         dim: the axis of the outputs: the weight is a matrix with it as rows. Default: None, 1 of
             transposed convolutions, else 0.
 
@@ -292,11 +291,10 @@ def orthogonal(
     Reference: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019.
 
     Args:
-        name: of its parameter: a matrix, or several. Default: "weight".
+        name: of its parameter: a matrix, or several.
         orthogonal_map: "matrix_exp", "cayley" or "householder". Default: None, "matrix_exp" of
             square matrices and "householder" of others.
         use_trivialization: turn the weight that is there, made orthonormal; else turn the identity.
-            Default: True.
 
     Raises:
         OptionError: the module has no such tensor, it has fewer than two axes, or the map is

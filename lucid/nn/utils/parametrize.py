@@ -31,7 +31,7 @@ class ParametrizationList(ModuleList):
     Args:
         modules: the parametrizations, at least one.
         original: the parameter or buffer that was there.
-        unsafe: a value may have another shape or dtype than the tensor had. Default: False.
+        unsafe: a value may have another shape or dtype than the tensor had.
 
     Attributes:
         is_tensor: there is one original, the tensor that was there, with other values.
@@ -212,7 +212,7 @@ def register_parametrization(
         module: the layer. It gets a class of its own.
         tensor_name: of its parameter or buffer.
         parametrization: a module from the original, or originals, to the value.
-        unsafe: the value may have another shape or dtype than the tensor. Default: False.
+        unsafe: the value may have another shape or dtype than the tensor.
 
     Raises:
         OptionError: the name is no parameter or buffer of the module, or the value doesn't fit the
@@ -304,7 +304,6 @@ def remove_parametrizations(
         module: what has the parametrization.
         tensor_name: of which tensor.
         leave_parametrized: whether it keeps the value that was computed, else that of the original.
-            Default: True.
 
     Raises:
         OptionError: there is none of that name, or `leave_parametrized=False` of one with several

@@ -81,7 +81,7 @@ class BasePruningMethod:
             module: whose parameter it is.
             name: of the parameter.
             *args: what the method is made with.
-            importance_scores: of each element, in place of the parameter. Default: None.
+            importance_scores: of each element, in place of the parameter.
             **kwargs: what the method is made with, by name.
 
         Raises:
@@ -303,7 +303,7 @@ class RandomStructured(_Ranked):
 
     Args:
         amount: how many channels, an int, or which share of them, a float from 0 to 1.
-        dim: the axis whose elements are the channels. Default: -1.
+        dim: the axis whose elements are the channels.
 
     Raises:
         ArgumentError: the amount is no number.
@@ -394,7 +394,7 @@ def l1_unstructured(
     """Prune the elements of the least absolute value; return the module.
 
     Args:
-        importance_scores: what counts in place of the values. Default: None.
+        importance_scores: what counts in place of the values.
 
     >>> layer = lucid.nn.Linear(3, 1)
     >>> scores = lucid.tensor([[3.0, 1.0, 2.0]])
@@ -434,7 +434,7 @@ def ln_structured(
 
     Args:
         n: of which order the norm is, as `lucid.norm` has it.
-        importance_scores: of what the norm is in place of the values. Default: None.
+        importance_scores: of what the norm is in place of the values.
 
     >>> layer = nn.utils.prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
     >>> layer.weight_mask.sum(1).min()
@@ -468,8 +468,7 @@ def global_unstructured(
     Args:
         parameters: pairs of a module and the name of one of its parameters.
         pruning_method: a class of unstructured ones, such as `L1Unstructured`.
-        importance_scores: what counts in place of a parameter's values, by such a pair. Default:
-            None.
+        importance_scores: what counts in place of a parameter's values, by such a pair.
         **kwargs: what the method is made with, such as `amount`.
 
     Raises:

@@ -30,8 +30,8 @@ def pad_sequence(
 
     Args:
         sequences: tensors that differ in their first axis only.
-        padding_value: what is put behind them. Default: 0.0.
-        padding_side: where: "right" or "left". Default: 'right'.
+        padding_value: what is put behind them.
+        padding_side: where: "right" or "left".
 
     Raises:
         ArgumentError: there are none, or they aren't tensors.
@@ -148,7 +148,7 @@ def pack_padded_sequence(
         input: (l, n, …).
         lengths: (n,), a list or a tensor. Of a tensor only the order is looked at here.
         enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
-            takes any order. Default: True.
+            takes any order.
 
     Raises:
         OptionError: there isn't one length for each sequence, a listed one isn't in 1 … l, or they
@@ -188,7 +188,7 @@ def pad_packed_sequence(
 
     Args:
         sequence: as a recurrent layer returns it.
-        padding_value: what is put behind them. Default: 0.0.
+        padding_value: what is put behind them.
         total_length: how long the result shall be. None for the longest.
 
     >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
@@ -217,7 +217,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     Args:
         sequences: tensors that differ in their first axis only.
         enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
-            takes any order. Default: True.
+            takes any order.
 
     Raises:
         OptionError: they aren't sorted.
