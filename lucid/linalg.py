@@ -7,6 +7,10 @@ Args:
     A: floats (..., m, n).
     left: on which side of X the matrices stand.
     pivot: whether rows are exchanged; True alone is supported.
+    B: floats of the same dtype, (..., n, k).
+    hermitian: A is symmetric, and its lower triangle alone is looked at.
+    upper: whether to return L^T.
+    check_errors: raise for a matrix that has none, after all.
 
 Raises:
     DTypeError: `A` holds no floats.
@@ -174,7 +178,6 @@ def solve_triangular(
 
     Args:
         A: floats (..., n, n).
-        B: floats of the same dtype, (..., n, k).
         upper: whether the upper triangle is read, else the lower.
         unitriangular: whether the diagonal counts as 1, unread.
 
@@ -219,7 +222,6 @@ def pinv(
     Args:
         atol: PyTorch's; None alone is supported.
         rtol: Default: None, max(m, n) times the dtype's eps.
-        hermitian: A is symmetric, and its lower triangle alone is looked at.
 
     Raises:
         OptionError: an `atol`.
@@ -341,7 +343,6 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
     Args:
         A: symmetric positive definite matrices of floats (..., n, n).
-        upper: whether to return L^T.
 
     Raises:
         LinAlgError: a matrix isn't positive definite.
@@ -381,8 +382,6 @@ def cholesky_ex(
 
     Args:
         A: symmetric matrices of floats (..., n, n).
-        upper: whether to return L^T.
-        check_errors: raise for a matrix that has none, after all.
 
     Raises:
         LinAlgError: with `check_errors`, a matrix isn't positive definite.
@@ -407,7 +406,6 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
 
     Args:
         A: floats (..., n, n).
-        check_errors: raise for a matrix that has none, after all.
 
     Raises:
         LinAlgError: with `check_errors`, a matrix is singular.
@@ -624,7 +622,6 @@ def lu_solve(
     Args:
         LU: floats (..., n, n), both triangles in one matrix.
         pivots: int32 (..., n).
-        B: floats of the same dtype, (..., n, k).
         adjoint: whether to solve with A transposed.
 
     Raises:
@@ -688,7 +685,6 @@ def matrix_rank(
         atol: an absolute bound. Default: None, 0.
         rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
             `atol`.
-        hermitian: A is symmetric, and its lower triangle alone is looked at.
 
     >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
     tensor(1)

@@ -3,6 +3,9 @@
 Args:
     generator: where random numbers come from. None is lucid's own.
     tensor: what is filled, in place.
+    a: the lower bound.
+    b: the upper bound.
+    gain: a factor of the standard deviation; see `calculate_gain`.
 """
 
 from __future__ import annotations
@@ -68,10 +71,6 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
 
     The tensor is written in place, without history, and returned.
 
-    Args:
-        a: the lower bound.
-        b: the upper bound.
-
     >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
     tensor(True)
     """
@@ -109,10 +108,6 @@ def trunc_normal_(
     generator: Any = None,
 ) -> Tensor:
     """Draw from the normal distribution cut off at a and b (values, not multiples of std).
-
-    Args:
-        a: the lower bound.
-        b: the upper bound.
 
     Raises:
         OptionError: `std` isn't positive, or the bounds leave nothing.
@@ -235,7 +230,6 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 
     Args:
         tensor: what is filled, in place: (out, in, *).
-        gain: a factor of the standard deviation; see `calculate_gain`.
 
     >>> nn.init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
     True
@@ -302,9 +296,6 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
 
     Reference: Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning
     in deep linear neural networks", 2013.
-
-    Args:
-        gain: a factor of the standard deviation; see `calculate_gain`.
 
     Raises:
         ShapeError: it has less than two axes.

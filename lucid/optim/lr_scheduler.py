@@ -5,6 +5,13 @@ Args:
     last_epoch: the epoch to go on after; -1 begins.
     gamma: the factor.
     total_iters: how many epochs it takes.
+    lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
+    milestones: epochs, increasing.
+    factor: what the rate is multiplied with.
+    eta_min: the lowest rate.
+    max_lr: the highest rate; a number, or one for each group.
+    base_momentum: the lowest momentum.
+    max_momentum: the highest momentum.
 """
 
 from __future__ import annotations
@@ -281,11 +288,7 @@ class _ByFunction(LRScheduler):
 
 @example("opt, lambda epoch: 1 / (epoch + 1)", [0.5, 0.3333, 0.25])
 class LambdaLR(_ByFunction):
-    """The initial rate times `lr_lambda(epoch)`; one function, or one per group.
-
-    Args:
-        lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
-    """
+    """The initial rate times `lr_lambda(epoch)`; one function, or one per group."""
 
     def get_lr(self) -> list[Any]:
         return self._times(self.base_lrs)
@@ -293,11 +296,7 @@ class LambdaLR(_ByFunction):
 
 @example("opt, lambda epoch: 0.5", [0.5, 0.25, 0.125])
 class MultiplicativeLR(_ByFunction):
-    """The rate before times `lr_lambda(epoch)`; one function, or one per group.
-
-    Args:
-        lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
-    """
+    """The rate before times `lr_lambda(epoch)`; one function, or one per group."""
 
     def get_lr(self) -> list[Any]:
         return self._rates() if self._is_initial else self._times(self._rates())
@@ -351,9 +350,6 @@ class MultiStepLR(_ByFactor):
     """Multiply by `gamma` at each of the milestones.
 
     At epoch t the rate is `initial * gamma ** (milestones up to t)`.
-
-    Args:
-        milestones: epochs, increasing.
     """
 
     _is_stepwise = True
@@ -391,9 +387,6 @@ class ExponentialLR(_ByFactor):
 @example("opt, factor=0.5, total_iters=2", [0.5, 1.0, 1.0])
 class ConstantLR(_ByFactor):
     """The initial rate times `factor` for `total_iters` epochs, then the initial rate.
-
-    Args:
-        factor: what the rate is multiplied with.
 
     Raises:
         OptionError: `factor` is outside of [0, 1].
@@ -482,7 +475,6 @@ class CosineAnnealingLR(LRScheduler):
 
     Args:
         T_max: epochs of half a wave.
-        eta_min: the lowest rate.
     """
 
     def __init__(
@@ -522,7 +514,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Args:
         T_0: epochs of the first period.
         T_mult: how much longer each period is than the one before.
-        eta_min: the lowest rate.
 
     Raises:
         OptionError: a period below 1.
@@ -609,7 +600,6 @@ class OneCycleLR(_WithMomentum):
     Reference: Smith and Topin, "Super-Convergence", 2017.
 
     Args:
-        max_lr: the highest rate; a number, or one for each group.
         total_steps: how many steps there are. None is `epochs * steps_per_epoch`.
         epochs: beside `steps_per_epoch`.
         steps_per_epoch: beside `epochs`.
@@ -617,8 +607,6 @@ class OneCycleLR(_WithMomentum):
         anneal_strategy: "cos" or "linear".
         cycle_momentum: momentum (or beta1) goes the other way, between `base_momentum` and
             `max_momentum`.
-        base_momentum: the lowest momentum.
-        max_momentum: the highest momentum.
         div_factor: the first rate is max_lr over this.
         final_div_factor: the last rate is the first one over this.
         three_phase: go down to the start symmetrically, then on to the end.
@@ -730,7 +718,6 @@ class CyclicLR(_WithMomentum):
 
     Args:
         base_lr: the lowest rate; a number, or one for each group.
-        max_lr: the highest rate; a number, or one for each group.
         step_size_up: steps from the lowest to the highest.
         step_size_down: steps down again. None is `step_size_up`.
         mode: "triangular", "triangular2" (halves the height with each cycle) or "exp_range" (scales
@@ -738,8 +725,6 @@ class CyclicLR(_WithMomentum):
         scale_fn: replaces the mode: the height, between 0 and 1.
         scale_mode: whether `scale_fn` gets the "cycle" or the "iterations".
         cycle_momentum: momentum (or beta1) goes the other way.
-        base_momentum: the lowest momentum.
-        max_momentum: the highest momentum.
 
     Raises:
         OptionError: another mode, or momentum is to be cycled where there is none.
@@ -819,7 +804,6 @@ class ReduceLROnPlateau(LRScheduler):
 
     Args:
         mode: what is better: "min" or "max".
-        factor: what the rate is multiplied with.
         patience: how many bad epochs are borne.
         threshold: by how much it must be better.
         threshold_mode: whether that is "rel" (a part of the best) or "abs".
@@ -999,7 +983,6 @@ class SequentialLR(_Composed):
 
     Args:
         schedulers: of the same optimizer, in their order.
-        milestones: epochs, increasing.
 
     Raises:
         OptionError: another number of milestones, or schedulers of other optimizers.

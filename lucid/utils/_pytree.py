@@ -5,6 +5,7 @@ Tuples, named tuples, lists, deques and dicts are nodes; all else is a leaf, Non
 Args:
     tree: nested values.
     is_leaf: says of a value whether it is a leaf, though it may be a node. Default: None.
+    pred: what is asked of each leaf.
 """
 
 from __future__ import annotations
@@ -182,9 +183,6 @@ def tree_map_only(
 def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf = None) -> bool:
     """Return whether something holds for all leaves.
 
-    Args:
-        pred: what is asked of each leaf.
-
     >>> lucid.utils._pytree.tree_all(lambda x: x > 0, [1, (2, 3)])
     True
     """
@@ -193,9 +191,6 @@ def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf = None) -> 
 
 def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf = None) -> bool:
     """Return whether something holds for one leaf at least.
-
-    Args:
-        pred: what is asked of each leaf.
 
     >>> lucid.utils._pytree.tree_any(lambda x: x > 2, [1, (2, 3)])
     True

@@ -1,6 +1,13 @@
 """Datasets and loaders that cut them into batches, in this process.
 
 The order of a shuffled loader comes from lucid's generator, so `manual_seed` fixes it.
+
+Args:
+    dataset: what is taken from.
+    indices: which samples.
+    generator: where random numbers come from. None is lucid's own.
+    data_source: whose length counts.
+    replacement: a sample may be drawn again.
 """
 
 from __future__ import annotations
@@ -93,10 +100,6 @@ class Subset(Dataset):
     """The samples of a dataset at given indices.
 
     Index i gives the dataset's sample at `indices[i]`.
-
-    Args:
-        dataset: what is taken from.
-        indices: which samples.
 
     >>> list(lucid.utils.data.Subset([5, 6, 7], [2, 0]))
     [7, 5]
@@ -199,9 +202,7 @@ def random_split(
     """Split a dataset at random into parts of these lengths, or of these fractions.
 
     Args:
-        dataset: what is taken from.
         lengths: of the parts, or fractions that add up to 1.
-        generator: where random numbers come from. None is lucid's own.
 
     Raises:
         OptionError: they don't add up to the dataset's length, or to 1.
@@ -356,9 +357,6 @@ class SequentialSampler(Sampler):
 
     It gives the numbers 0, 1, 2 and so on, up to the length.
 
-    Args:
-        data_source: whose length counts.
-
     >>> list(lucid.utils.data.SequentialSampler("abc"))
     [0, 1, 2]
     """
@@ -377,10 +375,7 @@ class RandomSampler(Sampler):
     """All samples in a random order, or `num_samples` draws with `replacement`.
 
     Args:
-        data_source: whose length counts.
-        replacement: a sample may be drawn again.
         num_samples: how many are drawn. None is all of them.
-        generator: where random numbers come from. None is lucid's own.
 
     >>> sorted(lucid.utils.data.RandomSampler("abc"))
     [0, 1, 2]
@@ -418,10 +413,6 @@ class SubsetRandomSampler(Sampler):
 
     Each of them comes once in each round.
 
-    Args:
-        indices: which samples.
-        generator: where random numbers come from. None is lucid's own.
-
     >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 7]))
     [5, 7]
     """
@@ -444,8 +435,6 @@ class WeightedRandomSampler(Sampler):
     Args:
         weights: one for each sample; they needn't add up to 1.
         num_samples: how many are drawn.
-        replacement: a sample may be drawn again.
-        generator: where random numbers come from. None is lucid's own.
 
     >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
     [1, 1, 1]
@@ -593,7 +582,6 @@ class DataLoader:
             there are workers.
         multiprocessing_context: how processes would be started; None, or, with workers, a name or a
             context of `multiprocessing`'s.
-        generator: where random numbers come from. None is lucid's own.
         prefetch_factor: how many batches workers would load ahead; None, or, with workers, an int.
         persistent_workers: call `worker_init_fn` for the first iteration alone; only with workers.
         pin_memory_device: a device's name; no memory is pinned.

@@ -2,6 +2,9 @@
 
 Args:
     parameters: whose gradients are meant; one tensor, or several.
+    norm_type: the order of the norm.
+    error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite.
+    max_norm: the bound.
 """
 
 from __future__ import annotations
@@ -43,8 +46,6 @@ def get_total_norm(
 
     Args:
         tensors: what is measured; one tensor, or several.
-        norm_type: the order of the norm.
-        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite.
 
     Raises:
         OptionError: `norm_type` isn't positive.
@@ -110,11 +111,6 @@ def clip_grad_norm_(
 
     Raises: see `get_total_norm`.
 
-    Args:
-        max_norm: the bound.
-        norm_type: the order of the norm.
-        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite.
-
     >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
     >>> (w * w / 2).sum().backward()
     >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
@@ -151,7 +147,6 @@ def clip_grads_with_norm_(
     """Scale all gradients by what brings `total_norm` down to `max_norm`, in place.
 
     Args:
-        max_norm: the bound.
         total_norm: their norm, as `get_total_norm` gives it.
 
     >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)

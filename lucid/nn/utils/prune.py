@@ -7,6 +7,7 @@ Reference: Paganini and Forde, "Streamlining Tensor and Network Pruning in PyTor
 
 Args:
     module: whose parameter it is.
+    n: of which order the norm is, as `lucid.norm` has it.
 """
 
 from __future__ import annotations
@@ -333,9 +334,6 @@ class RandomStructured(_Ranked):
 class LnStructured(RandomStructured):
     """Prunes the channels of the least norm.
 
-    Args:
-        n: of which order the norm is, as `lucid.norm` has it.
-
     >>> nn.utils.prune.LnStructured(1, n=2, dim=0).prune(lucid.tensor([[3.0, 1.0], [1.0, 2.0]]))
     tensor([[3., 1.],
             [0., 0.]])
@@ -433,7 +431,6 @@ def ln_structured(
     """Prune the channels of the least norm; return the module.
 
     Args:
-        n: of which order the norm is, as `lucid.norm` has it.
         importance_scores: of what the norm is in place of the values.
 
     >>> layer = nn.utils.prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)

@@ -2,6 +2,10 @@
 
 Args:
     batch_first: sequences are (n, t, …), not (t, n, …).
+    sequences: tensors that differ in their first axis only.
+    padding_value: what is put behind them.
+    enforce_sorted: refuse sequences that don't come from the longest to the shortest; False takes
+        any order.
 """
 
 from __future__ import annotations
@@ -29,8 +33,6 @@ def pad_sequence(
     """Return sequences (l_i, …) as one tensor (l, n, …) or (n, l, …), padded to the longest.
 
     Args:
-        sequences: tensors that differ in their first axis only.
-        padding_value: what is put behind them.
         padding_side: where: "right" or "left".
 
     Raises:
@@ -147,8 +149,6 @@ def pack_padded_sequence(
     Args:
         input: (l, n, …).
         lengths: (n,), a list or a tensor. Of a tensor only the order is looked at here.
-        enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
-            takes any order.
 
     Raises:
         OptionError: there isn't one length for each sequence, a listed one isn't in 1 … l, or they
@@ -188,7 +188,6 @@ def pad_packed_sequence(
 
     Args:
         sequence: as a recurrent layer returns it.
-        padding_value: what is put behind them.
         total_length: how long the result shall be. None for the longest.
 
     >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
@@ -213,11 +212,6 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     """Return `pack_padded_sequence` of `pad_sequence`.
 
     What recurrent layers take where sequences differ in length.
-
-    Args:
-        sequences: tensors that differ in their first axis only.
-        enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
-            takes any order.
 
     Raises:
         OptionError: they aren't sorted.
