@@ -230,8 +230,6 @@ def scatter(
         return scattered("scatter", ops.scatter_add, input, dim, index, source)
     if reduce != "multiply":
         raise OptionError(f"scatter: reduce argument must be either add or multiply, got {reduce}")
-    from lucid.functions.gathering import reduced_at
-
     if not isinstance(source, Tensor):
         source = broadcast(operand(source, input._type.dtype, "scatter"), index._type.shape)
     return reduced_at("scatter", input, dim, index, source, "prod", True)

@@ -46,12 +46,7 @@ def jacrev(
 
     @_as(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        numbers = normalized(argnums, len(args))
-
-        def part(argument: Any) -> Any:
-            return func(*replaced(args, numbers, argument), **kwargs)
-
-        argument = chosen(args, numbers)
+        part, argument = _by(func, argnums, args, kwargs)
         found = vjp(part, argument, has_aux=has_aux)
         output, pull_back = found[:2]
         outputs, rebuild_output = flatten(output)
@@ -69,6 +64,14 @@ def jacrev(
         return (result, found[2]) if has_aux else result
 
     return jacobian
+
+
+def _by(
+    func: Callable[..., Any], argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[[Any], Any], Any]:
+    """A call as a function of the chosen argument, and that argument."""
+    numbers = normalized(argnums, len(args))
+    return lambda own: func(*replaced(args, numbers, own), **kwargs), chosen(args, numbers)
 
 
 def jacfwd(
@@ -98,12 +101,7 @@ def jacfwd(
 
     @_as(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        numbers = normalized(argnums, len(args))
-
-        def part(argument: Any) -> Any:
-            return func(*replaced(args, numbers, argument), **kwargs)
-
-        argument = chosen(args, numbers)
+        part, argument = _by(func, argnums, args, kwargs)
         inputs, rebuild_input = flatten(argument)
         seen: dict[str, Any] = {}
 

@@ -93,6 +93,14 @@ def _check_weight(name: str, weight: Tensor | None, input: Tensor, classes: int)
         raise DTypeError(f"{name}: the weight must have the input's dtype")
 
 
+def within_classes(
+    name: str, input: Tensor, target: Tensor, index: Tensor, classes: int, hint: str = ""
+) -> None:
+    """Raise `IndexOutOfRangeError` for an index, of the target's, that is no class."""
+    text = f"{name}: target {{}} is out of range for {classes} classes"
+    in_range(index, 0, classes, lambda: f"{text}{typed(input=input, target=target)}{hint}")
+
+
 def _index_and_weights(
     name: str, input: Tensor, target: Tensor, weight: Tensor | None, ignore: int
 ) -> tuple[Tensor, Tensor]:
@@ -107,16 +115,8 @@ def _index_and_weights(
         )
     classes = input.shape[1]
     index = where(target == ignore, 0, target)
-    in_range(
-        index,
-        0,
-        classes,
-        lambda: (
-            f"{name}: target {{}} is out of range for {classes} classes"
-            f"{typed(input=input, target=target)}\n"
-            f"hint: only ignore_index ({ignore}) may lie outside"
-        ),
-    )
+    hint = f"\nhint: only ignore_index ({ignore}) may lie outside"
+    within_classes(name, input, target, index, classes, hint)
     return index, _weights(target, index, weight, ignore, input)
 
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 
 import lucid
 from lucid.docstrings import like
-from lucid.functions.arguments import typed
-from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
+from lucid.nn.functional.classification import within_classes
 from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 from lucid.nn.functional.loss import reduce_loss
 from lucid.tensor.tensor import Tensor
@@ -25,24 +24,6 @@ __all__ = [
     "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
     "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
-
-
-def _within_classes(name: str, input: Tensor, target: Tensor, index: Tensor) -> None:
-    """Raise `IndexOutOfRangeError` for an index, of the target's, that is no class."""
-    classes = input.shape[-1]
-    in_range(
-        index,
-        0,
-        classes,
-        lambda: (
-            f"{name}: target {{}} is out of range for {classes} classes"
-            f"{typed(input=input, target=target)}"
-        ),
-    )
-
-
-def _minimum(x: Tensor, y: Tensor) -> Tensor:
-    return x.minimum(y)
 
 
 def triplet_margin_loss(
@@ -107,7 +88,7 @@ def triplet_margin_with_distance_loss(
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        far = _minimum(far, distance(positive, negative))
+        far = far.minimum(distance(positive, negative))
     return reduce_loss((near - far + margin).clamp(min=0.0), reduction)
 
 
@@ -227,7 +208,7 @@ def multi_margin_loss(
         raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
     if input.ndim != 2 or target.shape != input.shape[:1]:
         raise ShapeError("multi_margin_loss: (n, c) and (n,) are needed")
-    _within_classes("multi_margin_loss", input, target, target)
+    within_classes("multi_margin_loss", input, target, target, input.shape[-1])
     classes = target.long().unsqueeze(1)
     violation = (margin - ops.gather(input, classes, axis=1) + input).clamp(min=0.0)
     loss = violation if p == 1 else violation * violation
@@ -254,7 +235,8 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     if input.shape != target.shape:
         raise ShapeError(f"multilabel_margin_loss: {input._type} and {target._type} differ")
     valid = (target < 0).long().cumsum(-1) == 0
-    _within_classes("multilabel_margin_loss", input, target, where(valid, target, 0))
+    named = where(valid, target, 0)
+    within_classes("multilabel_margin_loss", input, target, named, input.shape[-1])
     places, last = target.clamp(min=0), input.ndim - 1
     is_target = ops.scatter_add(lucid.zeros_like(target), places, valid.long(), axis=last) > 0
     chosen = ops.gather(input, places, axis=last)

@@ -58,10 +58,13 @@ class _Sliced(_Holding):
     @overload
     def __getitem__(self, index: SupportsIndex) -> Any: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        items = self._items()
         if isinstance(index, slice):
-            return type(self)(items[index])  # type: ignore[call-arg]
+            return self._part(index)
+        items = self._items()
         return items[_position(index, len(items))]
+
+    def _part(self, index: slice) -> Self:
+        return type(self)(self._items()[index])  # type: ignore[call-arg]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items())
@@ -135,15 +138,8 @@ class Sequential(_Listed):
                 raise ArgumentError(f"{type(item).__name__} is not a Module subclass")
             self.add_module(str(index), item)
 
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        if isinstance(index, slice):
-            return type(self)(dict(list(self._modules.items())[index]))  # type: ignore[arg-type]
-        items = self._items()
-        return items[_position(index, len(items))]
+    def _part(self, index: slice) -> Self:
+        return type(self)(dict(list(self._modules.items())[index]))  # type: ignore[arg-type]
 
     def __delitem__(self, index: SupportsIndex | slice) -> None:
         names = list(self._modules)

@@ -13,8 +13,6 @@ __all__ = ["CosineSimilarity", "PairwiseDistance"]
 
 @settings_of(F.cosine_similarity)
 class CosineSimilarity(FunctionModule):
-    """Cosine of the angle between vectors along `dim`."""
-
     dim: int = 1
     eps: float = 1e-8
 

@@ -83,29 +83,21 @@ class UpsamplingBilinear2d(Upsample):
 
 @settings_of(resizing.pixel_shuffle)
 class PixelShuffle(UnaryModule):
-    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r)."""
-
     upscale_factor: int
 
 
 @settings_of(resizing.pixel_unshuffle)
 class PixelUnshuffle(UnaryModule):
-    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w)."""
-
     downscale_factor: int
 
 
 @settings_of(resizing.channel_shuffle)
 class ChannelShuffle(UnaryModule):
-    """Return the channels in an order that takes one of each group in turn."""
-
     groups: int
 
 
 @settings_of(folding.unfold)
 class Unfold(UnaryModule):
-    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
-
     kernel_size: Size
     dilation: Size = 1
     padding: Size = 0
@@ -114,8 +106,6 @@ class Unfold(UnaryModule):
 
 @settings_of(folding.fold)
 class Fold(UnaryModule):
-    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
-
     output_size: int | Sequence[int]
     kernel_size: Size
     dilation: Size = 1
