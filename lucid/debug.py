@@ -201,7 +201,7 @@ def assert_(condition: Any, message: str = "an assertion has failed") -> None:
     """
     if not isinstance(condition, TensorCore):
         condition = from_array(np.asarray(bool(condition)))
-    checks.require(condition != 0, lambda: message.replace("{}", "{{}}"), "assert")
+    checks.require(condition != 0, message.replace("{}", "{{}}"), "assert")
 
 
 def bisect(

@@ -544,16 +544,9 @@ def tensorboard_trace_handler(
 
 
 __all__ = [
-    "Event",
-    "EventAverage",
-    "EventAverages",
-    "ProfilerAction",
-    "ProfilerActivity",
-    "profile",
-    "record_function",
-    "schedule",
-    "tensorboard_trace_handler",
-]
+    "Event", "EventAverage", "EventAverages", "ProfilerAction", "ProfilerActivity", "profile",
+    "record_function", "schedule", "tensorboard_trace_handler",
+]  # fmt: skip
 
 
 frames.edge_of_module(__name__)

@@ -618,7 +618,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     rate = tensor_of(input, "poisson").detach()
     if not rate.dtype.is_floating_point:
         raise DTypeError(f"poisson: rates are floating-point numbers, not {rate.dtype!r}")
-    require(rate >= 0, lambda: f"poisson: rates must be at least 0{typed(input=rate)}")
+    require(rate >= 0, "poisson: rates must be at least 0", input=rate)
     greatest = float(rate.max().item()) if rate.numel() else 0.0
     if greatest > 2.0**62:
         raise OptionError(f"Poisson: can't sample a rate of {greatest}: counts have 64 bits")
@@ -658,10 +658,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     n, p = tensor_of(count, "binomial", "count"), tensor_of(prob, "binomial", "prob")
     if not p.dtype.is_floating_point or n.dtype is not p.dtype:
         raise DTypeError(f"binomial: takes floats of one dtype{typed(count=n, prob=p)}")
-    require(n >= 0, lambda: f"binomial: counts must be at least 0{typed(count=n)}")
-    require(
-        (p >= 0) & (p <= 1), lambda: f"binomial: probabilities must be in [0, 1]{typed(prob=p)}"
-    )
+    require(n >= 0, "binomial: counts must be at least 0", count=n)
+    require((p >= 0) & (p <= 1), "binomial: probabilities must be in [0, 1]", prob=p)
     shape = common_shape("binomial", count=n, prob=p)
     trials = int(n.max().item()) if n.numel() else 0
     axes = (trials, *(1,) * len(shape))
@@ -677,7 +675,7 @@ def _is_number(value: Any) -> bool:
 
 def _check_std(std: Any, name: str) -> None:
     if isinstance(std, Tensor):
-        require(std >= 0, lambda: f"{name}: expects all elements of std >= 0.0{typed(std=std)}")
+        require(std >= 0, f"{name}: expects all elements of std >= 0.0", std=std)
     elif _is_number(std) and not std >= 0:
         raise OptionError(f"{name}: expects std >= 0.0, but found std {std}")
 
@@ -688,10 +686,8 @@ def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
     if number and not 0 <= probability <= 1:
         raise OptionError(f"bernoulli: expects p to be in [0, 1], but got p={probability}")
     if isinstance(probability, Tensor):
-        require(
-            (probability >= 0) & (probability <= 1),
-            lambda: f"bernoulli: expects p to be in [0, 1]{typed(p=probability)}",
-        )
+        inside = (probability >= 0) & (probability <= 1)
+        require(inside, "bernoulli: expects p to be in [0, 1]", p=probability)
     dtype = x.dtype if x.dtype.is_floating_point else get_default_dtype()
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, x._type.shape, dtype)
@@ -750,10 +746,10 @@ def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
         )
     finite = (weights >= 0) & (weights < math.inf)
     text = "multinomial: probability tensor contains either `inf`, `nan` or element < 0"
-    require(finite, lambda: text)
+    require(finite, text)
     enough = (weights > 0).sum(-1) >= (1 if replacement else count)
     few = "multinomial: invalid distribution: fewer weights above 0 than samples"
-    require(enough, lambda: few)
+    require(enough, few)
 
 
 # ---------------------------------------------------------------------- in place

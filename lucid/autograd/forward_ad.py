@@ -24,13 +24,9 @@ if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
 
 __all__ = [
-    "UnpackedDualTensor",
-    "dual_level",
-    "enter_dual_level",
-    "exit_dual_level",
-    "make_dual",
+    "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual",
     "unpack_dual",
-]
+]  # fmt: skip
 
 P = ParamSpec("P")
 R = TypeVar("R")

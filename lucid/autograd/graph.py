@@ -19,16 +19,10 @@ if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
 
 __all__ = [
-    "GradientEdge",
-    "Node",
-    "allow_mutation_on_saved_tensors",
-    "disable_saved_tensors_hooks",
-    "get_gradient_edge",
-    "increment_version",
-    "register_multi_grad_hook",
-    "save_on_cpu",
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
+    "get_gradient_edge", "increment_version", "register_multi_grad_hook", "save_on_cpu",
     "saved_tensors_hooks",
-]
+]  # fmt: skip
 
 
 def get_gradient_edge(tensor: TensorCore) -> GradientEdge:

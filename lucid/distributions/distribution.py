@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import lucid
@@ -113,8 +112,8 @@ class Distribution:
                 self._check(name, constraint, getattr(self, name))
 
     def _check(self, name: str, constraint: Constraint, checked: Tensor) -> None:
-        text = f"{type(self).__name__}: {name} must be {constraint.said}{typed(**{name: checked})}"
-        require(constraint.check(checked), partial(str, text))
+        text = f"{type(self).__name__}: {name} must be {constraint.said}"
+        require(constraint.check(checked), text, **{name: checked})
 
     def _validate_sample(self, value: Any) -> None:
         """Raise `ShapeError` or `OptionError` for what is no value of such a distribution."""

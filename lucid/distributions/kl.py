@@ -217,7 +217,7 @@ def _pareto(p: Pareto, q: Pareto) -> Tensor:
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
     one = p.probs * (p.logits - q.logits) + lucid.log1p(-p.probs) - lucid.log1p(-q.probs)
     fewer = (p.total_count < q.total_count).any()
-    require(~fewer, lambda: "KL of Binomials of which the second has more trials isn't known")
+    require(~fewer, "KL of Binomials of which the second has more trials isn't known")
     return lucid.where(p.total_count > q.total_count, math.inf, p.total_count * one)
 
 

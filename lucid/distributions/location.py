@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
 from lucid.docstrings import like
-from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.tensor.tensor import Tensor
 
@@ -296,8 +294,8 @@ class Uniform(Distribution):
         super().__init__(self.low.shape, (), validate_args)
 
     def _check_parameters(self) -> None:
-        text = f"Uniform: low must be less than high{typed(low=self.low, high=self.high)}"
-        require(self.low < self.high, partial(str, text))
+        bounds = {"low": self.low, "high": self.high}
+        require(self.low < self.high, "Uniform: low must be less than high", **bounds)
 
     @property
     def support(self) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid.autograd.native import fused
 from lucid.docstrings import like
-from lucid.functions.arguments import common_shape, listed, tensor_of, typed
+from lucid.functions.arguments import common_shape, listed, tensor_of
 from lucid.functions.checks import require
 from lucid.functions.promotion import Number, binary, common_dtype, floating, operand, promoted
 from lucid.functions.tensors import Tensor
@@ -222,7 +222,7 @@ def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
         return
     common_shape(name, input=x, other=y)
     differs = emit(ops.ne, (y, constant(0, y._type.dtype)))
-    require(differs, lambda: said + typed(input=x, other=y), "zero")
+    require(differs, said, "zero", input=x, other=y)
 
 
 @like(mul)

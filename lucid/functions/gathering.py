@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from lucid.autograd.native import fused
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, common_shape, integer, numpy_names, tensor_of, typed
+from lucid.functions.arguments import axis_of, common_shape, integer, numpy_names, tensor_of
 from lucid.functions.checks import in_range, indexed
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone, floor, maximum, minimum, mul
@@ -790,17 +789,13 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
     counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
     flat = reshaped(values, (values._type.size,))
-    in_range(counted, 0, flat._type.size + 1, partial(_too_few, x, mask, values))
+    few = "masked_scatter: the source has fewer elements than the mask has ones"
+    in_range(counted, 0, flat._type.size + 1, few, input=x, mask=mask, source=values)
     if not flat._type.size:
         return clone(broadcast(x, shape))
     place = choose(inside, counted - 1, 0)
     taken = reshaped(emit(ops.take, (flat, place), axis=0), shape)
     return choose(reshaped(inside, shape), taken, broadcast(x, shape))
-
-
-def _too_few(input: Tensor, mask: Tensor, source: Tensor) -> str:
-    listing = typed(input=input, mask=mask, source=source)
-    return f"masked_scatter: the source has fewer elements than the mask has ones{listing}"
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:

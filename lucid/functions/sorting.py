@@ -308,10 +308,8 @@ def _quantile(
     if not x._type.shape[-1]:
         raise OptionError(f"{op}: no elements")
     if isinstance(q, Tensor):
-        require(
-            (ranks >= 0) & (ranks <= 1),
-            lambda: f"{op}: q must be in the range [0, 1]{typed(input=input, q=q)}",
-        )
+        inside = (ranks >= 0) & (ranks <= 1)
+        require(inside, f"{op}: q must be in the range [0, 1]", input=input, q=q)
     values = _interpolated(x, reshaped(ranks, (ranks._type.size,)), interpolation, op)
     result = movedim(values, -1, 0)  # the quantiles first
     if keepdim:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.device import check_device
 from lucid.docstrings import like
-from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import (
@@ -373,14 +371,9 @@ def _check_places(places: Tensor, shape: tuple[int, ...]) -> None:
     """Raise `IndexOutOfRangeError` for a place outside of the shape."""
     for axis, length in enumerate(shape):
         row = ops.slice_axis(places, 0, axis, axis + 1)
-        in_range(row, 0, length, partial(_misplaced, places, axis, length))
-
-
-def _misplaced(places: Tensor, axis: int, length: int) -> str:
-    return (
-        f"sparse_coo_tensor: size is inconsistent with indices: for dim {axis}, size is {length} "
-        f"but found index {{}}{typed(indices=places)}"
-    )
+        text = "sparse_coo_tensor: size is inconsistent with indices: "
+        text += f"for dim {axis}, size is {length} but found index {{}}"
+        in_range(row, 0, length, text, indices=places)
 
 
 def product(first: Any, second: Any) -> Any:

@@ -6,7 +6,6 @@ import math
 
 import lucid
 from lucid.autograd.native import composite
-from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -98,7 +97,7 @@ def within_classes(
 ) -> None:
     """Raise `IndexOutOfRangeError` for an index, of the target's, that is no class."""
     text = f"{name}: target {{}} is out of range for {classes} classes"
-    in_range(index, 0, classes, lambda: f"{text}{typed(input=input, target=target)}{hint}")
+    in_range(index, 0, classes, text, hint, input=input, target=target)
 
 
 def _index_and_weights(

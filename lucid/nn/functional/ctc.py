@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
-from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -65,15 +64,8 @@ def ctc_loss(
     targets = targets.long()
     counts = lucid.arange(targets.shape[1]) < lengths.unsqueeze(1)
     classes, labels = log_probs.shape[2], lucid.where(counts, targets, blank)
-    in_range(
-        labels,
-        0,
-        classes,
-        lambda: (
-            f"ctc_loss: target {{}} is out of range for {classes} classes"
-            f"{typed(log_probs=log_probs, targets=targets)}"
-        ),
-    )
+    text = f"ctc_loss: target {{}} is out of range for {classes} classes"
+    in_range(labels, 0, classes, text, log_probs=log_probs, targets=targets)
     loss = _negative_log_likelihood(log_probs, labels, inputs, lengths, blank)
     impossible = loss > -_NEVER / 2
     loss = lucid.where(impossible, 0.0 if zero_infinity else float("inf"), loss)

@@ -12,13 +12,8 @@ from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, so
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "alpha_dropout",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "feature_alpha_dropout",
-]
+    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
+]  # fmt: skip
 
 
 def _noise(uniform: Tensor, keep: float, like: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice, refuse
@@ -101,14 +99,8 @@ def check_rows(name: str, index: Tensor, weight: Tensor) -> None:
     if weight.ndim != 2:
         raise ShapeError(f"{name}: 'weight' must be 2-D{typed(weight=weight)}")
     rows = weight.shape[0]
-    in_range(
-        index,
-        0,
-        rows,
-        lambda: (
-            f"{name}: index {{}} is out of range for {rows} rows{typed(input=index, weight=weight)}"
-        ),
-    )
+    text = f"{name}: index {{}} is out of range for {rows} rows"
+    in_range(index, 0, rows, text, input=index, weight=weight)
 
 
 def rows_of(
@@ -148,15 +140,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = found("one_hot", extent, tensor)[0].shape[0]
     elif num_classes < 1:
         raise OptionError(f"one_hot: num_classes should be positive, got {num_classes}")
-    in_range(
-        tensor,
-        0,
-        num_classes,
-        lambda: (
-            f"one_hot: Class values must be non-negative and smaller than num_classes="
-            f"{num_classes}, not {{}}{typed(tensor=tensor)}"
-        ),
-    )
+    wanted = f"non-negative and smaller than num_classes={num_classes}"
+    text = f"one_hot: Class values must be {wanted}, not {{}}"
+    in_range(tensor, 0, num_classes, text, tensor=tensor)
     return (tensor.unsqueeze(-1) == lucid.arange(num_classes)).to(i64)
 
 
@@ -228,15 +214,10 @@ def embedding_bag(
 
 def _check_offsets(input: Tensor, offsets: Tensor) -> None:
     """Raise `IndexOutOfRangeError` unless the first bag begins at 0, and all within the input."""
-    said = partial(typed, input=input, offsets=offsets)
-    in_range(offsets[:1], 0, 1, lambda: f"embedding_bag: offsets[0] has to be 0, not {{}}{said()}")
-    count = input.shape[0]
-    in_range(
-        offsets,
-        0,
-        count + 1,
-        lambda: f"embedding_bag: offset {{}} is outside of an input of length {count}{said()}",
-    )
+    given, count = {"input": input, "offsets": offsets}, input.shape[0]
+    in_range(offsets[:1], 0, 1, "embedding_bag: offsets[0] has to be 0, not {}", **given)
+    text = f"embedding_bag: offset {{}} is outside of an input of length {count}"
+    in_range(offsets, 0, count + 1, text, **given)
 
 
 def _reduced_rows(rows: Tensor, counts: Tensor, mode: str) -> Tensor:

@@ -10,7 +10,6 @@ import math
 
 from lucid.autograd.native import composite
 from lucid.docstrings import like
-from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -224,14 +223,10 @@ def binary_cross_entropy(
     _same_shape("binary_cross_entropy", input, target)
     _require_float("binary_cross_entropy", input, target)
     for name, given in (("input", input), ("target", target)):
-        require(
-            (given >= 0) & (given <= 1),
-            lambda name=name: (  # type: ignore[misc]
-                f"binary_cross_entropy: all elements of {name} should be between 0 and 1"
-                f"{typed(input=input, target=target)}\n"
-                "hint: binary_cross_entropy_with_logits takes any input"
-            ),
-        )
+        inside = (given >= 0) & (given <= 1)
+        text = f"binary_cross_entropy: all elements of {name} should be between 0 and 1"
+        hint = "\nhint: binary_cross_entropy_with_logits takes any input"
+        require(inside, text, "option", hint, input=input, target=target)
     loss = _bce_loss(input, target)
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
@@ -330,10 +325,8 @@ def gaussian_nll_loss(
     tensor(0.5000)
     """
     variance = input.detach() * 0.0 + var if isinstance(var, float) else var
-    given = {"input": input, "var": variance}
-    require(
-        variance >= 0, lambda: f"gaussian_nll_loss: var has negative entry/entries{typed(**given)}"
-    )
+    text = "gaussian_nll_loss: var has negative entry/entries"
+    require(variance >= 0, text, input=input, var=variance)
     if variance.ndim != input.ndim and variance.shape == input.shape[:-1]:
         variance = variance.unsqueeze(-1)
     safe = variance.detach().clamp(min=eps) + (variance - variance.detach())

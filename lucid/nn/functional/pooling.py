@@ -16,7 +16,7 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import fused, runs_natively
 from lucid.docstrings import like
-from lucid.functions.arguments import require_computable, typed
+from lucid.functions.arguments import require_computable
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -443,16 +443,10 @@ def _max_unpool(
     options = kernel_size, stride, padding
     lengths = _lengths(name, tuple(x.shape[2:]), options, output_size)
     places = (indices if had_batch else indices.unsqueeze(0)).flatten(2)
-    in_range(
-        places,
-        0,
-        prod(lengths),
-        lambda: (
-            f"{name}: found an invalid max index {{}}, with {prod(lengths)} elements in the output"
-            f"{typed(input=input, indices=indices)}"
-        ),
-    )
-    y = _unpooled(x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
+    count = prod(lengths)
+    text = f"{name}: found an invalid max index {{}}, with {count} elements in the output"
+    in_range(places, 0, count, text, input=input, indices=indices)
+    y = _unpooled(x.flatten(2), places, count).reshape(*x.shape[:2], *lengths)
     return y if had_batch else y.squeeze(0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -107,9 +106,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 "Input and target should have the same size in the batch dimension."
                 f"{typed(input=input, target=target)}"
             )
-        text = f"Target values should be in [0, {self.n_classes - 1}]{typed(target=target)}"
         is_known = (target >= 0) & (target < self.n_classes)
-        require(is_known, partial(str, text), "state")
+        text = f"Target values should be in [0, {self.n_classes - 1}]"
+        require(is_known, text, "state", target=target)
         index = target.long()
         rows = input if target.ndim else input.unsqueeze(0)
         found = self.log_prob(rows).gather(1, index.reshape(-1, 1)).squeeze(1)

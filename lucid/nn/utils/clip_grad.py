@@ -87,15 +87,12 @@ def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
 
 
 def _refuse_nonfinite(total: Tensor, norm_type: float) -> None:
-    require(
-        total.isfinite(),
-        lambda: (
-            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
-            "so it cannot be clipped. To disable this error and scale the gradients by the "
-            "non-finite norm anyway, set `error_if_nonfinite=False`"
-        ),
-        error="state",
+    text = (
+        f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
+        "cannot be clipped. To disable this error and scale the gradients by the non-finite norm "
+        "anyway, set `error_if_nonfinite=False`"
     )
+    require(total.isfinite(), text, "state")
 
 
 def clip_grad_norm_(

@@ -166,13 +166,9 @@ def pack_padded_sequence(
         if wrong:
             raise OptionError(f"pack_padded_sequence: {wrong[0]} isn't from 1 to {padded.shape[0]}")
     if enforce_sorted:
-        require(
-            (counts[1:] <= counts[:-1]).all(),
-            lambda: (
-                "pack_padded_sequence: lengths must be sorted in decreasing order\n"
-                "hint: enforce_sorted=False takes any order"
-            ),
-        )
+        text = "pack_padded_sequence: lengths must be sorted in decreasing order"
+        falls = (counts[1:] <= counts[:-1]).all()
+        require(falls, text, "option", "\nhint: enforce_sorted=False takes any order")
     return PackedSequence(padded, counts)
 
 
