@@ -7,6 +7,7 @@ Args:
     generator: what to draw from; None is the default generator.
     device: the CPU or None.
     input: a tensor of floats.
+    requires_grad: whether gradients are recorded for it.
 """
 
 from __future__ import annotations
@@ -341,7 +342,6 @@ def rand(
     Args:
         *size: the shape, as ints or as one tuple or list of them.
         dtype: of the result, one of floats. Default: the default dtype.
-        requires_grad: whether gradients are recorded for it.
 
     Raises:
         DTypeError: the dtype isn't one of floats; `randint` draws integers.
@@ -392,7 +392,6 @@ def rand_like(
     Args:
         input: whose shape and dtype are taken.
         dtype: another dtype of floats. Default: None, that of `input`.
-        requires_grad: whether gradients are recorded for it.
         memory_format: any memory format, without effect.
 
     Raises:

@@ -1,4 +1,9 @@
-"""The base of all distributions: shapes, parameters, and what follows from one another."""
+"""The base of all distributions: shapes, parameters, and what follows from one another.
+
+Args:
+    sample_shape: how often. Default: (), once.
+    value: a tensor that broadcasts with the batch shape, followed by the event's axes.
+"""
 
 from __future__ import annotations
 
@@ -184,9 +189,6 @@ class Distribution:
 
         Shapes: sample_shape + batch_shape + event_shape.
 
-        Args:
-            sample_shape: how often. Default: (), once.
-
         Raises:
             MissingRuleError: draws of the family aren't differentiable; `has_rsample` says so.
 
@@ -201,9 +203,6 @@ class Distribution:
         """Draw `sample_shape` times, without gradients.
 
         Shapes: sample_shape + batch_shape + event_shape.
-
-        Args:
-            sample_shape: how often. Default: (), once.
 
         >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
         lucid.Size([4, 3])
@@ -240,9 +239,6 @@ class Distribution:
 
         Shapes: the value's and the batch's, broadcast, without the event's axes.
 
-        Args:
-            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
-
         Raises:
             MissingRuleError: the family has none.
             ShapeError: the value's shape doesn't fit, where that is checked.
@@ -261,9 +257,6 @@ class Distribution:
     def prob(self, value: Tensor) -> Tensor:
         """Return the density (or probability) at `value`, the exponential of `log_prob`.
 
-        Args:
-            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
-
         >>> lucid.distributions.Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
         tensor([0.3989, 0.2420])
         """
@@ -271,9 +264,6 @@ class Distribution:
 
     def cdf(self, value: Tensor) -> Tensor:
         """Return the probability of a draw up to `value`, from 0 to 1.
-
-        Args:
-            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
 
         Raises:
             MissingRuleError: the family has none.

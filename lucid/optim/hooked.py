@@ -1,4 +1,8 @@
-"""Hooks of optimizers: around `step`, and around their state dicts."""
+"""Hooks of optimizers: around `step`, and around their state dicts.
+
+Args:
+    hook: what is called.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +78,6 @@ class Hooked:
 
         It may return other arguments of the step, as a pair (args, kwargs).
 
-        Args:
-            hook: what is called.
-
         >>> w = lucid.ones(1, requires_grad=True)
         >>> opt = lucid.optim.SGD([w], lr=0.1)
         >>> handle = opt.register_step_pre_hook(lambda opt, args, kwargs: print("hook"))
@@ -87,9 +88,6 @@ class Hooked:
 
     def register_step_post_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(optimizer, args, kwargs)` after each step.
-
-        Args:
-            hook: what is called.
 
         >>> w = lucid.ones(1, requires_grad=True)
         >>> opt = lucid.optim.SGD([w], lr=0.1)
@@ -103,7 +101,6 @@ class Hooked:
         """Call `hook(optimizer)` before a state dict is made.
 
         Args:
-            hook: what is called.
             prepend: call it before the other hooks.
 
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)

@@ -1,4 +1,13 @@
-"""Module: a tree of parameters, buffers and submodules with a `forward`."""
+"""Module: a tree of parameters, buffers and submodules with a `forward`.
+
+Args:
+    name: what it is called; without dots.
+    module: the module, or None.
+    prefix: what paths begin with.
+    remove_duplicate: name what is shared once only.
+    recurse: those of submodules, too.
+    target: the path: names, joined by dots.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +248,6 @@ class Module(Hooked, StateHooked):
         """Add a tensor that is state but isn't trained, such as a running mean.
 
         Args:
-            name: what it is called; without dots.
             tensor: the buffer, or None for its place.
             persistent: whether it belongs into the state dict.
 
@@ -265,7 +273,6 @@ class Module(Hooked, StateHooked):
         """Add a parameter, or the place for one (None).
 
         Args:
-            name: what it is called; without dots.
             param: the parameter, or None for its place.
 
         Raises:
@@ -296,10 +303,6 @@ class Module(Hooked, StateHooked):
 
         It becomes an attribute, and its parameters are the module's.
 
-        Args:
-            name: what it is called; without dots.
-            module: the module, or None.
-
         >>> net = nn.Module()
         >>> net.register_module("act", nn.ReLU())
         >>> net.act
@@ -309,10 +312,6 @@ class Module(Hooked, StateHooked):
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule; it can be read as an attribute of this name.
-
-        Args:
-            name: what it is called; without dots.
-            module: the module, or None.
 
         Raises:
             ArgumentError: it isn't a Module.
@@ -340,8 +339,6 @@ class Module(Hooked, StateHooked):
 
         Args:
             memo: modules that are left out, a set; it grows.
-            prefix: what paths begin with.
-            remove_duplicate: name what is shared once only.
 
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> [name for name, _ in net.named_modules()]
@@ -424,11 +421,6 @@ class Module(Hooked, StateHooked):
     ) -> Iterator[tuple[str, Parameter]]:
         """Yield the parameters with their paths; a shared one once, by its first path.
 
-        Args:
-            prefix: what paths begin with.
-            recurse: those of submodules, too.
-            remove_duplicate: name what is shared once only.
-
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> [name for name, _ in net.named_parameters()]
         ['0.weight', '0.bias']
@@ -439,9 +431,6 @@ class Module(Hooked, StateHooked):
         """Yield the parameters; a shared one once.
 
         What an optimizer is made with.
-
-        Args:
-            recurse: those of submodules, too.
 
         >>> sum(p.numel() for p in nn.Linear(3, 2).parameters())
         8
@@ -465,9 +454,6 @@ class Module(Hooked, StateHooked):
 
         Buffers are state that isn't trained, such as running means.
 
-        Args:
-            recurse: those of submodules, too.
-
         >>> [b.shape for b in nn.BatchNorm1d(3).buffers()]
         [lucid.Size([3]), lucid.Size([3]), lucid.Size([])]
         """
@@ -476,9 +462,6 @@ class Module(Hooked, StateHooked):
 
     def get_submodule(self, target: str) -> Module:
         """The module at a dotted path; "" is this one. Raises `NoSuchAttributeError`.
-
-        Args:
-            target: the path: names, joined by dots.
 
         Raises:
             NoSuchAttributeError: there is nothing of that name.
@@ -503,7 +486,6 @@ class Module(Hooked, StateHooked):
         Raises: `OptionError` for an empty path or what is no Module, `NoSuchAttributeError`.
 
         Args:
-            target: the path: names, joined by dots.
             module: what is put there.
             strict: there must be one already.
 
@@ -768,7 +750,6 @@ class Module(Hooked, StateHooked):
 
         Args:
             destination: a dict to put them into. None for a new one.
-            prefix: what paths begin with.
             keep_vars: give the parameters themselves, not detached.
 
         >>> list(nn.Linear(3, 2).state_dict())

@@ -1,4 +1,8 @@
-"""Hooks around a module's `state_dict` and `load_state_dict`."""
+"""Hooks around a module's `state_dict` and `load_state_dict`.
+
+Args:
+    hook: what is called.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +35,6 @@ class StateHooked:
 
         The handle that it returns takes it away again: `handle.remove()`.
 
-        Args:
-            hook: what is called.
-
         >>> layer = nn.Linear(3, 2)
         >>> handle = layer.register_state_dict_pre_hook(lambda *given: print("saving"))
         >>> state = layer.state_dict()
@@ -45,9 +46,6 @@ class StateHooked:
         """Call `hook(module, state_dict, prefix, local_metadata)` afterwards, children first.
 
         It may change the state dict in place.
-
-        Args:
-            hook: what is called.
 
         >>> layer = nn.Linear(3, 2)
         >>> handle = layer.register_state_dict_post_hook(lambda m, state, *rest: state.clear())
@@ -64,9 +62,6 @@ class StateHooked:
 
         The call is `hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
         unexpected_keys, error_msgs)`; what is added to the lists is reported.
-
-        Args:
-            hook: what is called.
 
         >>> layer = nn.Linear(3, 2)
         >>> handle = layer.register_load_state_dict_pre_hook(lambda *given: print("loading"))
@@ -89,9 +84,6 @@ class StateHooked:
 
         It may change the lists of keys in place, which are reported then. The handle that it
         returns takes it away again: `handle.remove()`.
-
-        Args:
-            hook: what is called.
 
         >>> layer = lucid.nn.Linear(3, 2)
         >>> handle = layer.register_load_state_dict_post_hook(
