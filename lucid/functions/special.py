@@ -15,7 +15,7 @@ from lucid import return_types
 from lucid.autograd.native import fused
 from lucid.docstrings import like
 from lucid.functions.arguments import common_shape, tensor_of
-from lucid.functions.elementwise import abs as absolute, choose, div, maximum
+from lucid.functions.elementwise import abs as absolute, choose, maximum
 from lucid.functions.gradients import with_gradient
 from lucid.functions.lapack import lapack as by_numpy
 from lucid.functions.promotion import Number, floating, promoted
@@ -120,11 +120,6 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return log(x / (1 - x))
 
 
-def expit(input: Tensor) -> Tensor:
-    """Return the logistic function, `sigmoid(input)`."""
-    return sigmoid(input)
-
-
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """Return the unit step: 0 below 0, 1 above it, and `values` at 0.
 
@@ -186,11 +181,6 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """
     base, power = (v.double() if isinstance(v, Tensor) else float(v) for v in (input, exponent))
     return base**power
-
-
-def softsign(input: Tensor) -> Tensor:
-    """Return `input / (1 + |input|)`."""
-    return div(input, 1 + absolute(input))
 
 
 @fused
