@@ -12,14 +12,10 @@ __all__ = ["fold", "unfold"]
 
 
 def _windows(name: str, kernel: Size, dilation: Size, padding: Size, stride: Size) -> Windows:
-    low = entries(name, "padding", padding, 2, 0)
-    return Windows(
-        entries(name, "kernel_size", kernel, 2),
-        entries(name, "stride", stride, 2),
-        entries(name, "dilation", dilation, 2),
-        low,
-        low,
-    )
+    given = {"kernel_size": kernel, "stride": stride, "dilation": dilation}
+    sizes, steps, dilations = (entries(name, what, size, 2) for what, size in given.items())
+    ends = entries(name, "padding", padding, 2, 0)
+    return Windows(sizes, steps, dilations, ends, ends)
 
 
 def unfold(

@@ -82,11 +82,7 @@ def _batch_norm(
     Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
     """
     centred, mean, variance = _moments(x, (0, *range(2, x.ndim)))
-    y = centred * (variance + eps).rsqrt()
-    if weight is not None:
-        y = y * _channels(weight, x)
-    if bias is not None:
-        y = y + _channels(bias, x)
+    y = _scaled(centred * (variance + eps).rsqrt(), weight, bias)
     return y, mean.reshape(x.shape[1]), variance.reshape(x.shape[1])
 
 
@@ -292,10 +288,9 @@ def group_norm(
 
 def _scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Scale and shift each channel."""
-    shape = (1, -1, *(1,) * (y.ndim - 2))
     if weight is not None:
-        y = y * weight.reshape(shape)
-    return y if bias is None else y + bias.reshape(shape)
+        y = y * _channels(weight, y)
+    return y if bias is None else y + _channels(bias, y)
 
 
 @like(group_norm)

@@ -10,14 +10,7 @@ from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
-from lucid.nn.functional.convolution import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
+from lucid.nn.functional.convolution import _conv, _conv_transpose
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import Ints, Size, entries, same_padding
 from lucid.nn.modules.linear import Weighted
@@ -134,8 +127,8 @@ class _Direct(_ConvNd):
         if self.padding_mode != "zeros":
             input = pad(input, self._ends(), mode=self.padding_mode)
             padding = 0
-        function = (conv1d, conv2d, conv3d)[self.rank - 1]
-        return function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        sliding = self.stride, padding, self.dilation, self.groups
+        return _conv(self.rank, input, weight, bias, *sliding)
 
     def _ends(self) -> list[int]:
         """The padding as `pad` takes it: low and high of the last axis, then of the one before."""
@@ -212,21 +205,9 @@ class _ConvTransposeNd(_ConvNd):
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The result; with `output_size` its axes get these sizes, by another output padding."""
         assert not isinstance(self.padding, str)
-        function = (
-            conv_transpose1d,
-            conv_transpose2d,
-            conv_transpose3d,
-        )[self.rank - 1]
-        return function(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self._ends(input, output_size),
-            self.groups,
-            self.dilation,
-        )
+        ends = self._ends(input, output_size)
+        sliding = self.stride, self.padding, ends, self.groups, self.dilation
+        return _conv_transpose(self.rank, input, self.weight, self.bias, *sliding)
 
     def _ends(self, input: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
         """How much longer each axis of the result gets at its end."""
@@ -239,16 +220,10 @@ class _ConvTransposeNd(_ConvNd):
         if len(wanted) != self.rank:
             raise OptionError(f"{name}: output_size must be {self.rank} sizes, not {output_size}")
         assert not isinstance(self.padding, str)
+        sliding = self.stride, self.padding, self.dilation, self.kernel_size
         least = [
             (length - 1) * step - 2 * end + dilation * (size - 1) + 1
-            for length, step, end, dilation, size in zip(
-                input.shape[lead:],
-                self.stride,
-                self.padding,
-                self.dilation,
-                self.kernel_size,
-                strict=True,
-            )
+            for length, step, end, dilation, size in zip(input.shape[lead:], *sliding, strict=True)
         ]
         ends = tuple(size - low for size, low in zip(wanted, least, strict=True))
         if any(not 0 <= end < step for end, step in zip(ends, self.stride, strict=True)):

@@ -45,14 +45,8 @@ class Upsample(Module):
             self.scale_factor = tuple(self.scale_factor)
 
     def forward(self, input: Tensor) -> Tensor:
-        return resizing.interpolate(
-            input,
-            self.size,
-            self.scale_factor,
-            self.mode,
-            self.align_corners,
-            self.recompute_scale_factor,
-        )
+        sizes, corners = (self.size, self.scale_factor), (self.mode, self.align_corners)
+        return resizing.interpolate(input, *sizes, *corners, self.recompute_scale_factor)
 
     def extra_repr(self) -> str:
         given = "size" if self.scale_factor is None else "scale_factor"
