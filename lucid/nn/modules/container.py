@@ -193,6 +193,21 @@ class _Keyed(_Holding):
     def __contains__(self, key: object) -> bool:
         return key in self._held()
 
+    def __delitem__(self, key: str) -> None:
+        del getattr(self, self._place)[key]
+        tracing.note_change()
+
+    def pop(self, key: str) -> Any:
+        """Remove what has this name and return it."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def clear(self) -> None:
+        """Remove all."""
+        for key in list(self):
+            del self[key]
+
     def keys(self) -> Iterable[str]:
         """The names."""
         return self._held().keys()
@@ -224,21 +239,6 @@ class ModuleDict(_Keyed):
 
     def __setitem__(self, key: str, module: Module) -> None:
         self.add_module(key, module)
-
-    def __delitem__(self, key: str) -> None:
-        del self._modules[key]
-        tracing.note_change()
-
-    def pop(self, key: str) -> Any:
-        """Remove a module and return it."""
-        module = self[key]
-        del self[key]
-        return module
-
-    def clear(self) -> None:
-        """Remove all."""
-        self._modules.clear()
-        tracing.note_change()
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add or replace modules."""
@@ -312,9 +312,6 @@ class ParameterDict(_Shown, _Keyed):
     def __setitem__(self, key: str, value: Tensor) -> None:
         self.register_parameter(key, _as_parameter(value))
 
-    def __delitem__(self, key: str) -> None:
-        delattr(self, key)
-
     def __reversed__(self) -> Iterator[str]:
         return reversed(self._held())
 
@@ -355,21 +352,10 @@ class ParameterDict(_Shown, _Keyed):
             self[key] = default
         return self[key]
 
-    def pop(self, key: str) -> Any:
-        """Remove a parameter and return it."""
-        value = self[key]
-        del self[key]
-        return value
-
     def popitem(self) -> tuple[str, Any]:
         """Remove the last name and its parameter, and return both."""
         key = next(reversed(self))
         return key, self.pop(key)
-
-    def clear(self) -> None:
-        """Remove all."""
-        for key in list(self):
-            del self[key]
 
 
 def _as_parameter(value: Tensor) -> Parameter:
