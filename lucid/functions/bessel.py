@@ -58,9 +58,6 @@ def erfcx(input: Tensor) -> Tensor:
     It falls as 1 / (sqrt(pi) input) there, and overflows to inf far on the left.
     Reference: Shepherd and Laframboise, "Chebyshev Approximation of (1 + 2x)exp(x^2)erfc x", 1981.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
     >>> lucid.special.erfcx(lucid.tensor([0.0, 1.0, 100.0]))
     tensor([1.0000, 0.4276, 0.0056])
     """
@@ -73,9 +70,6 @@ def erfcx(input: Tensor) -> Tensor:
 @curve(lambda g, x: g * (-2 / math.sqrt(math.pi)) * exp(-x * x))
 def erfc(input: Tensor) -> Tensor:
     """Return `1 - erf(input)`, a float in [0, 2], without loss where it is small.
-
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
 
     >>> lucid.erfc(lucid.tensor([0.0, 0.5, 5.0]))
     tensor([1.0000e+00, 4.7950e-01, 1.5375e-12])

@@ -602,7 +602,6 @@ def aminmax(
     """Return (min, max), the least and the greatest element, of all or along `dim`.
 
     Args:
-        input: a tensor of any dtype.
         dim: one axis, which the results lack. Default: None, all of them.
 
     Raises:
@@ -627,8 +626,6 @@ def nansum(
 
     Args:
         input: a tensor of any dtype; integers and bools are summed as int64.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before.
 
     >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
     tensor(3.)
@@ -664,7 +661,6 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
     Of equally frequent ones it is the least; the index is that of its last occurrence.
 
     Args:
-        input: a tensor of any dtype.
         dim: the axis to look along, which the results lack.
 
     Raises:

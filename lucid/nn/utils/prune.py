@@ -79,8 +79,6 @@ class BasePruningMethod:
         """Prune a parameter of a module; return the method, or the container of several.
 
         Args:
-            module: whose parameter it is.
-            name: of the parameter.
             *args: what the method is made with.
             importance_scores: of each element, in place of the parameter.
             **kwargs: what the method is made with, by name.
