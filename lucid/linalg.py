@@ -15,6 +15,7 @@ Args:
 Raises:
     DTypeError: `A` holds no floats.
     ShapeError: `A` holds no matrices.
+    OptionError: `pivot` is False.
 """
 
 from __future__ import annotations
@@ -531,9 +532,6 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
     Args:
         A: floats (..., m, n), which may be singular.
 
-    Raises:
-        OptionError: without `pivot`.
-
     >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
     lucid.return_types.linalg_lu(
     P=tensor([[0., 1.],
@@ -577,7 +575,6 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
 
     Raises:
         LinAlgError: a matrix is singular.
-        OptionError: without `pivot`.
 
     >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
     lucid.return_types.linalg_lu_factor(
@@ -601,7 +598,6 @@ def lu_factor_ex(
 
     Raises:
         LinAlgError: a matrix is singular, with `check_errors`.
-        OptionError: without `pivot`.
 
     >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
     tensor(2, dtype=lucid.int32)
