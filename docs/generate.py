@@ -191,8 +191,6 @@ def _plain_docstring(doc: str) -> str:
             continue
         heading = _HEADING.match(line)
         entry = re.match(r"^    ([*\w][\w*, ]*): (.*)$", line)
-        if heading and heading[1] in ("Example", "Examples"):
-            continue
         if heading and len(heading[1].split()) == 1:
             lines += ["", f"**{heading[1]}:** {_safe(heading[2])}".rstrip(), ""]
         elif entry:

@@ -9,6 +9,7 @@ from math import e as e, inf as inf, nan as nan, pi as pi
 
 from lucid import (
     autograd as autograd,
+    docstrings,
     later,
     linalg as linalg,
     ported,
@@ -133,6 +134,10 @@ _IN_PLACE = (
 )  # fmt: skip
 vars().update({name: getattr(Tensor, name) for name in _IN_PLACE})
 border.enter_border(sys.modules[__name__], dict(vars()), __name__)
+for _name, _kind in vars(return_types).items():
+    if hasattr(_kind, "_fields") and _name != "ValuesAndIndices":
+        _home = linalg if _name.startswith("linalg_") else sys.modules[__name__]
+        docstrings.show(_kind, getattr(_home, _name.removeprefix("linalg_")))
 border.explain_calls(autograd, vars(autograd), "lucid.autograd.")
 border.explain_calls(autograd.functional, vars(autograd.functional), "lucid.autograd.")
 frames.edge_of_module(autograd.__name__)

@@ -22,25 +22,33 @@ def _check_device_type(device_type: Any, op: str) -> None:
         raise ArgumentError(f"{op}: device_type must be a string, not {device_type!r}")
 
 
+def _refuse_enabled(op: str, which: str, device: str) -> None:
+    """Warn of a GPU, which isn't there, and raise for the CPU."""
+    if device.partition(":")[0] == "cpu":
+        raise OptionError(
+            f"{op}: there are no shorter floats than float32\nhint: pass enabled=False"
+        )
+    warn(f"{op}: {which} of {device!r} is not available. Disabling")
+
+
 class autocast:  # noqa: N801 - PyTorch's name
     """A context or decorator that does nothing: there is no shorter float.
 
     For a GPU `enabled=True` warns, as PyTorch does where there is none.
 
     Args:
-        device_type: of which device; the CPU is the only one. Default: 'cpu'.
+        device_type: of which device; the CPU is the only one.
         dtype: a dtype or None; nothing is computed in it, for this is off.
-        enabled: must be False for the CPU. Default: True.
+        enabled: must be False for the CPU.
         cache_enabled: True, False or None; nothing is cast, and nothing kept.
 
     Raises:
         OptionError: it is enabled for the CPU.
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> with lucid.amp.autocast("cpu", enabled=False):
-        ...     print((lucid.ones(2) @ lucid.ones(2)).dtype)
-        lucid.float32
+    >>> with lucid.amp.autocast("cpu", enabled=False):
+    ...     print((lucid.ones(2) @ lucid.ones(2)).dtype)
+    lucid.float32
     """
 
     def __init__(
@@ -54,12 +62,8 @@ class autocast:  # noqa: N801 - PyTorch's name
         check_flags("autocast", cache_enabled=cache_enabled)
         if dtype is not None:
             as_dtype(dtype, "autocast")
-        if enabled and device_type.partition(":")[0] != "cpu":
-            warn(f"autocast: device_type of {device_type!r} is not available. Disabling")
-        elif enabled:
-            raise OptionError(
-                "autocast: there are no shorter floats than float32\nhint: pass enabled=False"
-            )
+        if enabled:
+            _refuse_enabled("autocast", "device_type", device_type)
 
     def __enter__(self) -> Self:
         return self
@@ -82,9 +86,8 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
     Raises:
         ArgumentError: `device_type` is no string.
 
-    Example:
-        >>> lucid.amp.is_autocast_enabled()
-        False
+    >>> lucid.amp.is_autocast_enabled()
+    False
     """
     check_kind(device_type, str, "device_type", "is_autocast_enabled")
     return False
@@ -97,20 +100,19 @@ def custom_fwd(
 
     Args:
         fwd: the forward; None gives a decorator.
-        device_type: of which device; the CPU is the only one. Default: 'cuda'.
+        device_type: of which device; the CPU is the only one.
         cast_inputs: a dtype or None; nothing is cast to it, for autocast is off.
 
     Raises:
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> class Exp(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     @lucid.amp.custom_fwd(device_type="cpu")
-        ...     def forward(ctx, x):
-        ...         return x.exp()
-        >>> Exp.apply(lucid.zeros(2))
-        tensor([1., 1.])
+    >>> class Exp(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     @lucid.amp.custom_fwd(device_type="cpu")
+    ...     def forward(ctx, x):
+    ...         return x.exp()
+    >>> Exp.apply(lucid.zeros(2))
+    tensor([1., 1.])
     """
     _check_device_type(device_type, "custom_fwd")
     if cast_inputs is not None:
@@ -127,24 +129,23 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
 
     Args:
         bwd: the backward; None gives a decorator.
-        device_type: of which device; the CPU is the only one. Default: 'cuda'.
+        device_type: of which device; the CPU is the only one.
 
     Raises:
         ArgumentError: `device_type` is no string.
 
-    Example:
-        >>> class Half(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         return x / 2
-        ...     @staticmethod
-        ...     @lucid.amp.custom_bwd
-        ...     def backward(ctx, grad):
-        ...         return grad / 2
-        >>> x = lucid.ones(2, requires_grad=True)
-        >>> Half.apply(x).sum().backward()
-        >>> x.grad
-        tensor([0.5000, 0.5000])
+    >>> class Half(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x / 2
+    ...     @staticmethod
+    ...     @lucid.amp.custom_bwd
+    ...     def backward(ctx, grad):
+    ...         return grad / 2
+    >>> x = lucid.ones(2, requires_grad=True)
+    >>> Half.apply(x).sum().backward()
+    >>> x.grad
+    tensor([0.5000, 0.5000])
     """
     _check_device_type(device_type, "custom_bwd")
     if bwd is None:
@@ -159,21 +160,20 @@ class GradScaler:
     PyTorch does where there is none.
 
     Args:
-        device: of which device; the CPU is the only one. Default: 'cuda'.
-        init_scale: the first scale, above 0; there is none while it is off. Default: 65536.0.
-        growth_factor: what the scale would be multiplied by, above 1. Default: 2.0.
-        backoff_factor: and after gradients that aren't finite, below 1. Default: 0.5.
-        growth_interval: after how many steps it would grow. Default: 2000.
-        enabled: must be False for the CPU. Default: True.
+        device: of which device; the CPU is the only one.
+        init_scale: the first scale, above 0; there is none while it is off.
+        growth_factor: what the scale would be multiplied by, above 1.
+        backoff_factor: and after gradients that aren't finite, below 1.
+        growth_interval: after how many steps it would grow.
+        enabled: must be False for the CPU.
 
     Raises:
         OptionError: it is enabled for the CPU, or a number isn't in its range.
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> scaler = lucid.amp.GradScaler(enabled=False)
-        >>> scaler.scale(lucid.tensor(2.0)), scaler.get_scale()
-        (tensor(2.), 1.0)
+    >>> scaler = lucid.amp.GradScaler(enabled=False)
+    >>> scaler.scale(lucid.tensor(2.0)), scaler.get_scale()
+    (tensor(2.), 1.0)
     """
 
     def __init__(
@@ -200,12 +200,8 @@ class GradScaler:
                 "GradScaler: init_scale must be above 0, growth_factor above 1, backoff_factor "
                 "below 1, and growth_interval at least 1"
             )
-        if enabled and device.partition(":")[0] != "cpu":
-            warn(f"GradScaler: device of {device!r} is not available. Disabling")
-        elif enabled:
-            raise OptionError(
-                "GradScaler: there are no shorter floats than float32\nhint: pass enabled=False"
-            )
+        if enabled:
+            _refuse_enabled("GradScaler", "device", device)
 
     def is_enabled(self) -> bool:
         """Return False."""

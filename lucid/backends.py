@@ -8,11 +8,10 @@ import sys
 class Backend:
     """A backend that isn't there; its switches can be set and mean nothing.
 
-    Example:
-        >>> backend = lucid.backends.Backend()
-        >>> backend.benchmark = True
-        >>> backend.is_available()
-        False
+    >>> backend = lucid.backends.Backend()
+    >>> backend.benchmark = True
+    >>> backend.is_available()
+    False
     """
 
     deterministic = True
@@ -32,11 +31,10 @@ class Backend:
 class Cuda(Backend):
     """`backends.cuda`, with the switches of its matrix products, which mean nothing either.
 
-    Example:
-        >>> backend = lucid.backends.Cuda()
-        >>> backend.matmul.allow_tf32 = True
-        >>> backend.is_built()
-        False
+    >>> backend = lucid.backends.Cuda()
+    >>> backend.matmul.allow_tf32 = True
+    >>> backend.is_built()
+    False
     """
 
     matmul = Backend()

@@ -60,7 +60,7 @@ def cond(
         pred: a bool, or a tensor of one element.
         true_fn: the branch for True.
         false_fn: the branch for False; its results may have other shapes.
-        operands: a tuple or list; what else a branch needs it may find outside. Default: ().
+        operands: a tuple or list; what else a branch needs it may find outside.
 
     Raises:
         ArgumentError: a `pred` of another kind, a branch that can't be called, or operands in no
@@ -68,10 +68,9 @@ def cond(
         ShapeError: a `pred` of several elements, or of none; in a vmap, branches that give
             different types, for which it may be an `ArgumentError` or a `DTypeError` as well.
 
-    Example:
-        >>> x = lucid.tensor([1.0, -2.0])
-        >>> lucid.cond(x.sum() > 0, lambda x: x, lambda x: -x, (x,))
-        tensor([-1.,  2.])
+    >>> x = lucid.tensor([1.0, -2.0])
+    >>> lucid.cond(x.sum() > 0, lambda x: x, lambda x: -x, (x,))
+    tensor([-1.,  2.])
     """
     _require_functions("cond", true_fn=true_fn, false_fn=false_fn)
     if not isinstance(operands, (tuple, list)):
@@ -162,9 +161,8 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
         ArgumentError: `body` returns another structure, or a leaf is no tensor and no number.
         ShapeError, DTypeError: a tensor changes its type.
 
-    Example:
-        >>> lucid.fori_loop(1, 5, lambda i, product: product * i, lucid.tensor(1))
-        tensor(24)
+    >>> lucid.fori_loop(1, 5, lambda i, product: product * i, lucid.tensor(1))
+    tensor(24)
     """
     _require_functions("fori_loop", body=body)
     if isinstance(lower, Tensor) or isinstance(upper, Tensor):
@@ -193,9 +191,8 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
         ShapeError, DTypeError: xs have no rows or different numbers of them, or what f gives
             changes its type.
 
-    Example:
-        >>> lucid.map(lambda x: x.sum(), lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        tensor([3., 7.])
+    >>> lucid.map(lambda x: x.sum(), lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([3., 7.])
     """
     _require_functions("map", f=f)
     return _scan("map", lambda _, x: ((), f(x)), (), xs)[1]

@@ -48,16 +48,15 @@ def callback(function: Callable[..., Any], *tensors: Any) -> None:
     Raises:
         ArgumentError: one of them isn't a tensor. What the function raises is raised as well.
 
-    Example:
-        >>> seen = []
-        >>> @lucid.compile
-        ... def step(x):
-        ...     lucid.debug.callback(lambda h: seen.append(h.tolist()), x * 2)
-        ...     return x + 1
-        >>> step(lucid.ones(2)), step(lucid.zeros(2))
-        (tensor([2., 2.]), tensor([1., 1.]))
-        >>> seen
-        [[2.0, 2.0], [0.0, 0.0]]
+    >>> seen = []
+    >>> @lucid.compile
+    ... def step(x):
+    ...     lucid.debug.callback(lambda h: seen.append(h.tolist()), x * 2)
+    ...     return x + 1
+    >>> step(lucid.ones(2)), step(lucid.zeros(2))
+    (tensor([2., 2.]), tensor([1., 1.]))
+    >>> seen
+    [[2.0, 2.0], [0.0, 0.0]]
     """
     for tensor in tensors:
         if not isinstance(tensor, TensorCore):
@@ -114,10 +113,9 @@ def print(format: str, *tensors: Any) -> None:
         format: the text, with a `{}` for each tensor.
         *tensors: what is printed.
 
-    Example:
-        >>> step = lucid.compile(lambda x: lucid.debug.print("x = {}", x))
-        >>> step(lucid.ones(2))
-        x = tensor([1., 1.])
+    >>> step = lucid.compile(lambda x: lucid.debug.print("x = {}", x))
+    >>> step(lucid.ones(2))
+    x = tensor([1., 1.])
     """
     callback(lambda *found: sys.stdout.write(f"{format.format(*found)}\n"), *tensors)
 
@@ -132,14 +130,13 @@ def breakpoint() -> None:
     op where it stops: the debugger shows your own function and variables then. `PYTHONBREAKPOINT`
     and `sys.breakpointhook` are as for Python's `breakpoint`.
 
-    Example:
-        >>> import lucid, sys
-        >>> sys.breakpointhook = lambda: sys.stdout.write("stopped\\n")
-        >>> step = lucid.compile(lambda x: lucid.debug.breakpoint() or x + 1, mode="interpret")
-        >>> step(lucid.ones(2))
-        stopped
-        tensor([2., 2.])
-        >>> sys.breakpointhook = sys.__breakpointhook__
+    >>> import lucid, sys
+    >>> sys.breakpointhook = lambda: sys.stdout.write("stopped\\n")
+    >>> step = lucid.compile(lambda x: lucid.debug.breakpoint() or x + 1, mode="interpret")
+    >>> step(lucid.ones(2))
+    stopped
+    tensor([2., 2.])
+    >>> sys.breakpointhook = sys.__breakpointhook__
     """
     recorder = context.recorder
     if recorder is None:
@@ -195,17 +192,16 @@ def assert_(condition: Any, message: str = "an assertion has failed") -> None:
 
     Args:
         condition: a tensor, all of whose elements are to be true, or what Python takes for a truth.
-        message: what the error says. Default: "an assertion has failed".
+        message: what the error says.
 
-    Example:
-        >>> step = lucid.compile(lambda x: lucid.debug.assert_(x > 0, "x must be positive"))
-        >>> step(lucid.zeros(2))
-        Traceback (most recent call last):
-        lucid.ir.errors.AssertionFailedError: x must be positive...
+    >>> step = lucid.compile(lambda x: lucid.debug.assert_(x > 0, "x must be positive"))
+    >>> step(lucid.zeros(2))
+    Traceback (most recent call last):
+    lucid.ir.errors.AssertionFailedError: x must be positive...
     """
     if not isinstance(condition, TensorCore):
         condition = from_array(np.asarray(bool(condition)))
-    checks.require(condition != 0, lambda: message.replace("{}", "{{}}"), "assert")
+    checks.require(condition != 0, message.replace("{}", "{{}}"), "assert")
 
 
 def bisect(

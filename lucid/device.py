@@ -13,17 +13,16 @@ class device:  # noqa: N801 - PyTorch's name
     There is no other device; code that names this one runs unmodified.
 
     Args:
-        type: "cpu", "cpu:0", or such a device. Default: "cpu".
-        index: PyTorch's number of a device; the CPU has 0. Default: None.
+        type: "cpu", "cpu:0", or such a device.
+        index: PyTorch's number of a device; the CPU has 0.
 
     Raises:
         OptionError: another device or index.
 
-    Example:
-        >>> lucid.device("cpu")
-        device(type='cpu')
-        >>> lucid.zeros(2).device == "cpu"
-        True
+    >>> lucid.device("cpu")
+    device(type='cpu')
+    >>> lucid.zeros(2).device == "cpu"
+    True
     """
 
     __slots__ = ()

@@ -11,16 +11,13 @@ import doctest
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-_HEADING = re.compile(
-    r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises|Example|Examples):\n(?= )"
-)
+_HEADING = re.compile(r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises):\n(?= )")
 _SAID = re.compile(r"\n +([*\w, ]+):")
 _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
@@ -28,31 +25,29 @@ _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[T], T]:
     """Fill the docstring of a function or class with what it doesn't say itself, from another's.
 
-    Prose below the summary and whole sections are taken over where there is none, and from `Args:`
-    the entries of parameters that it has, with its own defaults. An example names it.
+    Summary, prose below it and whole sections are taken over where there is none, and from `Args:`
+    the entries of parameters that it has. An example names it.
 
     Args:
         other: the function or class with the full docstring.
         axes: how many axes it is about, where `other` is about one: 2 for `pool2d` like `pool1d`.
-            Default: 1.
         **renamed: what stands for a word of the other's there.
 
-    Example:
-        >>> from lucid.docstrings import like
-        >>> def total(input):
-        ...     '''Add.
-        ...
-        ...     Args:
-        ...         input: the numbers.
-        ...     '''
-        >>> @like(total)
-        ... def mean(input):
-        ...     "Add and divide."
-        >>> print(mean.__doc__)
-        Add and divide.
-        <BLANKLINE>
-        Args:
-            input: the numbers.
+    >>> from lucid.docstrings import like
+    >>> def total(input):
+    ...     '''Add.
+    ...
+    ...     Args:
+    ...         input: the numbers.
+    ...     '''
+    >>> @like(total)
+    ... def mean(input):
+    ...     "Add and divide."
+    >>> print(mean.__doc__)
+    Add and divide.
+    <BLANKLINE>
+    Args:
+        input: the numbers.
     """
 
     def fill(value: T) -> T:
@@ -60,10 +55,8 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
         for word, instead in renamed.items():
             theirs = re.sub(rf"\b{word}\b", instead, theirs)
         parts = _sections(over(theirs, axes))
-        if "Example" in parts:
-            name = other.__name__
-            parts["Example"] = re.sub(rf"\b{name}(?=\()", value.__name__, parts["Example"])
-        parts["Args"] = _with_defaults(_entries(parts.get("Args", "")), other, value)
+        name = rf"(?<!def )\b{other.__name__}(?=\()"
+        parts[_EXAMPLES] = re.sub(name, value.__name__, parts[_EXAMPLES])
         own = inspect.cleandoc(value.__doc__ or "")
         value.__doc__ = _filled(own, _joined(parts), _parameters(value))
         return value
@@ -74,8 +67,8 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
 def described(value: T) -> T:
     """Describe the parameters that a docstring leaves out as its module's or package's has them.
 
-    Their defaults are told as well. So are errors: those of `Raises:` there that name one of the
-    parameters, and whose class the docstring doesn't name. A docstring of one line stays as it is.
+    So are errors: those of `Raises:` there that name one of the parameters, and whose class the
+    docstring doesn't name. A docstring of one line stays as it is.
     """
     (shared, errors), own = _shared(value.__module__), value.__doc__
     if not (shared or errors) or own is None or "\n" not in own or value in _described:
@@ -89,14 +82,7 @@ def described(value: T) -> T:
         if error not in said_of and not parameters.keys().isdisjoint(re.findall(r"`(\w+)`", said))
     ]
     if raised or (shared.keys() & parameters) - said_of:
-        entries = []
-        for name in shared.keys() & parameters:
-            said, default = shared[name], parameters[name].default
-            if default is not inspect.Parameter.empty and "Default:" not in said:
-                said = f"{said} Default: {default!r}."
-            entry = f"    {name}:{said}"
-            long = len(entry) > 96
-            entries.append(textwrap.fill(entry, 96, subsequent_indent=" " * 8) if long else entry)
+        entries = [f"    {name}:{shared[name]}" for name in shared.keys() & parameters]
         parts = _sections(inspect.cleandoc(own))
         parts["Raises"] = "\n".join([parts.get("Raises", "").rstrip(), *raised]).lstrip("\n")
         value.__doc__ = _filled(_joined(parts), "Args:\n" + "\n".join(entries), [*parameters])
@@ -132,9 +118,16 @@ def of_module(cls: type, function: Callable[..., Any]) -> str:
     absent = {*_parameters(function)} - {*settings, *operands}
     raised = re.split(r"\n(?=    \S)", parts.get("Raises", ""))
     parts["Raises"] = "\n".join(r for r in raised if not absent & {*re.findall(r"`(\w+)`", r)})
-    if "Example" in parts and "Example:" not in own:
-        parts["Example"] = _of_module(parts["Example"], cls, function, operands)
+    if not _sections(own)[_EXAMPLES]:
+        parts[_EXAMPLES] = _of_module(parts[_EXAMPLES], cls, function, operands)
     return _filled(own, _joined(parts), settings)
+
+
+def show(value: Any, shown: Callable[..., Any]) -> None:
+    """Let a docstring end with the example of another's: of a result's type, its function's."""
+    examples = _sections(inspect.cleandoc(shown.__doc__ or ""))[_EXAMPLES]
+    own = _sections(inspect.cleandoc(value.__doc__ or ""))
+    value.__doc__ = _joined({**own, _EXAMPLES: examples})
 
 
 def over(text: str, axes: int) -> str:
@@ -144,10 +137,9 @@ def over(text: str, axes: int) -> str:
         text: a docstring.
         axes: how many, up to 3.
 
-    Example:
-        >>> from lucid.docstrings import over
-        >>> over("Pool along the last axis of (n, c, l), as `unpool1d`.", 2)
-        'Pool over the last two axes of (n, c, h, w), as `unpool2d`.'
+    >>> from lucid.docstrings import over
+    >>> over("Pool along the last axis of (n, c, l), as `unpool1d`.", 2)
+    'Pool over the last two axes of (n, c, h, w), as `unpool2d`.'
     """
     if axes == 1:
         return text
@@ -162,23 +154,6 @@ def over(text: str, axes: int) -> str:
     return re.sub(shape, lambda found: found[1] + ", ".join([found[2]] * axes), text)
 
 
-def _with_defaults(
-    entries: dict[str, str], other: Callable[..., Any], value: Callable[..., Any]
-) -> str:
-    """The entries of `other`; those that end with its default, with that of `value` instead."""
-    theirs, own = _signature(other).parameters, _signature(value).parameters
-    lines = []
-    for name, said in entries.items():
-        key, text = name.lstrip("*"), " ".join(said.split())
-        if key in theirs and key in own and theirs[key].default != own[key].default:
-            before, after = (f"Default: {each[key].default!r}." for each in (theirs, own))
-            if text.endswith(before):
-                text = f"    {name}: {text.removesuffix(before)}{after}"
-                said = textwrap.fill(text, 96, subsequent_indent=" " * 8).partition(":")[2]
-        lines.append(f"    {name}:{said}")
-    return "\n".join(lines)
-
-
 def _parameters(value: Callable[..., Any]) -> list[str]:
     return [name for name in _signature(value).parameters if name != "self"]
 
@@ -186,23 +161,32 @@ def _parameters(value: Callable[..., Any]) -> list[str]:
 def _filled(own: str, other: str, parameters: Collection[str]) -> str:
     mine, theirs = _sections(own), _sections(other)
     entries = {**_entries(theirs.get("Args", "")), **_entries(mine.get("Args", ""))}
-    summary, _, prose = mine[""].partition("\n\n")
+    summary, _, prose = theirs[""].partition("\n\n")
+    summary, _, own_prose = (mine[""] or summary).partition("\n\n")
     both = {**theirs, **mine, "Args": _chosen(entries, parameters)}
-    both[""] = f"{summary}\n\n{prose or theirs[''].partition(chr(10) * 2)[2]}".strip()
-    return _joined({name: both[name] for name in ("", *_ORDER) if name in both})
+    both[_EXAMPLES] = mine[_EXAMPLES] or theirs[_EXAMPLES]
+    both[""] = f"{summary}\n\n{own_prose or prose}".strip()
+    return _joined(both)
 
 
-_ORDER = ("Inputs", "Shapes", "Attributes", "Args", "Returns", "Raises", "Example", "Examples")
+_EXAMPLES = ">>>"
+_ORDER = ("", "Inputs", "Shapes", "Attributes", "Args", "Returns", "Raises", _EXAMPLES)
 
 
 def _sections(doc: str) -> dict[str, str]:
-    """The text below each heading; what stands before the first one is under ""."""
-    parts = _HEADING.split(doc)
-    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+    """The text below each heading; before the first one it is under "", at the end the examples."""
+    said, begins, examples = f"\n\n{doc}".partition("\n\n>>> ")
+    parts = _HEADING.split(said[2:])
+    found = {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+    return {**found, _EXAMPLES: begins.lstrip() + examples}
 
 
 def _joined(parts: dict[str, str]) -> str:
-    texts = [f"{name}:\n{text}" if name else text for name, text in parts.items() if text]
+    texts = [
+        text if name in ("", _EXAMPLES) else f"{name}:\n{text}"
+        for name in _ORDER
+        if (text := parts.get(name))
+    ]
     return "\n\n".join(text.rstrip() for text in texts)
 
 
@@ -227,10 +211,10 @@ def _chosen(entries: dict[str, str], names: Collection[str]) -> str:
 def _of_module(text: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:
     """The examples of a function as those of a module: `F.elu(x, 0.5)` is `nn.ELU(0.5)(x)`."""
     found: list[str] = []
-    for example in doctest.DocTestParser().get_examples(inspect.cleandoc(text)):
+    for example in doctest.DocTestParser().get_examples(text):
         lines = _made_first(example.source.rstrip(), cls, function, operands).splitlines()
-        found += [f"    {'...' if i else '>>>'} {line}" for i, line in enumerate(lines)]
-        found += [f"    {line}" for line in example.want.splitlines()]
+        found += [f"{'...' if i else '>>>'} {line}" for i, line in enumerate(lines)]
+        found += example.want.splitlines()
     return "\n".join(found)
 
 

@@ -38,9 +38,8 @@ class _Default:
 def get_default_dtype() -> DType:
     """Return the dtype that Python floats get; `float32` unless it was set.
 
-    Example:
-        >>> lucid.get_default_dtype()
-        lucid.float32
+    >>> lucid.get_default_dtype()
+    lucid.float32
     """
     return _Default.floating
 
@@ -61,11 +60,10 @@ def set_default_dtype(d: DType) -> None:
     Raises:
         DTypeError: a dtype that isn't one of floats.
 
-    Example:
-        >>> lucid.set_default_dtype(lucid.float64)
-        >>> lucid.tensor([0.5]).dtype
-        lucid.float64
-        >>> lucid.set_default_dtype(lucid.float32)
+    >>> lucid.set_default_dtype(lucid.float64)
+    >>> lucid.tensor([0.5]).dtype
+    lucid.float64
+    >>> lucid.set_default_dtype(lucid.float32)
     """
     if not as_dtype(d, "set_default_dtype").is_floating_point:
         raise DTypeError(
@@ -132,11 +130,10 @@ def promote_types(type1: DType, type2: DType) -> DType:
         type1: a dtype.
         type2: another dtype.
 
-    Example:
-        >>> lucid.promote_types(lucid.uint8, lucid.int8)
-        lucid.int16
-        >>> lucid.promote_types(lucid.int64, lucid.float32)
-        lucid.float32
+    >>> lucid.promote_types(lucid.uint8, lucid.int8)
+    lucid.int16
+    >>> lucid.promote_types(lucid.int64, lucid.float32)
+    lucid.float32
     """
     if type1 is type2:
         return type1
@@ -160,9 +157,8 @@ def can_cast(from_: DType, to: DType) -> bool:
         from_: the dtype of what is stored.
         to: the dtype of where it is stored.
 
-    Example:
-        >>> lucid.can_cast(lucid.float64, lucid.float32), lucid.can_cast(lucid.float32, lucid.int64)
-        (True, False)
+    >>> lucid.can_cast(lucid.float64, lucid.float32), lucid.can_cast(lucid.float32, lucid.int64)
+    (True, False)
     """
     return _KINDS.index(from_.kind) <= _KINDS.index(to.kind)
 
@@ -179,9 +175,8 @@ class finfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
     Raises:
         DTypeError: a dtype that isn't one of floats.
 
-    Example:
-        >>> lucid.finfo(lucid.float32).eps
-        1.1920928955078125e-07
+    >>> lucid.finfo(lucid.float32).eps
+    1.1920928955078125e-07
     """
 
     bits: int
@@ -224,9 +219,8 @@ class iinfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
     Raises:
         DTypeError: a dtype that isn't one of integers.
 
-    Example:
-        >>> lucid.iinfo(lucid.int32).max
-        2147483647
+    >>> lucid.iinfo(lucid.int32).max
+    2147483647
     """
 
     bits: int

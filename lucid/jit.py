@@ -17,17 +17,16 @@ def script(obj: Code, optimize: bool | None = None, *, example_inputs: Any = Non
 
     Args:
         obj: the function, class or module.
-        optimize: True, False or None; nothing is turned into TorchScript. Default: None.
+        optimize: True, False or None; nothing is turned into TorchScript.
         example_inputs: arguments, as a list or a dict, whose types TorchScript would take over;
-            here any call may have others. Default: None.
+            here any call may have others.
 
     Raises:
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> double = lucid.jit.script(lambda x: 2 * x)
-        >>> double(lucid.ones(2))
-        tensor([2., 2.])
+    >>> double = lucid.jit.script(lambda x: 2 * x)
+    >>> double(lucid.ones(2))
+    tensor([2., 2.])
     """
     if not callable(obj):
         raise ArgumentError(f"jit.script: a function, class or module is needed, not {obj!r}")
@@ -42,10 +41,9 @@ def export(fn: Code) -> Code:
     Args:
         fn: the method.
 
-    Example:
-        >>> double = lucid.jit.export(lambda x: 2 * x)
-        >>> double(lucid.ones(2))
-        tensor([2., 2.])
+    >>> double = lucid.jit.export(lambda x: 2 * x)
+    >>> double(lucid.ones(2))
+    tensor([2., 2.])
     """
     return fn
 
@@ -54,18 +52,17 @@ def ignore(drop: Any = False, *, drop_on_export: bool | None = None) -> Any:
     """Return the function as it is, or a decorator that does: TorchScript would leave it to Python.
 
     Args:
-        drop: the function, or True or False for a decorator. Default: False.
-        drop_on_export: True, False or None; there is no export. Default: None.
+        drop: the function, or True or False for a decorator.
+        drop_on_export: True, False or None; there is no export.
 
     Raises:
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> @lucid.jit.ignore(drop=True)
-        ... def double(x):
-        ...     return 2 * x
-        >>> double(lucid.ones(2))
-        tensor([2., 2.])
+    >>> @lucid.jit.ignore(drop=True)
+    ... def double(x):
+    ...     return 2 * x
+    >>> double(lucid.ones(2))
+    tensor([2., 2.])
     """
     check_flags("jit.ignore", drop_on_export=drop_on_export)
     if callable(drop):
@@ -80,10 +77,9 @@ def unused(fn: Code) -> Code:
     Args:
         fn: the function.
 
-    Example:
-        >>> double = lucid.jit.unused(lambda x: 2 * x)
-        >>> double(lucid.ones(2))
-        tensor([2., 2.])
+    >>> double = lucid.jit.unused(lambda x: 2 * x)
+    >>> double(lucid.ones(2))
+    tensor([2., 2.])
     """
     return fn
 
@@ -91,9 +87,8 @@ def unused(fn: Code) -> Code:
 def is_scripting() -> bool:
     """Return False: nothing is ever turned into TorchScript, in a compiled step or elsewhere.
 
-    Example:
-        >>> lucid.jit.is_scripting()
-        False
+    >>> lucid.jit.is_scripting()
+    False
     """
     return False
 
@@ -101,9 +96,8 @@ def is_scripting() -> bool:
 def is_tracing() -> bool:
     """Return False: `lucid.compiler.is_compiling` says whether a step is traced.
 
-    Example:
-        >>> lucid.jit.is_tracing()
-        False
+    >>> lucid.jit.is_tracing()
+    False
     """
     return False
 

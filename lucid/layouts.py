@@ -38,11 +38,10 @@ class layout(_Named):  # noqa: N801 -- PyTorch's name
     Args:
         name: how it is called; programs use the two that there are.
 
-    Example:
-        >>> lucid.sparse_coo_tensor([[0]], [1.0], (2,)).layout
-        lucid.sparse_coo
-        >>> isinstance(lucid.strided, lucid.layout)
-        True
+    >>> lucid.sparse_coo_tensor([[0]], [1.0], (2,)).layout
+    lucid.sparse_coo
+    >>> isinstance(lucid.strided, lucid.layout)
+    True
     """
 
 
@@ -54,11 +53,10 @@ class memory_format(_Named):  # noqa: N801 -- PyTorch's name
     Args:
         name: how it is called; programs use `lucid.channels_last` and the like.
 
-    Example:
-        >>> isinstance(lucid.channels_last, lucid.memory_format)
-        True
-        >>> lucid.ones(1, 2, 3, 4).to(memory_format=lucid.channels_last).is_contiguous()
-        True
+    >>> isinstance(lucid.channels_last, lucid.memory_format)
+    True
+    >>> lucid.ones(1, 2, 3, 4).to(memory_format=lucid.channels_last).is_contiguous()
+    True
     """
 
 

@@ -7,10 +7,15 @@ Args:
     A: floats (..., m, n).
     left: on which side of X the matrices stand.
     pivot: whether rows are exchanged; True alone is supported.
+    B: floats of the same dtype, (..., n, k).
+    hermitian: A is symmetric, and its lower triangle alone is looked at.
+    upper: whether to return L^T.
+    check_errors: raise for a matrix that has none, after all.
 
 Raises:
     DTypeError: `A` holds no floats.
     ShapeError: `A` holds no matrices.
+    OptionError: `pivot` is False.
 """
 
 from __future__ import annotations
@@ -84,12 +89,11 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     Other than of `lucid.cross` the axis is the last one, whatever sizes the others have.
 
     Args:
-        dim: the axis of the vectors. Default: -1.
+        dim: the axis of the vectors.
 
-    Example:
-        >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])
-        >>> lucid.linalg.cross(x, y)
-        tensor([[0., 0., 1.]])
+    >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])
+    >>> lucid.linalg.cross(x, y)
+    tensor([[0., 0., 1.]])
     """
     return _cross(input, other, dim)
 
@@ -104,10 +108,9 @@ def inv(A: Tensor) -> Tensor:
         LinAlgError: a matrix is singular.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.2500]])
+    >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
     """
     return inverse(matrices(A, "linalg.inv", square=True))
 
@@ -121,9 +124,8 @@ def det(A: Tensor) -> Tensor:
     Raises:
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        tensor(-2.)
+    >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(-2.)
     """
     return determinant(matrices(A, "linalg.det", square=True))
 
@@ -134,11 +136,10 @@ def slogdet(A: Tensor) -> linalg_slogdet:
 
     Of singular matrices these are 0 and -inf.
 
-    Example:
-        >>> lucid.slogdet(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        lucid.return_types.linalg_slogdet(
-        sign=tensor(-1.),
-        logabsdet=tensor(0.6931))
+    >>> lucid.slogdet(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    lucid.return_types.linalg_slogdet(
+    sign=tensor(-1.),
+    logabsdet=tensor(0.6931))
     """
     return linalg_slogdet(*sign_and_log_det(matrices(A, "linalg.slogdet", square=True)))
 
@@ -158,9 +159,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
         ShapeError: shapes that don't fit.
         DTypeError: A and B have different dtypes, or no floats.
 
-    Example:
-        >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
-        tensor([1.0000, 0.5000])
+    >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
+    tensor([1.0000, 0.5000])
     """
     a = matrices(A, "linalg.solve", square=True)
     is_vector = B.ndim == 1 or B._type.shape == a._type.shape[:-1]
@@ -179,20 +179,18 @@ def solve_triangular(
 
     Args:
         A: floats (..., n, n).
-        B: floats of the same dtype, (..., n, k).
         upper: whether the upper triangle is read, else the lower.
-        unitriangular: whether the diagonal counts as 1, unread. Default: False.
+        unitriangular: whether the diagonal counts as 1, unread.
 
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: shapes that don't fit, a B of vectors among them.
         DTypeError: A and B have different dtypes, or no floats.
 
-    Example:
-        >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
-        >>> lucid.linalg.solve_triangular(a, lucid.tensor([[5.0], [8.0]]), upper=True)
-        tensor([[1.],
-                [2.]])
+    >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
+    >>> lucid.linalg.solve_triangular(a, lucid.tensor([[5.0], [8.0]]), upper=True)
+    tensor([[1.],
+            [2.]])
     """
     a = matrices(A, "linalg.solve_triangular", square=True)
     b = matrices(B, "linalg.solve_triangular", "B")
@@ -223,16 +221,14 @@ def pinv(
     Singular values of at most `rtol` times the largest count as 0.
 
     Args:
-        atol: PyTorch's; None alone is supported. Default: None.
+        atol: PyTorch's; None alone is supported.
         rtol: Default: None, max(m, n) times the dtype's eps.
-        hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
 
     Raises:
         OptionError: an `atol`.
 
-    Example:
-        >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
-        tensor([[0.5000, 0.0000]])
+    >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
+    tensor([[0.5000, 0.0000]])
     """
     a = matrices(A, "linalg.pinv")
     if atol is not None:
@@ -272,10 +268,9 @@ def lstsq(
         ShapeError: shapes that don't fit.
         DTypeError: A and B have different dtypes, or no floats.
 
-    Example:
-        >>> a = lucid.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-        >>> lucid.linalg.lstsq(a, lucid.tensor([1.0, 3.0, 5.0])).solution.round(decimals=3)
-        tensor([1., 2.])
+    >>> a = lucid.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> lucid.linalg.lstsq(a, lucid.tensor([1.0, 3.0, 5.0])).solution.round(decimals=3)
+    tensor([1., 2.])
     """
     a = matrices(A, "linalg.lstsq")
     check_choice(driver, "driver", "linalg.lstsq", (None, "gels", "gelsy", "gelsd", "gelss"))
@@ -302,15 +297,14 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
     Args:
         A: a tensor of floats.
-        ind: how many axes come first. Default: 2.
+        ind: how many axes come first.
 
     Raises:
         LinAlgError: the map is singular.
         ShapeError: the products of sizes differ.
 
-    Example:
-        >>> lucid.linalg.tensorinv(lucid.eye(4).reshape(2, 2, 4)).shape
-        lucid.Size([4, 2, 2])
+    >>> lucid.linalg.tensorinv(lucid.eye(4).reshape(2, 2, 4)).shape
+    lucid.Size([4, 2, 2])
     """
     first, last = A._type.shape[:ind], A._type.shape[ind:]
     flat = reshape(A, math.prod(first), math.prod(last))
@@ -323,16 +317,15 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     Args:
         A: floats (*B.shape, *X.shape), whose sizes have the same product.
         B: floats of the same dtype.
-        dims: axes of A that are moved to its end before. Default: None.
+        dims: axes of A that are moved to its end before.
 
     Raises:
         LinAlgError: the map is singular.
         ShapeError: the products of sizes differ.
 
-    Example:
-        >>> a = 2 * lucid.eye(4).reshape(2, 2, 4)
-        >>> lucid.linalg.tensorsolve(a, lucid.ones(2, 2))
-        tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    >>> a = 2 * lucid.eye(4).reshape(2, 2, 4)
+    >>> lucid.linalg.tensorsolve(a, lucid.ones(2, 2))
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
     if dims is not None:
         A = movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
@@ -351,16 +344,14 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
     Args:
         A: symmetric positive definite matrices of floats (..., n, n).
-        upper: whether to return L^T. Default: False.
 
     Raises:
         LinAlgError: a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
-        tensor([[2., 0.],
-                [1., 1.]])
+    >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
+    tensor([[2., 0.],
+            [1., 1.]])
     """
     a = matrices(A, "linalg.cholesky", square=True)
     factor = _cholesky(a.mT if upper else a)
@@ -392,16 +383,13 @@ def cholesky_ex(
 
     Args:
         A: symmetric matrices of floats (..., n, n).
-        upper: whether to return L^T. Default: False.
-        check_errors: raise for a matrix that has none, after all. Default: False.
 
     Raises:
         LinAlgError: with `check_errors`, a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
-        tensor([0, 1], dtype=lucid.int32)
+    >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
+    tensor([0, 1], dtype=lucid.int32)
     """
     a = matrices(A, "linalg.cholesky_ex", square=True)
     if check_errors:
@@ -419,15 +407,13 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
 
     Args:
         A: floats (..., n, n).
-        check_errors: raise for a matrix that has none, after all. Default: False.
 
     Raises:
         LinAlgError: with `check_errors`, a matrix is singular.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
-        tensor([0, 1], dtype=lucid.int32)
+    >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
+    tensor([0, 1], dtype=lucid.int32)
     """
     a = matrices(A, "linalg.inv_ex", square=True)
     if check_errors:
@@ -451,34 +437,27 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
 
     Args:
         A: floats (..., n, n).
-        UPLO: which triangle is read: "L" or "U". Default: "L".
+        UPLO: which triangle is read: "L" or "U".
 
     Raises:
         OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
 
-    Example:
-        >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
-        tensor([1., 3.])
+    >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
+    tensor([1., 3.])
     """
     check_choice(UPLO, "UPLO", "linalg.eigh", ("L", "U", "l", "u"))
     return linalg_eigh(*symmetric_eigen(matrices(A, "linalg.eigh", square=True), UPLO))
 
 
+@like(eigh)
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Return the eigenvalues of symmetric matrices in ascending order.
 
-    Args:
-        A: floats (..., n, n).
-        UPLO: which triangle is read: "L" or "U". Default: "L".
+    They are those of `eigh`.
 
-    Raises:
-        OptionError: another `UPLO`.
-        ShapeError: A holds no square matrices.
-
-    Example:
-        >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
-        tensor([1., 3.])
+    >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
+    tensor([1., 3.])
     """
     return eigh(A, UPLO).eigenvalues
 
@@ -490,35 +469,29 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     `full_matrices` U is (..., m, k) and Vh (..., k, n).
 
     Args:
-        full_matrices: whether U and Vh are square. Default: True.
-        driver: None; a routine can be chosen on GPUs alone. Default: None.
+        full_matrices: whether U and Vh are square.
+        driver: None; a routine can be chosen on GPUs alone.
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
         OptionError: a `driver`.
 
-    Example:
-        >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
-        >>> u.shape, s, vh.shape
-        (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
+    >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
+    >>> u.shape, s, vh.shape
+    (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
     """
     _refuse_driver(driver, "linalg.svd")
     return linalg_svd(*singular_values(matrices(A, "linalg.svd"), bool(full_matrices)))
 
 
+@like(svd)
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Return the singular values of matrices in descending order.
 
-    Args:
-        driver: None; a routine can be chosen on GPUs alone. Default: None.
+    Shapes: (..., m, n) gives (..., k), with k = min(m, n).
 
-    Raises:
-        LinAlgError: the iteration doesn't converge, as with NaN.
-        OptionError: a `driver`.
-
-    Example:
-        >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
-        tensor([3., 2.])
+    >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
+    tensor([3., 2.])
     """
     _refuse_driver(driver, "linalg.svdvals")
     return svd(A, False).S
@@ -535,16 +508,15 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     Shapes: (..., m, n) gives (..., m, k) and (..., k, n), with k = min(m, n), or m if "complete".
 
     Args:
-        mode: "reduced", "complete", or "r", whose Q is empty. Default: "reduced".
+        mode: "reduced", "complete", or "r", whose Q is empty.
 
     Raises:
         OptionError: another `mode`.
 
-    Example:
-        >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
-        >>> (q @ r).round(decimals=3)
-        tensor([[3., 1.],
-                [4., 2.]])
+    >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> (q @ r).round(decimals=3)
+    tensor([[3., 1.],
+            [4., 2.]])
     """
     a = matrices(A, "linalg.qr")
     check_choice(mode, "mode", "linalg.qr", ("reduced", "complete", "r"))
@@ -560,18 +532,14 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
     Args:
         A: floats (..., m, n), which may be singular.
 
-    Raises:
-        OptionError: without `pivot`.
-
-    Example:
-        >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        lucid.return_types.linalg_lu(
-        P=tensor([[0., 1.],
-                [1., 0.]]),
-        L=tensor([[1., 0.],
-                [0., 1.]]),
-        U=tensor([[1., 3.],
-                [0., 2.]]))
+    >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    lucid.return_types.linalg_lu(
+    P=tensor([[0., 1.],
+            [1., 0.]]),
+    L=tensor([[1., 0.],
+            [0., 1.]]),
+    U=tensor([[1., 3.],
+            [0., 2.]]))
     """
     _check_pivot("linalg.lu", pivot)
     packed, _, order = lu_factors(matrices(A, "linalg.lu"), False)
@@ -607,14 +575,12 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
 
     Raises:
         LinAlgError: a matrix is singular.
-        OptionError: without `pivot`.
 
-    Example:
-        >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        lucid.return_types.linalg_lu_factor(
-        LU=tensor([[1., 3.],
-                [0., 2.]]),
-        pivots=tensor([2, 2], dtype=lucid.int32))
+    >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    lucid.return_types.linalg_lu_factor(
+    LU=tensor([[1., 3.],
+            [0., 2.]]),
+    pivots=tensor([2, 2], dtype=lucid.int32))
     """
     _check_pivot("linalg.lu_factor", pivot)
     return linalg_lu_factor(*lu_factors(matrices(A, "linalg.lu_factor"), True)[:2])
@@ -628,15 +594,13 @@ def lu_factor_ex(
     It counts from 1, and is 0 where there is none.
 
     Args:
-        check_errors: whether a singular matrix is an error. Default: False.
+        check_errors: whether a singular matrix is an error.
 
     Raises:
         LinAlgError: a matrix is singular, with `check_errors`.
-        OptionError: without `pivot`.
 
-    Example:
-        >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
-        tensor(2, dtype=lucid.int32)
+    >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
+    tensor(2, dtype=lucid.int32)
     """
     _check_pivot("linalg.lu_factor_ex", pivot)
     a = matrices(A, "linalg.lu_factor_ex")
@@ -654,18 +618,16 @@ def lu_solve(
     Args:
         LU: floats (..., n, n), both triangles in one matrix.
         pivots: int32 (..., n).
-        B: floats of the same dtype, (..., n, k).
-        adjoint: whether to solve with A transposed. Default: False.
+        adjoint: whether to solve with A transposed.
 
     Raises:
         ShapeError: shapes that don't fit, a B of vectors among them.
         DTypeError: LU and B have different dtypes, or pivots aren't int32.
 
-    Example:
-        >>> lu, pivots = lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        >>> lucid.linalg.lu_solve(lu, pivots, lucid.tensor([[4.0], [7.0]]))
-        tensor([[1.],
-                [2.]])
+    >>> lu, pivots = lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    >>> lucid.linalg.lu_solve(lu, pivots, lucid.tensor([[4.0], [7.0]]))
+    tensor([[1.],
+            [2.]])
     """
     packed = matrices(LU, "linalg.lu_solve", "LU", square=True)
     b = matrices(B, "linalg.lu_solve", "B")
@@ -689,10 +651,9 @@ def lu_solve(
 def matrix_exp(A: Tensor) -> Tensor:
     """Return the exponential of square matrices, the sum of A^k / k! over all k.
 
-    Example:
-        >>> lucid.linalg.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
-        tensor([[1., 1.],
-                [0., 1.]])
+    >>> lucid.linalg.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    tensor([[1., 1.],
+            [0., 1.]])
     """
     return matrix_exponential(matrices(A, "linalg.matrix_exp", square=True))
 
@@ -704,10 +665,9 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         x: (..., n), of numbers.
         N: how many powers. Default: None, as many as the vectors have elements.
 
-    Example:
-        >>> lucid.linalg.vander(lucid.tensor([2, 3]), N=3)
-        tensor([[1, 2, 4],
-                [1, 3, 9]])
+    >>> lucid.linalg.vander(lucid.tensor([2, 3]), N=3)
+    tensor([[1, 2, 4],
+            [1, 3, 9]])
     """
     return x[..., None] ** arange(x._type.shape[-1] if N is None else N)
 
@@ -721,11 +681,9 @@ def matrix_rank(
         atol: an absolute bound. Default: None, 0.
         rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
             `atol`.
-        hermitian: A is symmetric, and its lower triangle alone is looked at. Default: False.
 
-    Example:
-        >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
-        tensor(1)
+    >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
+    tensor(1)
     """
     a = matrices(A, "linalg.matrix_rank").detach()
     values = eigvalsh(a).abs() if hermitian else svdvals(a)
@@ -747,9 +705,8 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         OptionError: another order.
         ShapeError: matrices that aren't square, unless `p` is 2 or -2.
 
-    Example:
-        >>> lucid.linalg.cond(lucid.tensor([[4.0, 0.0], [0.0, 2.0]]))
-        tensor(2.)
+    >>> lucid.linalg.cond(lucid.tensor([[4.0, 0.0], [0.0, 2.0]]))
+    tensor(2.)
     """
     a = matrices(A, "linalg.cond")
     if p in (None, 2, -2):
@@ -773,11 +730,10 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
         ShapeError: shapes that don't fit.
         DTypeError: A and tau have different dtypes, or no floats.
 
-    Example:
-        >>> a = lucid.tensor([[1.0], [1.0]])
-        >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
-        tensor([[ 0.],
-                [-1.]])
+    >>> a = lucid.tensor([[1.0], [1.0]])
+    >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
+    tensor([[ 0.],
+            [-1.]])
     """
     a = matrices(A, "linalg.householder_product")
     rows, columns = a._type.shape[-2:]

@@ -71,10 +71,9 @@ class Event:
         shapes: of an op's operands.
         bytes, flops: what a kernel reads and writes, and its operations.
 
-    Example:
-        >>> from lucid.profiler import Event
-        >>> Event("exp", "op", start=0.0, seconds=1e-6).place
-        ''
+    >>> from lucid.profiler import Event
+    >>> Event("exp", "op", start=0.0, seconds=1e-6).place
+    ''
     """
 
     name: str
@@ -97,10 +96,9 @@ class EventAverage:
         cpu_time_total, self_cpu_time_total: microseconds of all, with what ran within and without.
         input_shapes: of their operands, where groups are told apart by these.
 
-    Example:
-        >>> from lucid.profiler import EventAverage
-        >>> EventAverage("exp", 4, 10.0, 8.0).cpu_time
-        2.5
+    >>> from lucid.profiler import EventAverage
+    >>> EventAverage("exp", 4, 10.0, 8.0).cpu_time
+    2.5
     """
 
     key: str
@@ -121,11 +119,10 @@ class EventAverages(list[EventAverage]):
     Args:
         iterable: what to make the list of.
 
-    Example:
-        >>> from lucid.profiler import EventAverage, EventAverages
-        >>> found = EventAverages([EventAverage("exp", 4, 10.0, 8.0)])
-        >>> found.total_average().count
-        4
+    >>> from lucid.profiler import EventAverage, EventAverages
+    >>> found = EventAverages([EventAverage("exp", 4, 10.0, 8.0)])
+    >>> found.total_average().count
+    4
     """
 
     def table(self, sort_by: str | None = "self_cpu_time_total", row_limit: int = 100) -> str:
@@ -187,11 +184,10 @@ class profile:  # noqa: N801 - the name PyTorch gives it
 
     Raises: `ArgumentError` in a block of another profiler, and for an argument of another type.
 
-    Example:
-        >>> with lucid.profiler.profile() as found:
-        ...     _ = lucid.ones(3).exp()
-        >>> [event.name for event in found.events()]
-        ['exp']
+    >>> with lucid.profiler.profile() as found:
+    ...     _ = lucid.ones(3).exp()
+    >>> [event.name for event in found.events()]
+    ['exp']
     """
 
     def __init__(
@@ -455,14 +451,13 @@ class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives 
 
     Args:
         name: what the event is called.
-        args: a text about the block, the event's `place`. Default: None.
+        args: a text about the block, the event's `place`.
 
-    Example:
-        >>> from lucid.profiler import profile, record_function
-        >>> with profile() as found, record_function("forward"):
-        ...     _ = lucid.ones(3).exp()
-        >>> [event.name for event in found.events()]
-        ['forward', 'exp']
+    >>> from lucid.profiler import profile, record_function
+    >>> with profile() as found, record_function("forward"):
+    ...     _ = lucid.ones(3).exp()
+    >>> [event.name for event in found.events()]
+    ['forward', 'exp']
     """
 
     def __init__(self, name: str, args: str | None = None) -> None:
@@ -499,11 +494,10 @@ def schedule(
 
     Raises: `ArgumentError` where nothing is recorded, or a count is negative.
 
-    Example:
-        >>> from lucid.profiler import schedule
-        >>> action = schedule(wait=1, warmup=0, active=2)
-        >>> [action(step).name for step in range(3)]
-        ['NONE', 'RECORD', 'RECORD_AND_SAVE']
+    >>> from lucid.profiler import schedule
+    >>> action = schedule(wait=1, warmup=0, active=2)
+    >>> [action(step).name for step in range(3)]
+    ['NONE', 'RECORD', 'RECORD_AND_SAVE']
     """
     if active < 1 or min(wait, warmup, repeat, skip_first) < 0:
         raise ArgumentError("schedule: active is at least 1, and nothing is negative")
@@ -533,10 +527,9 @@ def tensorboard_trace_handler(
 
     Raises: `OptionError` for `use_gzip`.
 
-    Example:
-        >>> from lucid.profiler import tensorboard_trace_handler
-        >>> callable(tensorboard_trace_handler("traces"))
-        True
+    >>> from lucid.profiler import tensorboard_trace_handler
+    >>> callable(tensorboard_trace_handler("traces"))
+    True
     """
     if use_gzip:
         raise OptionError("tensorboard_trace_handler: traces are written as plain JSON")
@@ -551,16 +544,9 @@ def tensorboard_trace_handler(
 
 
 __all__ = [
-    "Event",
-    "EventAverage",
-    "EventAverages",
-    "ProfilerAction",
-    "ProfilerActivity",
-    "profile",
-    "record_function",
-    "schedule",
-    "tensorboard_trace_handler",
-]
+    "Event", "EventAverage", "EventAverages", "ProfilerAction", "ProfilerActivity", "profile",
+    "record_function", "schedule", "tensorboard_trace_handler",
+]  # fmt: skip
 
 
 frames.edge_of_module(__name__)

@@ -7,6 +7,7 @@ Args:
     generator: what to draw from; None is the default generator.
     device: the CPU or None.
     input: a tensor of floats.
+    requires_grad: whether gradients are recorded for it.
 """
 
 from __future__ import annotations
@@ -51,17 +52,16 @@ class Generator:
     code draw the same bits, with any number of threads.
 
     Args:
-        device: the CPU. Default: "cpu".
+        device: the CPU.
 
     Attributes:
         state: i64[2], seed and place; a compiled step that draws reads and writes it.
 
-    Example:
-        >>> generator = lucid.Generator().manual_seed(7)
-        >>> lucid.randint(10, (4,), generator=generator)
-        tensor([9, 4, 0, 3])
-        >>> generator.get_state()
-        tensor([7, 4])
+    >>> generator = lucid.Generator().manual_seed(7)
+    >>> lucid.randint(10, (4,), generator=generator)
+    tensor([9, 4, 0, 3])
+    >>> generator.get_state()
+    tensor([7, 4])
     """
 
     def __init__(self, device: Any = "cpu") -> None:
@@ -89,10 +89,9 @@ class Generator:
         Raises:
             OptionError: it has more bits.
 
-        Example:
-            >>> generator = lucid.Generator().manual_seed(7)
-            >>> generator.initial_seed()
-            7
+        >>> generator = lucid.Generator().manual_seed(7)
+        >>> generator.initial_seed()
+        7
         """
         number = integer(seed, "manual_seed", "seed")
         if not -(2**63) <= number < 2**64:
@@ -108,10 +107,9 @@ class Generator:
         It is what makes a run differ from the last one; keep the number to repeat the run with
         `manual_seed`.
 
-        Example:
-            >>> generator = lucid.Generator()
-            >>> generator.seed() == generator.initial_seed()
-            True
+        >>> generator = lucid.Generator()
+        >>> generator.seed() == generator.initial_seed()
+        True
         """
         number = int.from_bytes(os.urandom(8), "little", signed=True) & (2**63 - 1)
         self.manual_seed(number)
@@ -122,9 +120,8 @@ class Generator:
 
         In a trace it raises `TraceError`, as the seed is read when the step runs.
 
-        Example:
-            >>> lucid.Generator().manual_seed(3).initial_seed()
-            3
+        >>> lucid.Generator().manual_seed(3).initial_seed()
+        3
         """
         return int(self.state._concrete("initial_seed()")[0])
 
@@ -134,9 +131,8 @@ class Generator:
         Shapes: (2,), seed and place.
         dtype: int64.
 
-        Example:
-            >>> lucid.Generator().manual_seed(3).get_state()
-            tensor([3, 0])
+        >>> lucid.Generator().manual_seed(3).get_state()
+        tensor([3, 0])
         """
         return self.state.clone()
 
@@ -149,13 +145,12 @@ class Generator:
         Raises:
             ShapeError: it is no tensor of two int64.
 
-        Example:
-            >>> generator = lucid.Generator().manual_seed(3)
-            >>> before = generator.get_state()
-            >>> first = lucid.rand(2, generator=generator)
-            >>> again = lucid.rand(2, generator=generator.set_state(before))
-            >>> lucid.equal(first, again)
-            True
+        >>> generator = lucid.Generator().manual_seed(3)
+        >>> before = generator.get_state()
+        >>> first = lucid.rand(2, generator=generator)
+        >>> again = lucid.rand(2, generator=generator.set_state(before))
+        >>> lucid.equal(first, again)
+        True
         """
         state = tensor_of(new_state, "set_state", "new_state")
         if state._type.dtype is not i64 or state._type.shape != (2,):
@@ -174,12 +169,11 @@ class Generator:
             shape: of the result.
             dtype: of the result.
 
-        Example:
-            >>> from lucid.ir import ops
-            >>> generator = lucid.Generator().manual_seed(3)
-            >>> numbers = generator.draw(ops.random_normal, (2, 3), lucid.float32)
-            >>> generator.get_state()
-            tensor([3, 6])
+        >>> from lucid.ir import ops
+        >>> generator = lucid.Generator().manual_seed(3)
+        >>> numbers = generator.draw(ops.random_normal, (2, 3), lucid.float32)
+        >>> generator.get_state()
+        tensor([3, 6])
         """
         result = emit(op, (self.state,), shape=shape, dtype=dtype)
         with no_grad():
@@ -192,12 +186,11 @@ class Generator:
         Args:
             count: how many numbers.
 
-        Example:
-            >>> generator = lucid.Generator().manual_seed(3)
-            >>> generator.reserve(5)
-            tensor([3, 0])
-            >>> generator.get_state()
-            tensor([3, 5])
+        >>> generator = lucid.Generator().manual_seed(3)
+        >>> generator.reserve(5)
+        tensor([3, 0])
+        >>> generator.get_state()
+        tensor([3, 5])
         """
         before = self.get_state()
         with no_grad():
@@ -223,24 +216,18 @@ def _pair(first: int, second: int) -> Tensor:
 default_generator = Generator()
 
 
+@like(Generator.manual_seed)
 def manual_seed(seed: int) -> Generator:
     """Start the default generator's stream of this seed from its beginning, and return it.
 
     All functions that draw without a `generator` draw from it.
 
-    Args:
-        seed: an int of at most 64 bits.
-
-    Raises:
-        OptionError: it has more bits.
-
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> lucid.randint(10, (3,))
-        tensor([3, 9, 0])
-        >>> generator = lucid.manual_seed(0)
-        >>> lucid.randint(10, (3,))
-        tensor([3, 9, 0])
+    >>> generator = lucid.manual_seed(0)
+    >>> lucid.randint(10, (3,))
+    tensor([3, 9, 0])
+    >>> generator = lucid.manual_seed(0)
+    >>> lucid.randint(10, (3,))
+    tensor([3, 9, 0])
     """
     return default_generator.manual_seed(seed)
 
@@ -248,10 +235,9 @@ def manual_seed(seed: int) -> Generator:
 def seed() -> int:
     """Seed the default generator from the operating system, and return the seed.
 
-    Example:
-        >>> number = lucid.seed()
-        >>> number == lucid.initial_seed()
-        True
+    >>> number = lucid.seed()
+    >>> number == lucid.initial_seed()
+    True
     """
     return default_generator.seed()
 
@@ -261,10 +247,9 @@ def initial_seed() -> int:
 
     Without one of the user's it is the same in each process.
 
-    Example:
-        >>> generator = lucid.manual_seed(5)
-        >>> lucid.initial_seed()
-        5
+    >>> generator = lucid.manual_seed(5)
+    >>> lucid.initial_seed()
+    5
     """
     return default_generator.initial_seed()
 
@@ -275,30 +260,23 @@ def get_rng_state() -> Tensor:
     Shapes: (2,), the seed and the place in its stream.
     dtype: int64.
 
-    Example:
-        >>> generator = lucid.manual_seed(5)
-        >>> numbers = lucid.rand(3)
-        >>> lucid.get_rng_state()
-        tensor([5, 3])
+    >>> generator = lucid.manual_seed(5)
+    >>> numbers = lucid.rand(3)
+    >>> lucid.get_rng_state()
+    tensor([5, 3])
     """
     return default_generator.get_state()
 
 
+@like(Generator.set_state)
 def set_rng_state(new_state: Tensor) -> None:
     """Continue the default generator from a state that `get_rng_state` returned.
 
-    Args:
-        new_state: i64[2], whose numbers are copied.
-
-    Raises:
-        ShapeError: it is no tensor of two int64.
-
-    Example:
-        >>> before = lucid.get_rng_state()
-        >>> first = lucid.rand(2)
-        >>> lucid.set_rng_state(before)
-        >>> lucid.equal(lucid.rand(2), first)
-        True
+    >>> before = lucid.get_rng_state()
+    >>> first = lucid.rand(2)
+    >>> lucid.set_rng_state(before)
+    >>> lucid.equal(lucid.rand(2), first)
+    True
     """
     default_generator.set_state(new_state)
 
@@ -315,16 +293,15 @@ def fork_rng(
     It does so also when the block raises.
 
     Args:
-        devices: without effect, the state is the CPU's. Default: None.
-        enabled: False leaves the state as the block leaves it. Default: True.
-        device_type: without effect. Default: "cpu".
+        devices: without effect, the state is the CPU's.
+        enabled: False leaves the state as the block leaves it.
+        device_type: without effect.
 
-    Example:
-        >>> generator = lucid.random.manual_seed(5)
-        >>> with lucid.random.fork_rng():
-        ...     numbers = lucid.random.rand(3)
-        >>> lucid.random.get_rng_state()
-        tensor([5, 0])
+    >>> generator = lucid.random.manual_seed(5)
+    >>> with lucid.random.fork_rng():
+    ...     numbers = lucid.random.rand(3)
+    >>> lucid.random.get_rng_state()
+    tensor([5, 0])
     """
     if not enabled:
         yield
@@ -365,16 +342,14 @@ def rand(
     Args:
         *size: the shape, as ints or as one tuple or list of them.
         dtype: of the result, one of floats. Default: the default dtype.
-        requires_grad: whether gradients are recorded for it. Default: False.
 
     Raises:
         DTypeError: the dtype isn't one of floats; `randint` draws integers.
         ShapeError: a size is negative.
 
-    Example:
-        >>> x = lucid.rand(100)
-        >>> ((x >= 0) & (x < 1)).all()
-        tensor(True)
+    >>> x = lucid.rand(100)
+    >>> ((x >= 0) & (x < 1)).all()
+    tensor(True)
     """
     return _drawn(ops.random_uniform, size, dtype, device, requires_grad, generator, "rand")
 
@@ -395,11 +370,10 @@ def randn(
         DTypeError: the dtype isn't one of floats.
         ShapeError: a size is negative.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> x = lucid.randn(10000)
-        >>> x.mean().abs() < 0.05, (x.std() - 1).abs() < 0.05
-        (tensor(True), tensor(True))
+    >>> generator = lucid.manual_seed(0)
+    >>> x = lucid.randn(10000)
+    >>> x.mean().abs() < 0.05, (x.std() - 1).abs() < 0.05
+    (tensor(True), tensor(True))
     """
     return _drawn(ops.random_normal, size, dtype, device, requires_grad, generator, "randn")
 
@@ -418,15 +392,13 @@ def rand_like(
     Args:
         input: whose shape and dtype are taken.
         dtype: another dtype of floats. Default: None, that of `input`.
-        requires_grad: whether gradients are recorded for it. Default: False.
-        memory_format: any memory format, without effect. Default: None.
+        memory_format: any memory format, without effect.
 
     Raises:
         DTypeError: the dtype isn't one of floats.
 
-    Example:
-        >>> lucid.rand_like(lucid.zeros(2, 3)).shape
-        lucid.Size([2, 3])
+    >>> lucid.rand_like(lucid.zeros(2, 3)).shape
+    lucid.Size([2, 3])
     """
     check_memory_format(memory_format, "rand_like")
     size, wanted = (input._type.shape,), dtype or input.dtype
@@ -445,9 +417,8 @@ def randn_like(
 ) -> Tensor:
     """Return numbers from the standard normal distribution in the shape and dtype of `input`.
 
-    Example:
-        >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
-        lucid.float64
+    >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
+    lucid.float64
     """
     check_memory_format(memory_format, "randn_like")
     size, wanted = (input._type.shape,), dtype or input.dtype
@@ -472,19 +443,17 @@ def randint(
 
     Args:
         low: the least number; with two arguments the limit.
-        high: the limit, which isn't drawn; with two arguments the size. Default: None.
-        size: the shape, a tuple or list. Default: None.
+        high: the limit, which isn't drawn; with two arguments the size.
+        size: the shape, a tuple or list.
         dtype: of the result. Default: int64.
         requires_grad: whether gradients are recorded for it, which needs a dtype of floats.
-            Default: False.
 
     Raises:
         OptionError: the range is empty, or longer than 2**53.
 
-    Example:
-        >>> x = lucid.randint(5, 10, (100,))
-        >>> ((x >= 5) & (x < 10)).all()
-        tensor(True)
+    >>> x = lucid.randint(5, 10, (100,))
+    >>> ((x >= 5) & (x < 10)).all()
+    tensor(True)
     """
     if size is None:
         low, high, size = 0, low, high
@@ -507,15 +476,14 @@ def randint_like(
     Args:
         input: whose shape and dtype are taken.
         low: the least number; without `high` the limit.
-        high: the limit, which isn't drawn. Default: None.
+        high: the limit, which isn't drawn.
         dtype: another dtype. Default: None, that of `input`.
 
     Raises:
         OptionError: the range is empty, or longer than 2**53.
 
-    Example:
-        >>> lucid.randint_like(lucid.zeros(3), 1)
-        tensor([0., 0., 0.])
+    >>> lucid.randint_like(lucid.zeros(3), 1)
+    tensor([0., 0., 0.])
     """
     if high is None:
         low, high = 0, low
@@ -536,9 +504,8 @@ def randperm(
     Raises:
         ShapeError: n is negative.
 
-    Example:
-        >>> lucid.randperm(5).sort().values
-        tensor([0, 1, 2, 3, 4])
+    >>> lucid.randperm(5).sort().values
+    tensor([0, 1, 2, 3, 4])
     """
     check_device(device, "randperm")
     shape = shape_of((integer(n, "randperm", "n"),), "randperm")
@@ -565,8 +532,8 @@ def normal(
     dtype: that of the first tensor, else the default dtype.
 
     Args:
-        mean: a number or a tensor. Default: 0.0.
-        std: the standard deviation, a number or a tensor, not negative. Default: 1.0.
+        mean: a number or a tensor.
+        std: the standard deviation, a number or a tensor, not negative.
         size: the shape. Default: None, that of the tensors.
         dtype: of the result. Default: None, as above.
 
@@ -574,9 +541,8 @@ def normal(
         ShapeError: there is neither a size nor a tensor.
         OptionError: `std` is negative.
 
-    Example:
-        >>> lucid.normal(lucid.tensor([1.0, 10.0, 100.0]), 0.0)
-        tensor([  1.,  10., 100.])
+    >>> lucid.normal(lucid.tensor([1.0, 10.0, 100.0]), 0.0)
+    tensor([  1.,  10., 100.])
     """
     check_device(device, "normal")
     tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
@@ -607,15 +573,14 @@ def bernoulli(
 
     Args:
         input: probabilities; with `p` only its shape and dtype count.
-        p: one probability for all. Default: None.
+        p: one probability for all.
 
     Raises:
         DTypeError: the probabilities are no floats.
         OptionError: `p`, or an element, isn't in [0, 1].
 
-    Example:
-        >>> lucid.bernoulli(lucid.tensor([0.0, 1.0, 1.0]))
-        tensor([0., 1., 1.])
+    >>> lucid.bernoulli(lucid.tensor([0.0, 1.0, 1.0]))
+    tensor([0., 1., 1.])
     """
     x = tensor_of(input, "bernoulli")
     probability: Any = x if p is None else p
@@ -645,15 +610,14 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
         DTypeError: the rates are no floats.
         OptionError: a rate is negative, or so large that counts have no 64 bits.
 
-    Example:
-        >>> _ = lucid.manual_seed(0)
-        >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
-        tensor(4.)
+    >>> _ = lucid.manual_seed(0)
+    >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
+    tensor(4.)
     """
     rate = tensor_of(input, "poisson").detach()
     if not rate.dtype.is_floating_point:
         raise DTypeError(f"poisson: rates are floating-point numbers, not {rate.dtype!r}")
-    require(rate >= 0, lambda: f"poisson: rates must be at least 0{typed(input=rate)}")
+    require(rate >= 0, "poisson: rates must be at least 0", input=rate)
     greatest = float(rate.max().item()) if rate.numel() else 0.0
     if greatest > 2.0**62:
         raise OptionError(f"Poisson: can't sample a rate of {greatest}: counts have 64 bits")
@@ -687,17 +651,14 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         DTypeError: they are no floats, or the dtypes differ.
         OptionError: a count is negative, or a probability isn't in [0, 1].
 
-    Example:
-        >>> lucid.binomial(lucid.tensor([3.0, 5.0]), lucid.tensor([1.0, 0.0]))
-        tensor([3., 0.])
+    >>> lucid.binomial(lucid.tensor([3.0, 5.0]), lucid.tensor([1.0, 0.0]))
+    tensor([3., 0.])
     """
     n, p = tensor_of(count, "binomial", "count"), tensor_of(prob, "binomial", "prob")
     if not p.dtype.is_floating_point or n.dtype is not p.dtype:
         raise DTypeError(f"binomial: takes floats of one dtype{typed(count=n, prob=p)}")
-    require(n >= 0, lambda: f"binomial: counts must be at least 0{typed(count=n)}")
-    require(
-        (p >= 0) & (p <= 1), lambda: f"binomial: probabilities must be in [0, 1]{typed(prob=p)}"
-    )
+    require(n >= 0, "binomial: counts must be at least 0", count=n)
+    require((p >= 0) & (p <= 1), "binomial: probabilities must be in [0, 1]", prob=p)
     shape = common_shape("binomial", count=n, prob=p)
     trials = int(n.max().item()) if n.numel() else 0
     axes = (trials, *(1,) * len(shape))
@@ -713,7 +674,7 @@ def _is_number(value: Any) -> bool:
 
 def _check_std(std: Any, name: str) -> None:
     if isinstance(std, Tensor):
-        require(std >= 0, lambda: f"{name}: expects all elements of std >= 0.0{typed(std=std)}")
+        require(std >= 0, f"{name}: expects all elements of std >= 0.0", std=std)
     elif _is_number(std) and not std >= 0:
         raise OptionError(f"{name}: expects std >= 0.0, but found std {std}")
 
@@ -724,10 +685,8 @@ def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
     if number and not 0 <= probability <= 1:
         raise OptionError(f"bernoulli: expects p to be in [0, 1], but got p={probability}")
     if isinstance(probability, Tensor):
-        require(
-            (probability >= 0) & (probability <= 1),
-            lambda: f"bernoulli: expects p to be in [0, 1]{typed(p=probability)}",
-        )
+        inside = (probability >= 0) & (probability <= 1)
+        require(inside, "bernoulli: expects p to be in [0, 1]", p=probability)
     dtype = x.dtype if x.dtype.is_floating_point else get_default_dtype()
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, x._type.shape, dtype)
@@ -751,16 +710,15 @@ def multinomial(
     Args:
         input: the weights, floats that are finite and not negative.
         num_samples: how many indices for each row.
-        replacement: whether an index may come again. Default: False.
+        replacement: whether an index may come again.
 
     Raises:
         OptionError: a weight is negative, infinite or NaN, or fewer are above 0 than samples are
             drawn.
         ShapeError: the weights are no vector or matrix of floats.
 
-    Example:
-        >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
-        tensor([1, 1, 1])
+    >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
+    tensor([1, 1, 1])
     """
     weights = tensor_of(input, "multinomial").detach()
     count = integer(num_samples, "multinomial", "num_samples")
@@ -787,10 +745,10 @@ def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
         )
     finite = (weights >= 0) & (weights < math.inf)
     text = "multinomial: probability tensor contains either `inf`, `nan` or element < 0"
-    require(finite, lambda: text)
+    require(finite, text)
     enough = (weights > 0).sum(-1) >= (1 if replacement else count)
     few = "multinomial: invalid distribution: fewer weights above 0 than samples"
-    require(enough, lambda: few)
+    require(enough, few)
 
 
 # ---------------------------------------------------------------------- in place
@@ -807,17 +765,16 @@ def uniform_(
     """Overwrite the tensor with uniform numbers from [from_, to), and return it.
 
     Args:
-        from_: the least number. Default: 0.0.
-        to: the limit, which isn't drawn but for rounding. Default: 1.0.
+        from_: the least number.
+        to: the limit, which isn't drawn but for rounding.
 
     Raises:
         OptionError: `from_` is above `to`.
         DTypeError: the tensor holds no floats.
 
-    Example:
-        >>> x = lucid.empty(100).uniform_(2.0, 3.0)
-        >>> ((x >= 2) & (x <= 3)).all()
-        tensor(True)
+    >>> x = lucid.empty(100).uniform_(2.0, 3.0)
+    >>> ((x >= 2) & (x <= 3)).all()
+    tensor(True)
     """
     if _is_number(from_) and _is_number(to) and from_ > to:
         raise OptionError(f"uniform_: from={from_} must not be greater than to={to}")
@@ -831,16 +788,15 @@ def normal_(
     """Overwrite the tensor with normal numbers, and return it.
 
     Args:
-        mean: of the numbers. Default: 0.0.
-        std: their standard deviation, not negative. Default: 1.0.
+        mean: of the numbers.
+        std: their standard deviation, not negative.
 
     Raises:
         OptionError: `std` is negative.
         DTypeError: the tensor holds no floats.
 
-    Example:
-        >>> lucid.empty(3).normal_(5.0, 0.0)
-        tensor([5., 5., 5.])
+    >>> lucid.empty(3).normal_(5.0, 0.0)
+    tensor([5., 5., 5.])
     """
     _check_std(std, "normal_")
     numbers = _fresh(ops.random_normal, input, generator, "normal_")
@@ -860,14 +816,13 @@ def bernoulli_(
 
     Args:
         input: a tensor of any dtype.
-        p: the probability, a number or a tensor that broadcasts. Default: 0.5.
+        p: the probability, a number or a tensor that broadcasts.
 
     Raises:
         OptionError: a probability isn't in [0, 1].
 
-    Example:
-        >>> lucid.empty(3).bernoulli_(1.0)
-        tensor([1., 1., 1.])
+    >>> lucid.empty(3).bernoulli_(1.0)
+    tensor([1., 1., 1.])
     """
     if isinstance(p, Tensor):
         p = broadcast(p, input._type.shape)
@@ -887,15 +842,14 @@ def random_(
 
     Args:
         input: a tensor of any dtype.
-        from_: the least number; without `to` the limit. Default: None.
-        to: the limit, which isn't drawn. Default: None.
+        from_: the least number; without `to` the limit.
+        to: the limit, which isn't drawn.
 
     Raises:
         OptionError: the range is empty.
 
-    Example:
-        >>> lucid.zeros(3).random_(4, 5)
-        tensor([4., 4., 4.])
+    >>> lucid.zeros(3).random_(4, 5)
+    tensor([4., 4., 4.])
     """
     if from_ is None:
         from_ = _most_whole(input.dtype) if to is None else 0
@@ -918,16 +872,15 @@ def exponential_(
     """Overwrite the tensor with numbers of density `lambd * exp(-lambd x)` for x > 0; return it.
 
     Args:
-        lambd: the rate, above 0; the mean is its reciprocal. Default: 1.0.
+        lambd: the rate, above 0; the mean is its reciprocal.
 
     Raises:
         OptionError: the rate isn't above 0.
         DTypeError: the tensor holds no floats.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> (lucid.empty(10000).exponential_(2.0).mean() - 0.5).abs() < 0.05
-        tensor(True)
+    >>> generator = lucid.manual_seed(0)
+    >>> (lucid.empty(10000).exponential_(2.0).mean() - 0.5).abs() < 0.05
+    tensor(True)
     """
     if _is_number(lambd) and not lambd > 0:
         raise OptionError(f"exponential_: expects lambda > 0.0, but found lambda={lambd}")
@@ -941,15 +894,14 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
     Mean and standard deviation are those of the logarithms.
 
     Args:
-        mean: of the logarithms. Default: 1.
-        std: their standard deviation. Default: 2.
+        mean: of the logarithms.
+        std: their standard deviation.
 
     Raises:
         DTypeError: the tensor holds no floats.
 
-    Example:
-        >>> lucid.empty(3).log_normal_(0.0, 0.0)
-        tensor([1., 1., 1.])
+    >>> lucid.empty(3).log_normal_(0.0, 0.0)
+    tensor([1., 1., 1.])
     """
     return write_(input, (randn(input.shape, dtype=input.dtype) * std + mean).exp())
 
@@ -961,13 +913,12 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
     They have no mean: the median is at `median`, and half of them are within `sigma` of it.
 
     Args:
-        median: the middle. Default: 0.
-        sigma: half of the distance of the quartiles. Default: 1.
+        median: the middle.
+        sigma: half of the distance of the quartiles.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> (lucid.empty(10000).cauchy_(3.0).median() - 3).abs() < 0.1
-        tensor(True)
+    >>> generator = lucid.manual_seed(0)
+    >>> (lucid.empty(10000).cauchy_(3.0).median() - 3).abs() < 0.1
+    tensor(True)
     """
     angle = (rand(input.shape, dtype=input.dtype) - 0.5) * math.pi
     return write_(input, angle.tan() * sigma + median)
@@ -982,10 +933,9 @@ def geometric_(input: Tensor, p: float) -> Tensor:
     Args:
         p: the probability of success in a trial, between 0 and 1.
 
-    Example:
-        >>> generator = lucid.manual_seed(0)
-        >>> (lucid.empty(10000).geometric_(0.5).mean() - 2).abs() < 0.05
-        tensor(True)
+    >>> generator = lucid.manual_seed(0)
+    >>> (lucid.empty(10000).geometric_(0.5).mean() - 2).abs() < 0.05
+    tensor(True)
     """
     u = rand(input.shape, dtype=input.dtype).clamp(min=1e-7)
     return write_(input, (u.log() / math.log1p(-p)).ceil().clamp(min=1))

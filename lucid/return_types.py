@@ -1,4 +1,7 @@
-"""The types of results that are several tensors, named after their functions, as in PyTorch."""
+"""The types of results that are several tensors, named after their functions, as in PyTorch.
+
+Their docstrings show the functions' examples.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,9 @@ class ValuesAndIndices(NamedTuple):
         values: the elements that were found.
         indices: where they stood along the axis, i64, of the same shape.
 
-    Example:
-        >>> found = lucid.return_types.ValuesAndIndices(*lucid.sort(lucid.tensor([3.0, 1.0, 2.0])))
-        >>> found.indices
-        tensor([1, 2, 0])
+    >>> found = lucid.return_types.ValuesAndIndices(*lucid.sort(lucid.tensor([3.0, 1.0, 2.0])))
+    >>> found.indices
+    tensor([1, 2, 0])
     """
 
     values: Tensor
@@ -40,56 +42,28 @@ Kind = TypeVar("Kind", bound=ValuesAndIndices)
 
 @like(ValuesAndIndices)
 class sort(ValuesAndIndices):
-    """What `sort` returns: the elements in order, and where each of them stood before.
-
-    Example:
-        >>> lucid.sort(lucid.tensor([3.0, 1.0, 2.0]))
-        lucid.return_types.sort(
-        values=tensor([1., 2., 3.]),
-        indices=tensor([1, 2, 0]))
-    """
+    """What `sort` returns: the elements in order, and where each of them stood before."""
 
     __slots__ = ()
 
 
 @like(ValuesAndIndices)
 class topk(ValuesAndIndices):
-    """What `topk` returns: the k largest or smallest elements along an axis, and their places.
-
-    Example:
-        >>> lucid.topk(lucid.tensor([3.0, 1.0, 2.0]), 2)
-        lucid.return_types.topk(
-        values=tensor([3., 2.]),
-        indices=tensor([0, 2]))
-    """
+    """What `topk` returns: the k largest or smallest elements along an axis, and their places."""
 
     __slots__ = ()
 
 
 @like(ValuesAndIndices)
 class max(ValuesAndIndices):
-    """What `max` returns along an axis: the largest elements, and where the first of equals stood.
-
-    Example:
-        >>> lucid.max(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
-        lucid.return_types.max(
-        values=tensor([3., 4.]),
-        indices=tensor([1, 0]))
-    """
+    """What `max` returns along an axis: the largest elements, and where the first stood."""
 
     __slots__ = ()
 
 
 @like(ValuesAndIndices)
 class min(ValuesAndIndices):
-    """What `min` returns along an axis: the smallest elements, and where the first of equals stood.
-
-    Example:
-        >>> lucid.min(lucid.tensor([[1.0, 3.0], [4.0, 2.0]]), 1)
-        lucid.return_types.min(
-        values=tensor([1., 2.]),
-        indices=tensor([0, 1]))
-    """
+    """What `min` returns along an axis: the smallest elements, and where the first stood."""
 
     __slots__ = ()
 
@@ -99,12 +73,6 @@ class median(ValuesAndIndices):
     """What `median` returns along an axis: the middle elements, and where they stood.
 
     Of an even number it is the lower of the two in the middle.
-
-    Example:
-        >>> lucid.median(lucid.tensor([3.0, 1.0, 2.0, 4.0]), 0)
-        lucid.return_types.median(
-        values=tensor(2.),
-        indices=tensor(2))
     """
 
     __slots__ = ()
@@ -112,70 +80,35 @@ class median(ValuesAndIndices):
 
 @like(ValuesAndIndices)
 class nanmedian(ValuesAndIndices):
-    """What `nanmedian` returns along an axis: the middle elements besides NaN, and their places.
-
-    Example:
-        >>> lucid.nanmedian(lucid.tensor([3.0, float("nan"), 2.0, 4.0]), 0)
-        lucid.return_types.nanmedian(
-        values=tensor(3.),
-        indices=tensor(0))
-    """
+    """What `nanmedian` returns along an axis: the middle elements besides NaN, and their places."""
 
     __slots__ = ()
 
 
 @like(ValuesAndIndices)
 class mode(ValuesAndIndices):
-    """What `mode` returns: the most frequent elements along an axis, and where they stood.
-
-    Example:
-        >>> lucid.mode(lucid.tensor([1.0, 2.0, 2.0]))
-        lucid.return_types.mode(
-        values=tensor(2.),
-        indices=tensor(2))
-    """
+    """What `mode` returns: the most frequent elements along an axis, and where they stood."""
 
     __slots__ = ()
 
 
 @like(nanmedian)
 class kthvalue(ValuesAndIndices):
-    """What `kthvalue` returns: the k-th smallest elements along an axis, and where they stood.
-
-    Example:
-        >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 2.0]), 2)
-        lucid.return_types.kthvalue(
-        values=tensor(2.),
-        indices=tensor(2))
-    """
+    """What `kthvalue` returns: the k-th smallest elements along an axis, and where they stood."""
 
     __slots__ = ()
 
 
 @like(ValuesAndIndices)
 class cummax(ValuesAndIndices):
-    """What `cummax` returns: the largest elements so far along an axis, and where they stood.
-
-    Example:
-        >>> lucid.cummax(lucid.tensor([1.0, 3.0, 2.0]), 0)
-        lucid.return_types.cummax(
-        values=tensor([1., 3., 3.]),
-        indices=tensor([0, 1, 1]))
-    """
+    """What `cummax` returns: the largest elements so far along an axis, and where they stood."""
 
     __slots__ = ()
 
 
 @like(ValuesAndIndices)
 class cummin(ValuesAndIndices):
-    """What `cummin` returns: the smallest elements so far along an axis, and where they stood.
-
-    Example:
-        >>> lucid.cummin(lucid.tensor([3.0, 1.0, 2.0]), 0)
-        lucid.return_types.cummin(
-        values=tensor([3., 1., 1.]),
-        indices=tensor([0, 1, 1]))
-    """
+    """What `cummin` returns: the smallest elements so far along an axis, and where they stood."""
 
     __slots__ = ()
 
@@ -186,12 +119,6 @@ class aminmax(NamedTuple):
     Args:
         min: the smallest.
         max: the largest, of the same shape.
-
-    Example:
-        >>> lucid.aminmax(lucid.tensor([3.0, 1.0, 2.0]))
-        lucid.return_types.aminmax(
-        min=tensor(1.),
-        max=tensor(3.))
     """
 
     min: Tensor
@@ -206,11 +133,6 @@ class linalg_slogdet(NamedTuple):
     Args:
         sign: -1, 0 or 1, of the matrices' dtype.
         logabsdet: the logarithm of the absolute value; -inf of singular matrices.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_slogdet(*lucid.linalg.slogdet(a)).sign
-        tensor(1.)
     """
 
     sign: Tensor
@@ -223,11 +145,6 @@ class linalg_eigh(NamedTuple):
     Args:
         eigenvalues: (…, n), in ascending order.
         eigenvectors: (…, n, n), one in each column, of length 1.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_eigh(*lucid.linalg.eigh(a)).eigenvalues
-        tensor([1.4384, 5.5616])
     """
 
     eigenvalues: Tensor
@@ -241,11 +158,6 @@ class linalg_svd(NamedTuple):
         U: (…, m, m), or (…, m, k) of the reduced form, where k is the lesser of m and n.
         S: (…, k), the singular values in descending order.
         Vh: (…, n, n), or (…, k, n).
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_svd(*lucid.linalg.svd(a)).S
-        tensor([5.5616, 1.4384])
     """
 
     U: Tensor
@@ -260,12 +172,6 @@ class linalg_qr(NamedTuple):
         Q: (…, m, k), where k is the lesser of m and n, or m in the complete form; empty in the form
             without it.
         R: (…, k, n).
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_qr(*lucid.linalg.qr(a)).R
-        tensor([[-4.4721, -3.1305],
-                [ 0.0000,  1.7889]])
     """
 
     Q: Tensor
@@ -282,12 +188,6 @@ class linalg_lstsq(NamedTuple):
         residuals: the sums of squared errors of each column where m > n, else empty.
         rank: empty, i64.
         singular_values: empty, as the rank.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_lstsq(*lucid.linalg.lstsq(a, lucid.ones(2, 1))).solution
-        tensor([[0.1250],
-                [0.2500]])
     """
 
     solution: Tensor
@@ -302,11 +202,6 @@ class linalg_inv_ex(NamedTuple):
     Args:
         inverse: (…, n, n); NaN where a matrix is singular.
         info: (…), i32: 0 for each matrix that has an inverse, 1 for others.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_inv_ex(*lucid.linalg.inv_ex(a)).info
-        tensor(0, dtype=lucid.int32)
     """
 
     inverse: Tensor
@@ -320,12 +215,6 @@ class linalg_cholesky_ex(NamedTuple):
         L: (…, n, n), lower triangular, or upper where that was asked for; NaN where a matrix isn't
             positive definite.
         info: (…), i32: 0 for each matrix that has a factor, 1 for others.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_cholesky_ex(*lucid.linalg.cholesky_ex(a)).L
-        tensor([[2.0000, 0.0000],
-                [1.0000, 1.4142]])
     """
 
     L: Tensor
@@ -339,12 +228,6 @@ class linalg_lu(NamedTuple):
         P: (…, m, m), a permutation.
         L: (…, m, k), lower triangular with a diagonal of 1.
         U: (…, k, n), upper triangular.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_lu(*lucid.linalg.lu(a)).U
-        tensor([[4., 2.],
-                [0., 2.]])
     """
 
     P: Tensor
@@ -358,11 +241,6 @@ class linalg_lu_factor(NamedTuple):
     Args:
         LU: (…, m, n): U is the upper triangle, L what is below it, with an implied diagonal of 1.
         pivots: (…, k), i32: row i was exchanged with row pivots[i] - 1, in turn.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_lu_factor(*lucid.linalg.lu_factor(a)).pivots
-        tensor([1, 2], dtype=lucid.int32)
     """
 
     LU: Tensor
@@ -375,11 +253,6 @@ class linalg_lu_factor_ex(NamedTuple):
 
     Args:
         info: (…), i32: the first zero on the diagonal of U, counted from 1; 0 where there is none.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.linalg_lu_factor_ex(*lucid.linalg.lu_factor_ex(a)).info
-        tensor(0, dtype=lucid.int32)
     """
 
     LU: Tensor
@@ -394,11 +267,6 @@ class svd(NamedTuple):
         U: (…, m, k), with orthonormal columns, or square with `some=False`.
         S: (…, k), the singular values in descending order.
         V: (…, n, k), with orthonormal columns, or square as well.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.svd(*lucid.svd(a)).S
-        tensor([5.5616, 1.4384])
     """
 
     U: Tensor
@@ -412,12 +280,6 @@ class qr(NamedTuple):
 
     Args:
         Q: (…, m, k), where k is the lesser of m and n, or m in the complete form.
-
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> lucid.return_types.qr(*lucid.qr(a)).R
-        tensor([[-4.4721, -3.1305],
-                [ 0.0000,  1.7889]])
     """
 
     Q: Tensor
@@ -430,10 +292,6 @@ class frexp(NamedTuple):
     Args:
         mantissa: from 0.5 up to 1, with the input's sign.
         exponent: the power of 2, i32.
-
-    Example:
-        >>> lucid.return_types.frexp(*lucid.frexp(lucid.tensor([6.0]))).exponent
-        tensor([3], dtype=lucid.int32)
     """
 
     mantissa: Tensor
@@ -446,10 +304,6 @@ class histogram(NamedTuple):
     Args:
         hist: (bins,).
         bin_edges: (bins + 1,).
-
-    Example:
-        >>> lucid.return_types.histogram(*lucid.histogram(lucid.tensor([1.0, 2.0]), 2)).bin_edges
-        tensor([1.0000, 1.5000, 2.0000])
     """
 
     hist: Tensor

@@ -25,12 +25,11 @@ def get_num_threads() -> int:
     By default `LUCID_NUM_THREADS`, or as many as the process has processors. Eager ops run in the
     caller's thread.
 
-    Example:
-        >>> before = lucid.get_num_threads()
-        >>> lucid.set_num_threads(1)
-        >>> lucid.get_num_threads()
-        1
-        >>> lucid.set_num_threads(before)
+    >>> before = lucid.get_num_threads()
+    >>> lucid.set_num_threads(1)
+    >>> lucid.get_num_threads()
+    1
+    >>> lucid.set_num_threads(before)
     """
     from lucid.runtime import threads
 
@@ -46,12 +45,11 @@ def set_num_threads(num: int) -> None:
     Raises:
         OptionError: it is less than one.
 
-    Example:
-        >>> before = lucid.get_num_threads()
-        >>> lucid.set_num_threads(2)
-        >>> lucid.get_num_threads()
-        2
-        >>> lucid.set_num_threads(before)
+    >>> before = lucid.get_num_threads()
+    >>> lucid.set_num_threads(2)
+    >>> lucid.get_num_threads()
+    2
+    >>> lucid.set_num_threads(before)
     """
     from lucid.runtime import threads
 
@@ -74,14 +72,12 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
     Args:
         mode: what `are_deterministic_algorithms_enabled` is to return.
-        warn_only: what `is_deterministic_algorithms_warn_only_enabled` is to return. Default:
-            False.
+        warn_only: what `is_deterministic_algorithms_warn_only_enabled` is to return.
 
-    Example:
-        >>> lucid.use_deterministic_algorithms(True)
-        >>> lucid.are_deterministic_algorithms_enabled()
-        True
-        >>> lucid.use_deterministic_algorithms(False)
+    >>> lucid.use_deterministic_algorithms(True)
+    >>> lucid.are_deterministic_algorithms_enabled()
+    True
+    >>> lucid.use_deterministic_algorithms(False)
     """
     _chosen.update(deterministic=bool(mode), warn_only=bool(warn_only))
 
@@ -91,9 +87,8 @@ def are_deterministic_algorithms_enabled() -> bool:
 
     All of the library's algorithms are deterministic all the same.
 
-    Example:
-        >>> lucid.are_deterministic_algorithms_enabled()
-        False
+    >>> lucid.are_deterministic_algorithms_enabled()
+    False
     """
     return bool(_asked("deterministic"))
 
@@ -103,9 +98,8 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
     At first it is False. There is never anything to warn of.
 
-    Example:
-        >>> lucid.is_deterministic_algorithms_warn_only_enabled()
-        False
+    >>> lucid.is_deterministic_algorithms_warn_only_enabled()
+    False
     """
     return bool(_asked("warn_only"))
 
@@ -119,11 +113,10 @@ def set_float32_matmul_precision(precision: str) -> None:
     Raises:
         OptionError: it is none of them.
 
-    Example:
-        >>> lucid.set_float32_matmul_precision("high")
-        >>> lucid.get_float32_matmul_precision()
-        'high'
-        >>> lucid.set_float32_matmul_precision("highest")
+    >>> lucid.set_float32_matmul_precision("high")
+    >>> lucid.get_float32_matmul_precision()
+    'high'
+    >>> lucid.set_float32_matmul_precision("highest")
     """
     if precision not in ("highest", "high", "medium"):
         raise OptionError(f"set_float32_matmul_precision: {precision!r} is not a precision")
@@ -135,9 +128,8 @@ def get_float32_matmul_precision() -> str:
 
     The products themselves are those of "highest", whatever it says.
 
-    Example:
-        >>> lucid.get_float32_matmul_precision()
-        'highest'
+    >>> lucid.get_float32_matmul_precision()
+    'highest'
     """
     return str(_asked("precision"))
 
@@ -145,9 +137,8 @@ def get_float32_matmul_precision() -> str:
 def get_num_interop_threads() -> int:
     """Return 1: operations run one after the other, and threads share the work of each.
 
-    Example:
-        >>> lucid.get_num_interop_threads()
-        1
+    >>> lucid.get_num_interop_threads()
+    1
     """
     return 1
 
@@ -160,9 +151,8 @@ def set_flush_denormal(mode: bool) -> bool:
     Args:
         mode: whether they should.
 
-    Example:
-        >>> lucid.set_flush_denormal(True)
-        False
+    >>> lucid.set_flush_denormal(True)
+    False
     """
     return not mode
 
@@ -177,10 +167,9 @@ def set_num_interop_threads(num: int) -> None:
         ArgumentError: it is no int.
         OptionError: it isn't positive.
 
-    Example:
-        >>> lucid.set_num_interop_threads(4)
-        >>> lucid.get_num_interop_threads()
-        1
+    >>> lucid.set_num_interop_threads(4)
+    >>> lucid.get_num_interop_threads()
+    1
     """
     check_kind(num, int, "num", "set_num_interop_threads")
     if num < 1:
@@ -190,9 +179,8 @@ def set_num_interop_threads(num: int) -> None:
 def get_default_device() -> device:
     """Return the device on which new tensors are made: the CPU, the only one.
 
-    Example:
-        >>> lucid.get_default_device()
-        device(type='cpu')
+    >>> lucid.get_default_device()
+    device(type='cpu')
     """
     return CPU
 
@@ -206,10 +194,9 @@ def set_default_device(device: object) -> None:
     Raises:
         OptionError: it is another device.
 
-    Example:
-        >>> lucid.set_default_device("cpu")
-        >>> lucid.get_default_device()
-        device(type='cpu')
+    >>> lucid.set_default_device("cpu")
+    >>> lucid.get_default_device()
+    device(type='cpu')
     """
     check_device(device, "set_default_device")
 
@@ -225,11 +212,10 @@ def set_default_tensor_type(t: object) -> None:
     Raises:
         OptionError: its dtype isn't one of floats.
 
-    Example:
-        >>> lucid.set_default_tensor_type(lucid.DoubleTensor)
-        >>> lucid.tensor(0.5).dtype
-        lucid.float64
-        >>> lucid.set_default_tensor_type("torch.FloatTensor")
+    >>> lucid.set_default_tensor_type(lucid.DoubleTensor)
+    >>> lucid.tensor(0.5).dtype
+    lucid.float64
+    >>> lucid.set_default_tensor_type("torch.FloatTensor")
     """
     dtype = of_tensor_class(t)
     if dtype is None or not dtype.is_floating_point:

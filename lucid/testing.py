@@ -34,18 +34,17 @@ def assert_close(
         rtol: by how much elements may differ in proportion to the expected one. Default: None,
             1.3e-6 of f32, 1e-7 of f64 and 0 of other dtypes.
         atol: by how much more. Default: None, 1e-5 of f32, 1e-7 of f64 and 0 of other dtypes.
-        equal_nan: whether NaN equals NaN. Default: False.
-        check_dtype: whether dtypes must be the same. Default: True.
+        equal_nan: whether NaN equals NaN.
+        check_dtype: whether dtypes must be the same.
         msg: what the error says. Default: None, what differs.
 
     Raises:
         AssertionError: they differ, in structure or shape, dtype or elements.
 
-    Example:
-        >>> lucid.testing.assert_close(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 2.0 + 1e-6]))
-        >>> lucid.testing.assert_close(lucid.ones(2), lucid.ones(3))
-        Traceback (most recent call last):
-        AssertionError: shapes differ: (2,) and (3,)...
+    >>> lucid.testing.assert_close(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 2.0 + 1e-6]))
+    >>> lucid.testing.assert_close(lucid.ones(2), lucid.ones(3))
+    Traceback (most recent call last):
+    AssertionError: shapes differ: (2,) and (3,)...
     """
     if isinstance(expected, dict):
         assert actual.keys() == expected.keys(), msg

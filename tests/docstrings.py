@@ -5,7 +5,8 @@ Without a namespace it prints how many each has, with one what each name lacks. 
 * a summary that is a sentence, and prose, `Args:` and examples aside, of some words;
 * each parameter described, in `Args:`, as `name: text` or `name, other: text`;
 * each exception that the function's own text raises, named after `Raises`;
-* an example with `>>>` that uses the name and shows what comes of it; doctests run it.
+* an example with `>>>`, at the end and without a heading, that uses the name and shows what comes
+  of it; doctests run it.
 
 Methods, in-place variants and other names of a function show its text, so it is written once.
 """
@@ -50,7 +51,7 @@ INTERNAL = {
     "lucid.nn.Module": {"walk"},
     "lucid.optim.Optimizer": {"guard", "is_known_unused", "layout", "trace_name"},
 }
-SECTIONS = ("Args", "Attributes", "Example", "Examples", "Raises", "Reference", "Returns", "Shapes")
+SECTIONS = ("Args", "Attributes", "Raises", "Reference", "Returns", "Shapes")
 _HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\s*$")
 _ENTRY = re.compile(r"^(\s+)((?:\*{0,2}\w+)(?:, \*{0,2}\w+)*)(?: \([^)]*\))?:(.*)$")
 
@@ -108,7 +109,8 @@ def lacks(name: str, value: Any) -> list[str]:
     described = _described(doc)
     wrong += [f"no {each} in Args" for each in _parameters(value) if each not in described]
     wrong += [f"no Raises of {kind}" for kind in sorted(_raised(value)) if not _says(doc, kind)]
-    if not _shows(doc, {name, name.rstrip("_"), getattr(inspect.unwrap(value), "__name__", name)}):
+    names = {name, name.rstrip("_"), name.removeprefix("linalg_")}  # of a result its function's
+    if not _shows(doc, {*names, getattr(inspect.unwrap(value), "__name__", name)}):
         wrong.append("no example that uses it and shows a result")
     return wrong
 
@@ -126,6 +128,8 @@ def _sections(doc: str) -> dict[str, list[str]]:
         heading = _HEADING.match(line)
         if heading:
             current = heading[1]
+        elif line.startswith(">>> ") or current == "examples":
+            current = "examples"  # to the end
         elif line and not line.startswith(" "):
             current = ""
         if not heading:
@@ -138,8 +142,8 @@ def _lacks_text(doc: str, least: int) -> list[str]:
     wrong = [] if re.search(r"\w.*[.:?!]$", summary, re.DOTALL) else ["no summary"]
     sections = _sections(doc)
     lines = [line for name in ("", "Returns", "Shapes") for line in sections.get(name, [])]
-    prose = [line for line in lines if not line.strip().startswith((">>>", "..."))]
-    return wrong + ([] if len(_words(prose)) >= least else ["too little said"])
+    wrong += ["a heading before the example"] * bool(re.search(r"^Examples?:$", doc, re.MULTILINE))
+    return wrong + ([] if len(_words(lines)) >= least else ["too little said"])
 
 
 def _words(lines: list[str]) -> set[str]:

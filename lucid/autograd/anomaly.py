@@ -22,10 +22,9 @@ R = TypeVar("R")
 def is_anomaly_enabled() -> bool:
     """Whether this thread is in anomaly mode, be it with or without the search for NaN.
 
-    Example:
-        >>> with lucid.autograd.detect_anomaly(check_nan=False):
-        ...     lucid.autograd.is_anomaly_enabled()
-        True
+    >>> with lucid.autograd.detect_anomaly(check_nan=False):
+    ...     lucid.autograd.is_anomaly_enabled()
+    True
     """
     return context.anomaly is not None
 
@@ -33,10 +32,9 @@ def is_anomaly_enabled() -> bool:
 def is_anomaly_check_nan_enabled() -> bool:
     """Whether this thread looks for NaN in what backwards return.
 
-    Example:
-        >>> with lucid.autograd.detect_anomaly(check_nan=False):
-        ...     lucid.autograd.is_anomaly_check_nan_enabled()
-        False
+    >>> with lucid.autograd.detect_anomaly(check_nan=False):
+    ...     lucid.autograd.is_anomaly_check_nan_enabled()
+    False
     """
     return bool(context.anomaly)
 
@@ -47,14 +45,13 @@ class detect_anomaly:  # noqa: N801 - the name PyTorch gives it
     For debugging: compiled functions run op by op in the block.
 
     Args:
-        check_nan: False looks at nothing. Default: True.
+        check_nan: False looks at nothing.
 
-    Example:
-        >>> x = lucid.zeros(1, requires_grad=True)
-        >>> with lucid.autograd.detect_anomaly():
-        ...     (x.sqrt() * 0).sum().backward()
-        Traceback (most recent call last):
-        lucid.ir.errors.LucidError: Function 'SqrtBackward' returned nan values in its 0th...
+    >>> x = lucid.zeros(1, requires_grad=True)
+    >>> with lucid.autograd.detect_anomaly():
+    ...     (x.sqrt() * 0).sum().backward()
+    Traceback (most recent call last):
+    lucid.ir.errors.LucidError: Function 'SqrtBackward' returned nan values in its 0th...
     """
 
     def __init__(self, check_nan: bool = True) -> None:
@@ -83,14 +80,13 @@ class set_detect_anomaly(detect_anomaly):  # noqa: N801 - the name PyTorch gives
 
     Args:
         mode: whether it is on.
-        check_nan: whether backwards that return NaN raise while it is on. Default: True.
+        check_nan: whether backwards that return NaN raise while it is on.
 
-    Example:
-        >>> with lucid.autograd.set_detect_anomaly(True):
-        ...     lucid.autograd.is_anomaly_enabled()
-        True
-        >>> lucid.autograd.is_anomaly_enabled()
-        False
+    >>> with lucid.autograd.set_detect_anomaly(True):
+    ...     lucid.autograd.is_anomaly_enabled()
+    True
+    >>> lucid.autograd.is_anomaly_enabled()
+    False
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:

@@ -34,10 +34,9 @@ def backward(
         tensors: one tensor or several, each of which may be given as its `GradientEdge`; their sum,
             weighted by `grad_tensors`, is differentiated.
         grad_tensors: weights of the shapes of `tensors`; None, as a whole or for one of them, is 1
-            and only for tensors with one element. Default: None.
+            and only for tensors with one element.
         retain_graph: keep what was saved, for another backward. Default: None, as `create_graph`.
         create_graph: record the backward itself, so that gradients can be differentiated again.
-            Default: False.
         inputs: the only tensors whose `.grad` changes, leaves or not. Default: None, all leaves.
 
     Raises:
@@ -47,11 +46,10 @@ def backward(
             for a `.grad`.
         ShapeError: weights of another shape than their tensor's.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> lucid.autograd.backward(x * x, lucid.tensor([1.0, 10.0]))
-        >>> x.grad
-        tensor([ 2., 40.])
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> lucid.autograd.backward(x * x, lucid.tensor([1.0, 10.0]))
+    >>> x.grad
+    tensor([ 2., 40.])
     """
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
@@ -109,17 +107,15 @@ def grad(
         outputs: one tensor or several; their sum, weighted by `grad_outputs`, is differentiated.
         inputs: what to differentiate by, leaves or not.
         grad_outputs: weights of the shapes of `outputs`; None, as a whole or for one of them, is 1
-            and only for outputs with one element. Default: None.
+            and only for outputs with one element.
         retain_graph: keep what was saved, for another backward. Default: None, as `create_graph`.
         create_graph: record the backward itself, so that gradients can be differentiated again.
-            Default: False.
-        only_inputs: True: no other leaf's `.grad` is ever touched. Default: True.
+        only_inputs: True: no other leaf's `.grad` is ever touched.
         allow_unused: None instead of an error for an input that the outputs don't depend on.
             Default: None, an error unless zeros are asked for.
         is_grads_batched: `grad_outputs` have another axis in front, and so have the results: one
-            gradient for each of its entries. Default: False.
+            gradient for each of its entries.
         materialize_grads: zeros instead of an error for an input that the outputs don't depend on.
-            Default: False.
 
     Raises:
         LucidError: there are no inputs, an input or output has no history, an input isn't used, or
@@ -127,10 +123,9 @@ def grad(
         OptionError: `materialize_grads` with `allow_unused=False`; `only_inputs=False`.
         ShapeError: weights of another shape than their output's.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> lucid.autograd.grad((x * x).sum(), x)
-        (tensor([2., 4.]),)
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> lucid.autograd.grad((x * x).sum(), x)
+    (tensor([2., 4.]),)
     """
     if materialize_grads and allow_unused is False:
         raise OptionError(

@@ -24,13 +24,9 @@ if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
 
 __all__ = [
-    "UnpackedDualTensor",
-    "dual_level",
-    "enter_dual_level",
-    "exit_dual_level",
-    "make_dual",
+    "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual",
     "unpack_dual",
-]
+]  # fmt: skip
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,10 +39,9 @@ class UnpackedDualTensor(NamedTuple):
         primal: the tensor's value, another handle of it without a tangent.
         tangent: its derivative, of the same shape, or None.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> forward_ad.UnpackedDualTensor(lucid.tensor(1.0), None)
-        UnpackedDualTensor(primal=tensor(1.), tangent=None)
+    >>> from lucid.autograd import forward_ad
+    >>> forward_ad.UnpackedDualTensor(lucid.tensor(1.0), None)
+    UnpackedDualTensor(primal=tensor(1.), tangent=None)
     """
 
     primal: TensorCore
@@ -68,12 +63,11 @@ def enter_dual_level() -> int:
     Raises:
         LucidError: inside of another level.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> level = forward_ad.enter_dual_level()
-        >>> level
-        0
-        >>> forward_ad.exit_dual_level(level=level)
+    >>> from lucid.autograd import forward_ad
+    >>> level = forward_ad.enter_dual_level()
+    >>> level
+    0
+    >>> forward_ad.exit_dual_level(level=level)
     """
     from lucid.autograd.dual import DualLevel
 
@@ -93,13 +87,12 @@ def exit_dual_level(*, level: int | None = None) -> None:
     Raises:
         LucidError: there is none, or it isn't the last one begun.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> level = forward_ad.enter_dual_level()
-        >>> x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
-        >>> forward_ad.exit_dual_level(level=level)
-        >>> print(forward_ad.unpack_dual(x).tangent)
-        None
+    >>> from lucid.autograd import forward_ad
+    >>> level = forward_ad.enter_dual_level()
+    >>> x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+    >>> forward_ad.exit_dual_level(level=level)
+    >>> print(forward_ad.unpack_dual(x).tangent)
+    None
     """
     current = _current()
     if current is None:
@@ -116,12 +109,11 @@ def exit_dual_level(*, level: int | None = None) -> None:
 class dual_level:  # noqa: N801 - the name PyTorch gives it
     """Where dual tensors live: a context manager, also a decorator. Tangents end with the block.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> with forward_ad.dual_level():
-        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
-        ...     print(forward_ad.unpack_dual(x * x).tangent)
-        tensor(6.)
+    >>> from lucid.autograd import forward_ad
+    >>> with forward_ad.dual_level():
+    ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+    ...     print(forward_ad.unpack_dual(x * x).tangent)
+    tensor(6.)
     """
 
     def __enter__(self) -> Self:
@@ -154,7 +146,7 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
     Args:
         tensor: the primal, of a float dtype.
         tangent: the direction of the derivative, of a float dtype.
-        level: 0, the only one, or None. Default: None.
+        level: 0, the only one, or None.
 
     Raises:
         LucidError: outside of a level, or for a tensor that has a tangent.
@@ -162,12 +154,11 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
         OptionError: one of them isn't floating point, or there is no such level.
         ShapeError: their shapes differ.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> with forward_ad.dual_level():
-        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
-        ...     print(forward_ad.unpack_dual(x * x).tangent)
-        tensor(6.)
+    >>> from lucid.autograd import forward_ad
+    >>> with forward_ad.dual_level():
+    ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+    ...     print(forward_ad.unpack_dual(x * x).tangent)
+    tensor(6.)
     """
     from lucid.autograd.dual import linked_alias
     from lucid.tensor.core import TensorCore as Tensor
@@ -201,18 +192,17 @@ def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDual
 
     Args:
         tensor: a tensor, dual or not.
-        level: 0, the only one, or None. Default: None.
+        level: 0, the only one, or None.
 
     Raises:
         ArgumentError: it is no tensor.
         OptionError: there is no such level.
 
-    Example:
-        >>> from lucid.autograd import forward_ad
-        >>> with forward_ad.dual_level():
-        ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
-        ...     print(forward_ad.unpack_dual(x.exp()))
-        UnpackedDualTensor(primal=tensor(20.0855), tangent=tensor(20.0855))
+    >>> from lucid.autograd import forward_ad
+    >>> with forward_ad.dual_level():
+    ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
+    ...     print(forward_ad.unpack_dual(x.exp()))
+    UnpackedDualTensor(primal=tensor(20.0855), tangent=tensor(20.0855))
     """
     from lucid.autograd.dual import linked_alias
     from lucid.tensor.core import TensorCore as Tensor

@@ -27,6 +27,7 @@ from lucid.autograd.node import (
 from lucid.autograd.private import custom_forward, private_edge
 from lucid.autograd.returned import checked_gradients, type_name
 from lucid.autograd.saved import FREED, SavedTensor
+from lucid.docstrings import like
 from lucid.ir.errors import ArgumentError, ExampleDataError, LucidError, MissingRuleError
 from lucid.ir.frames import edge
 from lucid.ir.location import user_spot, warn
@@ -49,16 +50,15 @@ class FunctionCtx:
             inputs whose gradient nobody asked for.
         to_save: what `save_for_backward` was given, None before.
 
-    Example:
-        >>> from lucid.autograd.function import FunctionCtx
-        >>> class Double(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         print(isinstance(ctx, FunctionCtx), ctx.needs_input_grad)
-        ...         return 2 * x
-        >>> Double.apply(lucid.ones(2))
-        True (False,)
-        tensor([2., 2.])
+    >>> from lucid.autograd.function import FunctionCtx
+    >>> class Double(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         print(isinstance(ctx, FunctionCtx), ctx.needs_input_grad)
+    ...         return 2 * x
+    >>> Double.apply(lucid.ones(2))
+    True (False,)
+    tensor([2., 2.])
     """
 
     needs_input_grad: tuple[bool, ...] = ()
@@ -77,20 +77,19 @@ class FunctionCtx:
         Args:
             *tensors: inputs, outputs or intermediates of the forward, and None.
 
-        Example:
-            >>> class Square(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.save_for_backward(x)
-            ...         return x * x
-            ...     @staticmethod
-            ...     def backward(ctx, grad):
-            ...         (x,) = ctx.saved_tensors
-            ...         return 2 * x * grad
-            >>> x = lucid.tensor(3.0, requires_grad=True)
-            >>> Square.apply(x).backward()
-            >>> x.grad
-            tensor(6.)
+        >>> class Square(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * grad
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> Square.apply(x).backward()
+        >>> x.grad
+        tensor(6.)
         """
         self.to_save = tensors
 
@@ -103,18 +102,17 @@ class FunctionCtx:
         Raises:
             ArgumentError: anything else.
 
-        Example:
-            >>> class Square(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.save_for_forward(x)
-            ...         return x * x
-            ...     @staticmethod
-            ...     def jvp(ctx, tangent):
-            ...         (x,) = ctx.saved_tensors
-            ...         return 2 * x * tangent
-            >>> lucid.func.jvp(Square.apply, (lucid.tensor(3.0),), (lucid.tensor(1.0),))
-            (tensor(9.), tensor(6.))
+        >>> class Square(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_forward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def jvp(ctx, tangent):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * tangent
+        >>> lucid.func.jvp(Square.apply, (lucid.tensor(3.0),), (lucid.tensor(1.0),))
+        (tensor(9.), tensor(6.))
         """
         for position, tensor in enumerate(tensors):
             require_tensor(self, "save_for_forward can only save variables", tensor, position)
@@ -128,14 +126,13 @@ class FunctionCtx:
         Args:
             *tensors: inputs that were written.
 
-        Example:
-            >>> class Double(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.mark_dirty(x)
-            ...         return x.mul_(2)
-            >>> Double.apply(lucid.ones(2))
-            tensor([2., 2.])
+        >>> class Double(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.mark_dirty(x)
+        ...         return x.mul_(2)
+        >>> Double.apply(lucid.ones(2))
+        tensor([2., 2.])
         """
         from lucid.tensor.core import TensorCore
         from lucid.tensor.writing import refuse_overlaps
@@ -153,14 +150,13 @@ class FunctionCtx:
         Args:
             *pairs: ignored: pairs of an input and an output.
 
-        Example:
-            >>> import warnings
-            >>> from lucid.autograd.function import FunctionCtx
-            >>> with warnings.catch_warnings(record=True) as caught:
-            ...     warnings.simplefilter("always")
-            ...     FunctionCtx().mark_shared_storage()
-            >>> caught[0].category.__name__
-            'FutureWarning'
+        >>> import warnings
+        >>> from lucid.autograd.function import FunctionCtx
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     FunctionCtx().mark_shared_storage()
+        >>> caught[0].category.__name__
+        'FutureWarning'
         """
         warn(
             "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically "
@@ -174,15 +170,14 @@ class FunctionCtx:
         Args:
             *tensors: outputs of the forward.
 
-        Example:
-            >>> class Sign(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         y = x.sign()
-            ...         ctx.mark_non_differentiable(y)
-            ...         return y
-            >>> Sign.apply(lucid.ones(2, requires_grad=True)).requires_grad
-            False
+        >>> class Sign(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         y = x.sign()
+        ...         ctx.mark_non_differentiable(y)
+        ...         return y
+        >>> Sign.apply(lucid.ones(2, requires_grad=True)).requires_grad
+        False
         """
         self.non_differentiable = tensors
 
@@ -192,19 +187,18 @@ class FunctionCtx:
         Args:
             value: False for None.
 
-        Example:
-            >>> class Two(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.set_materialize_grads(False)
-            ...         return x * 1, x * 2
-            ...     @staticmethod
-            ...     def backward(ctx, first, second):
-            ...         return first if second is None else second * 2
-            >>> x = lucid.ones(2, requires_grad=True)
-            >>> Two.apply(x)[0].sum().backward()
-            >>> x.grad
-            tensor([1., 1.])
+        >>> class Two(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.set_materialize_grads(False)
+        ...         return x * 1, x * 2
+        ...     @staticmethod
+        ...     def backward(ctx, first, second):
+        ...         return first if second is None else second * 2
+        >>> x = lucid.ones(2, requires_grad=True)
+        >>> Two.apply(x)[0].sum().backward()
+        >>> x.grad
+        tensor([1., 1.])
         """
         self.materialize_grads = bool(value)
 
@@ -221,11 +215,10 @@ def require_tensor(ctx: FunctionCtx, what: str, value: Any, position: int) -> No
     Raises:
         ArgumentError: the value is neither a tensor nor None.
 
-    Example:
-        >>> from lucid.autograd.function import FunctionCtx, require_tensor
-        >>> require_tensor(FunctionCtx(), "save_for_forward can only save variables", 3.0, 0)
-        Traceback (most recent call last):
-        lucid.ir.errors.ArgumentError: save_for_forward can only save variables, but argument 0...
+    >>> from lucid.autograd.function import FunctionCtx, require_tensor
+    >>> require_tensor(FunctionCtx(), "save_for_forward can only save variables", 3.0, 0)
+    Traceback (most recent call last):
+    lucid.ir.errors.ArgumentError: save_for_forward can only save variables, but argument 0...
     """
     from lucid.tensor.core import TensorCore
 
@@ -240,18 +233,17 @@ class BackwardCFunction(FunctionCtx, CustomNode):
 
     Each Function has a subclass of its own, made by `FunctionMeta`.
 
-    Example:
-        >>> from lucid.autograd.function import BackwardCFunction
-        >>> class Double(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         return 2 * x
-        ...     @staticmethod
-        ...     def backward(ctx, grad):
-        ...         return 2 * grad
-        >>> node = Double.apply(lucid.ones(2, requires_grad=True)).grad_fn
-        >>> isinstance(node, BackwardCFunction), node.name()
-        (True, 'DoubleBackward')
+    >>> from lucid.autograd.function import BackwardCFunction
+    >>> class Double(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return 2 * x
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         return 2 * grad
+    >>> node = Double.apply(lucid.ones(2, requires_grad=True)).grad_fn
+    >>> isinstance(node, BackwardCFunction), node.name()
+    (True, 'DoubleBackward')
     """
 
     _forward_cls: type[Function]
@@ -475,14 +467,13 @@ def backward_of(function: type[Function]) -> Callable[..., Any]:
     Raises:
         LucidError: it has both.
 
-    Example:
-        >>> from lucid.autograd.function import backward_of
-        >>> class Double(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def vjp(ctx, grad):
-        ...         return 2 * grad
-        >>> backward_of(Double) is Double.vjp
-        True
+    >>> from lucid.autograd.function import backward_of
+    >>> class Double(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def vjp(ctx, grad):
+    ...         return 2 * grad
+    >>> backward_of(Double) is Double.vjp
+    True
     """
     has_backward = function.backward is not Function.backward
     has_vjp = function.vjp is not Function.vjp
@@ -502,11 +493,10 @@ class FunctionMeta(type):
         bases: the classes that it inherits from.
         namespace: what its body defines.
 
-    Example:
-        >>> class Double(lucid.autograd.Function):
-        ...     pass
-        >>> type(Double) is lucid.autograd.function.FunctionMeta, Double._backward_cls.__name__
-        (True, 'DoubleBackward')
+    >>> class Double(lucid.autograd.Function):
+    ...     pass
+    >>> type(Double) is lucid.autograd.function.FunctionMeta, Double._backward_cls.__name__
+    (True, 'DoubleBackward')
     """
 
     _backward_cls: type[BackwardCFunction]
@@ -527,20 +517,19 @@ class Function(metaclass=FunctionMeta):
     Raises:
         LucidError: an instance is called, as PyTorch's old Functions were.
 
-    Example:
-        >>> class Square(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         ctx.save_for_backward(x)
-        ...         return x * x
-        ...     @staticmethod
-        ...     def backward(ctx, grad_output):
-        ...         (x,) = ctx.saved_tensors
-        ...         return 2 * x * grad_output
-        >>> x = lucid.tensor(3.0, requires_grad=True)
-        >>> Square.apply(x).backward()
-        >>> x.grad
-        tensor(6.)
+    >>> class Square(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...     @staticmethod
+    ...     def backward(ctx, grad_output):
+    ...         (x,) = ctx.saved_tensors
+    ...         return 2 * x * grad_output
+    >>> x = lucid.tensor(3.0, requires_grad=True)
+    >>> Square.apply(x).backward()
+    >>> x.grad
+    tensor(6.)
     """
 
     generate_vmap_rule = False
@@ -578,18 +567,19 @@ class Function(metaclass=FunctionMeta):
         Raises:
             MissingRuleError: the class has none.
 
-        Example:
-            >>> class Square(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.save_for_backward(x)
-            ...         return x * x
-            ...     @staticmethod
-            ...     def backward(ctx, grad):
-            ...         (x,) = ctx.saved_tensors
-            ...         return 2 * x * grad
-            >>> Square.apply(lucid.tensor(3.0))
-            tensor(9.)
+        >>> class Square(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * grad
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> Square.apply(x).backward()
+        >>> x.grad
+        tensor(6.)
         """
         raise MissingRuleError(NO_FORWARD)
 
@@ -604,26 +594,26 @@ class Function(metaclass=FunctionMeta):
         Raises:
             MissingRuleError: the class has none.
 
-        Example:
-            >>> class Square(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(x):
-            ...         return x * x
-            ...     @staticmethod
-            ...     def setup_context(ctx, inputs, output):
-            ...         ctx.save_for_backward(*inputs)
-            ...     @staticmethod
-            ...     def backward(ctx, grad):
-            ...         (x,) = ctx.saved_tensors
-            ...         return 2 * x * grad
-            >>> x = lucid.tensor(3.0, requires_grad=True)
-            >>> Square.apply(x).backward()
-            >>> x.grad
-            tensor(6.)
+        >>> class Square(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(x):
+        ...         return x * x
+        ...     @staticmethod
+        ...     def setup_context(ctx, inputs, output):
+        ...         ctx.save_for_backward(*inputs)
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * grad
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> Square.apply(x).backward()
+        >>> x.grad
+        tensor(6.)
         """
         raise MissingRuleError("setup_context is not implemented.")
 
     @staticmethod
+    @like(forward)
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Gradients of the outputs to gradients of the arguments, one for each.
 
@@ -631,24 +621,6 @@ class Function(metaclass=FunctionMeta):
 
         Args:
             *grad_outputs: a gradient for each output, of its shape; zeros where nobody sent one.
-
-        Raises:
-            MissingRuleError: the class has none.
-
-        Example:
-            >>> class Square(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.save_for_backward(x)
-            ...         return x * x
-            ...     @staticmethod
-            ...     def backward(ctx, grad):
-            ...         (x,) = ctx.saved_tensors
-            ...         return 2 * x * grad
-            >>> x = lucid.tensor(3.0, requires_grad=True)
-            >>> Square.apply(x).backward()
-            >>> x.grad
-            tensor(6.)
         """
         raise MissingRuleError(NO_BACKWARD)
 
@@ -664,20 +636,19 @@ class Function(metaclass=FunctionMeta):
         Raises:
             MissingRuleError: the class has none.
 
-        Example:
-            >>> class Square(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.save_for_backward(x)
-            ...         return x * x
-            ...     @staticmethod
-            ...     def vjp(ctx, grad):
-            ...         (x,) = ctx.saved_tensors
-            ...         return 2 * x * grad
-            >>> x = lucid.tensor(3.0, requires_grad=True)
-            >>> Square.apply(x).backward()
-            >>> x.grad
-            tensor(6.)
+        >>> class Square(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def vjp(ctx, grad):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * grad
+        >>> x = lucid.tensor(3.0, requires_grad=True)
+        >>> Square.apply(x).backward()
+        >>> x.grad
+        tensor(6.)
         """
         raise MissingRuleError(NO_BACKWARD)
 
@@ -695,18 +666,17 @@ class Function(metaclass=FunctionMeta):
         Raises:
             MissingRuleError: the class has none.
 
-        Example:
-            >>> class Square(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.save_for_forward(x)
-            ...         return x * x
-            ...     @staticmethod
-            ...     def jvp(ctx, tangent):
-            ...         (x,) = ctx.saved_tensors
-            ...         return 2 * x * tangent
-            >>> lucid.func.jvp(Square.apply, (lucid.tensor(3.0),), (lucid.tensor(1.0),))
-            (tensor(9.), tensor(6.))
+        >>> class Square(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_forward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def jvp(ctx, tangent):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * tangent
+        >>> lucid.func.jvp(Square.apply, (lucid.tensor(3.0),), (lucid.tensor(1.0),))
+        (tensor(9.), tensor(6.))
         """
         raise MissingRuleError(
             "You must implement the jvp function for custom autograd.Function to use it with "
@@ -727,16 +697,15 @@ class Function(metaclass=FunctionMeta):
         Raises:
             MissingRuleError: the class has none.
 
-        Example:
-            >>> class Sum(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         return x.sum()
-            ...     @staticmethod
-            ...     def vmap(info, in_dims, x):
-            ...         return x.movedim(in_dims[0], 0).sum(1), 0
-            >>> lucid.vmap(Sum.apply)(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-            tensor([3., 7.])
+        >>> class Sum(lucid.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x.sum()
+        ...     @staticmethod
+        ...     def vmap(info, in_dims, x):
+        ...         return x.movedim(in_dims[0], 0).sum(1), 0
+        >>> lucid.vmap(Sum.apply)(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor([3., 7.])
         """
         raise MissingRuleError(
             "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
@@ -744,6 +713,7 @@ class Function(metaclass=FunctionMeta):
         )
 
     @classmethod
+    @like(forward)
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call forward and record this Function's backward.
 
@@ -752,19 +722,6 @@ class Function(metaclass=FunctionMeta):
         Args:
             *args: those of `forward`, without ctx.
             **kwargs: those of `forward`, by name.
-
-        Example:
-            >>> class Square(lucid.autograd.Function):
-            ...     @staticmethod
-            ...     def forward(ctx, x):
-            ...         ctx.save_for_backward(x)
-            ...         return x * x
-            ...     @staticmethod
-            ...     def backward(ctx, grad):
-            ...         (x,) = ctx.saved_tensors
-            ...         return 2 * x * grad
-            >>> Square.apply(lucid.tensor(3.0))
-            tensor(9.)
         """
         if cls._call_natively is not None and not kwargs:
             output = cls._call_natively(args)
@@ -794,15 +751,14 @@ def call_function(
         needed: says of an input that a derivative is asked for, though it doesn't require grad.
             Default: None, of none.
 
-    Example:
-        >>> from lucid.autograd.function import call_function
-        >>> class Double(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         return 2 * x
-        >>> output, ctx = call_function(Double, (lucid.tensor(3.0),), {})
-        >>> output, ctx.needs_input_grad
-        (tensor(6.), (False,))
+    >>> from lucid.autograd.function import call_function
+    >>> class Double(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return 2 * x
+    >>> output, ctx = call_function(Double, (lucid.tensor(3.0),), {})
+    >>> output, ctx.needs_input_grad
+    (tensor(6.), (False,))
     """
     ctx = cls._backward_cls()
     ctx._spot = user_spot()
@@ -841,14 +797,13 @@ def run_forward(
     Raises:
         MissingRuleError: the Function has no forward.
 
-    Example:
-        >>> from lucid.autograd.function import run_forward
-        >>> class Double(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         return 2 * x
-        >>> run_forward(Double._backward_cls(), (lucid.tensor(3.0),), {})
-        tensor(6.)
+    >>> from lucid.autograd.function import run_forward
+    >>> class Double(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return 2 * x
+    >>> run_forward(Double._backward_cls(), (lucid.tensor(3.0),), {})
+    tensor(6.)
     """
     cls = ctx._forward_cls
     if cls.forward is Function.forward:
@@ -900,16 +855,15 @@ class InplaceFunction(Function):
     As a `Function`: what `forward` writes it has to say by `ctx.mark_dirty`.
 
     Args:
-        inplace: what the attribute of the same name is set to. Default: False.
+        inplace: what the attribute of the same name is set to.
 
-    Example:
-        >>> class Double(lucid.autograd.function.InplaceFunction):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         ctx.mark_dirty(x)
-        ...         return x.mul_(2)
-        >>> Double.apply(lucid.ones(2))
-        tensor([2., 2.])
+    >>> class Double(lucid.autograd.function.InplaceFunction):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.mark_dirty(x)
+    ...         return x.mul_(2)
+    >>> Double.apply(lucid.ones(2))
+    tensor([2., 2.])
     """
 
     def __init__(self, inplace: bool = False) -> None:
@@ -926,22 +880,21 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     Args:
         backward: a Function's `backward`.
 
-    Example:
-        >>> class Square(lucid.autograd.Function):
-        ...     @staticmethod
-        ...     def forward(ctx, x):
-        ...         ctx.save_for_backward(x)
-        ...         return x * x
-        ...     @staticmethod
-        ...     @lucid.autograd.function.once_differentiable
-        ...     def backward(ctx, grad):
-        ...         (x,) = ctx.saved_tensors
-        ...         return 2 * x * grad
-        >>> x = lucid.tensor(3.0, requires_grad=True)
-        >>> (slope,) = lucid.autograd.grad(Square.apply(x) ** 2, x, create_graph=True)
-        >>> slope.backward()
-        Traceback (most recent call last):
-        lucid.ir.errors.LucidError: trying to differentiate twice a function that was marked...
+    >>> class Square(lucid.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...     @staticmethod
+    ...     @lucid.autograd.function.once_differentiable
+    ...     def backward(ctx, grad):
+    ...         (x,) = ctx.saved_tensors
+    ...         return 2 * x * grad
+    >>> x = lucid.tensor(3.0, requires_grad=True)
+    >>> (slope,) = lucid.autograd.grad(Square.apply(x) ** 2, x, create_graph=True)
+    >>> slope.backward()
+    Traceback (most recent call last):
+    lucid.ir.errors.LucidError: trying to differentiate twice a function that was marked...
     """
 
     @functools.wraps(backward)

@@ -33,22 +33,19 @@ def jacobian(
     Args:
         func: gives a tensor, or a tuple of them.
         inputs: a tensor, or a tuple of them.
-        create_graph: record the computation, to be differentiated again. Default: False.
-        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
-            False.
-        vectorize: compute all rows at once, by `vmap`. Default: False.
-        strategy: "reverse-mode", row by row, or "forward-mode", column by column. Default:
-            'reverse-mode'.
+        create_graph: record the computation, to be differentiated again.
+        strict: raise where an output doesn't depend on an input; else there are zeros.
+        vectorize: compute all rows at once, by `vmap`.
+        strategy: "reverse-mode", row by row, or "forward-mode", column by column.
 
     Raises:
         LucidError: `strict` asks for what forward mode can't say, or an output doesn't depend on an
             input.
 
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.jacobian(lambda x: x**2, lucid.tensor([1.0, 2.0]))
-        tensor([[2., 0.],
-                [0., 4.]])
+    >>> from lucid.autograd import functional
+    >>> functional.jacobian(lambda x: x**2, lucid.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
     """
     is_forward = _is_forward(strategy, "strategy")
     if strict and (vectorize or is_forward):
@@ -119,6 +116,7 @@ def _rows(y: Tensor, i: int, xs: Tensors, create_graph: bool, strict: bool) -> A
     )
 
 
+@like(jacobian)
 def hessian(
     func: Callable[..., Any],
     inputs: Any,
@@ -134,18 +132,12 @@ def hessian(
 
     Args:
         func: gives one number.
-        inputs: a tensor, or a tuple of them.
-        create_graph: record the computation, to be differentiated again. Default: False.
-        strict: raise where an output doesn't depend on an input; else there are zeros. Default:
-            False.
-        vectorize: compute all rows at once, by `vmap`. Default: False.
-        outer_jacobian_strategy: how the outer Jacobian is computed. Default: 'reverse-mode'.
+        outer_jacobian_strategy: how the outer Jacobian is computed.
 
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.hessian(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]))
-        tensor([[ 6.,  0.],
-                [ 0., 12.]])
+    >>> from lucid.autograd import functional
+    >>> functional.hessian(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
     """
     from lucid.autograd.transforms.reverse import grad as gradient_function
 
@@ -171,10 +163,7 @@ def _gradient(
     result = func(*xs)
     y = _scalar(result, name)
     _require_differentiable((y,), strict)
-    found: Sequence[Any] = (None,) * len(xs)
-    if y.requires_grad:
-        found = grad(y, xs, create_graph=True, allow_unused=True)
-    parts = _of_inputs(found, xs, 0, strict)
+    parts = _of_inputs(_pulled_back((y,), (None,), xs, True), xs, 0, strict)
     for i, part in enumerate(parts):
         if strict and not part.requires_grad:
             raise LucidError(
@@ -203,10 +192,9 @@ def vjp(
         func: gives a tensor, or a tuple of them.
         v: a tensor, or a tuple of them.
 
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.vjp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
-        (tensor([1., 4.]), tensor([2., 4.]))
+    >>> from lucid.autograd import functional
+    >>> functional.vjp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
+    (tensor([1., 4.]), tensor([2., 4.]))
     """
     with enable_grad():
         xs = _own(_tuple(inputs, "inputs", "vjp"), create_graph)
@@ -214,12 +202,7 @@ def vjp(
         ys = _tuple(result, "outputs of the user-provided function", "vjp")
         _require_differentiable(ys, strict)
         cotangents = _vector(v, ys, "v", "function returns")
-        used = [i for i, y in enumerate(ys) if y.requires_grad]
-        found: Sequence[Any] = (None,) * len(xs)
-        if used:
-            found = grad([ys[i] for i in used], xs, [cotangents[i] for i in used],
-                         create_graph=create_graph, allow_unused=True)  # fmt: skip
-        parts = _of_inputs(found, xs, 0, strict)
+        parts = _of_inputs(_pulled_back(ys, cotangents, xs, create_graph), xs, 0, strict)
     kept = tuple(_kept(part, create_graph) for part in parts)
     outputs = tuple(_kept(y, create_graph) for y in ys)
     return _unwrapped(outputs, result), _unwrapped(kept, inputs)
@@ -237,43 +220,37 @@ def jvp(
 
     Shapes: `v` as the inputs; it may be left out for a single number.
     """
-    from lucid.functions.creation import zeros_like
-
     with enable_grad():
         xs = _own(_tuple(inputs, "inputs", "jvp"), create_graph)
         tangents = _vector(v, xs, "v", "input to the function is")
         result = func(*xs)
         ys = _tuple(result, "outputs of the user-provided function", "jvp")
         _require_differentiable(ys, strict)
-        cotangents: Any = [zeros_like(y).requires_grad_() for y in ys]
-        used = [i for i, y in enumerate(ys) if y.requires_grad]
-        found: Sequence[Any] = (None,) * len(ys)
-        if used:
-            found = _transposed(ys, xs, cotangents, tangents, used, create_graph)
+        found = _pushed_forward(xs, tangents, ys, create_graph)
         parts = [_present(found[i], y, i, 0, strict) for i, y in enumerate(ys)]
     kept = tuple(_kept(part, create_graph) for part in parts)
     outputs = tuple(_kept(y, create_graph) for y in ys)
     return _unwrapped(outputs, result), _unwrapped(kept, result)
 
 
-def _transposed(
-    ys: Tensors, xs: Tensors, cotangents: Any, tangents: Tensors, used: list[int], create: bool
-) -> list[Any]:
-    """The backward is linear in its cotangents; its own backward applies the Jacobian."""
-    gradients = grad([ys[i] for i in used], xs, [cotangents[i] for i in used],
-                     create_graph=True, allow_unused=True)  # fmt: skip
+def _pulled_back(ys: Any, cotangents: Any, xs: Any, create_graph: bool) -> Sequence[Any]:
+    """The cotangents of `xs` by those of `ys`; None where nothing depends on one."""
     pairs = [
-        (g, t)
-        for g, t in zip(gradients, tangents, strict=True)
-        if g is not None and g.requires_grad
+        (y, v) for y, v in zip(ys, cotangents, strict=True) if y is not None and y.requires_grad
     ]
-    found: list[Any] = [None] * len(ys)
-    if pairs:
-        parts = grad([g for g, _ in pairs], [cotangents[i] for i in used], [t for _, t in pairs],
-                     create_graph=create, allow_unused=True)  # fmt: skip
-        for i, part in zip(used, parts, strict=True):
-            found[i] = part
-    return found
+    if not pairs:
+        return (None,) * len(xs)
+    outputs, vectors = zip(*pairs, strict=True)
+    return grad(outputs, xs, vectors, create_graph=create_graph, allow_unused=True)
+
+
+def _pushed_forward(xs: Tensors, tangents: Any, ys: Tensors, create_graph: bool) -> Sequence[Any]:
+    """The backward is linear in its cotangents; its own backward applies the Jacobian."""
+    from lucid.functions.creation import zeros_like
+
+    cotangents: Any = [zeros_like(y).requires_grad_() for y in ys]
+    gradients = _pulled_back(ys, cotangents, xs, True)
+    return _pulled_back(gradients, tangents, cotangents, create_graph)
 
 
 @like(jvp)
@@ -289,19 +266,14 @@ def vhp(
     Args:
         func: gives one number.
 
-    Example:
-        >>> from lucid.autograd import functional
-        >>> functional.vhp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
-        (tensor(9.), tensor([ 6., 12.]))
+    >>> from lucid.autograd import functional
+    >>> functional.vhp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
+    (tensor(9.), tensor([ 6., 12.]))
     """
     with enable_grad():
         xs, vectors = _point_and_vector(inputs, v, "vhp", create_graph)
         y, gradients = _gradient(func, xs, "vhp", strict)
-        used = [(g, t) for g, t in zip(gradients, vectors, strict=True) if g.requires_grad]
-        found: Sequence[Any] = (None,) * len(xs)
-        if used:
-            found = grad([g for g, _ in used], xs, [t for _, t in used],
-                         create_graph=create_graph, allow_unused=True)  # fmt: skip
+        found = _pulled_back(gradients, vectors, xs, create_graph)
     parts = tuple(
         _of_hessian(part, x, f"jacobian of the user-provided function is independent of input {i}. "
                     "This is not allowed in strict mode.", strict)
@@ -324,16 +296,10 @@ def hvp(
 
     Shapes: `v` as the inputs.
     """
-    from lucid.functions.creation import zeros_like
-
     with enable_grad():
         xs, vectors = _point_and_vector(inputs, v, "hvp", create_graph)
         y, gradients = _gradient(func, xs, "hvp", strict)
-        cotangents: Any = [zeros_like(g).requires_grad_() for g in gradients]
-        used = [i for i, g in enumerate(gradients) if g.requires_grad]
-        found: Sequence[Any] = (None,) * len(xs)
-        if used:
-            found = _transposed(gradients, xs, cotangents, vectors, used, create_graph)
+        found = _pushed_forward(xs, vectors, gradients, create_graph)
     parts = tuple(
         _of_hessian(part, x, f"hessian of the user-provided function is independent of entry {i} "
                     "in the grad_jacobian. This is not allowed in strict mode as it prevents from "

@@ -13,6 +13,7 @@ from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.node import CustomNode
 from lucid.autograd.undefined_gradients import check_undefined_gradients
 from lucid.choices import check_flags
+from lucid.docstrings import like
 from lucid.ir.errors import (
     ArgumentError,
     EagerOnlyError,
@@ -56,21 +57,20 @@ def gradcheck(
     Args:
         func: a function that returns a tensor, or a tuple or list with tensors in it.
         inputs: its arguments, or the only one. Those that require grad are checked.
-        eps: the step of the differences. Default: 1e-6.
-        atol: by how much elements may differ. Default: 1e-5.
-        rtol: by how much more in proportion to the numerical one. Default: 1e-3.
-        raise_exception: False returns False where they differ. Default: True.
-        nondet_tol: by how much two backwards may differ. Default: 0.
+        eps: the step of the differences.
+        atol: by how much elements may differ.
+        rtol: by how much more in proportion to the numerical one.
+        raise_exception: False returns False where they differ.
+        nondet_tol: by how much two backwards may differ.
         check_undefined_grad: let some gradients of the outputs be missing, which must mean zeros.
-            Default: True.
-        check_grad_dtypes: gradients must have the inputs' dtypes. Default: False.
+        check_grad_dtypes: gradients must have the inputs' dtypes.
         check_batched_grad: compare several cotangents at once, under vmap, with one after the
-            other. Default: False.
-        check_batched_forward_grad: the same of tangents. Default: False.
-        check_forward_ad: compare the Jacobian by tangents as well. Default: False.
-        check_backward_ad: compare the one by backward. Default: True.
-        fast_mode: compare one random projection of the Jacobians. Default: False.
-        masked: True, False or None; of dense inputs all elements are checked. Default: None.
+            other.
+        check_batched_forward_grad: the same of tangents.
+        check_forward_ad: compare the Jacobian by tangents as well.
+        check_backward_ad: compare the one by backward.
+        fast_mode: compare one random projection of the Jacobians.
+        masked: True, False or None; of dense inputs all elements are checked.
 
     Raises:
         GradcheckError: they differ; it shows both Jacobians.
@@ -78,10 +78,9 @@ def gradcheck(
             checked without tangents.
         EagerOnlyError: in a trace, so that the compiled function runs op by op.
 
-    Example:
-        >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
-        >>> lucid.autograd.gradcheck(lucid.sin, (x,))
-        True
+    >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
+    >>> lucid.autograd.gradcheck(lucid.sin, (x,))
+    True
     """
     if not check_backward_ad and not check_forward_ad:
         raise OptionError(
@@ -418,6 +417,7 @@ def _mismatch(i: int, j: int, numerical: Any, analytical: Any, mode: str = "") -
     )
 
 
+@like(gradcheck)
 def gradgradcheck(
     func: Callable[..., Any],
     inputs: TensorCore | Sequence[Any],
@@ -439,28 +439,17 @@ def gradgradcheck(
 ) -> bool:
     """`gradcheck` of the gradients of `func`, with respect to inputs and cotangents.
 
-    Raises what `gradcheck` raises.
-
     Args:
         func: a function that can be differentiated twice.
-        inputs: its arguments, or the only one. Those that require grad are checked.
         grad_outputs: cotangents of the outputs. Default: None, random ones.
-        eps: the step of the differences. Default: 1e-6.
-        atol: by how much elements may differ. Default: 1e-5.
-        rtol: by how much more in proportion to the numerical one. Default: 1e-3.
-        gen_non_contig_grad_outputs: draw cotangents that aren't contiguous. Default: False.
-        raise_exception: False returns False where they differ. Default: True.
-        nondet_tol: by how much two backwards may differ. Default: 0.
-        check_undefined_grad, check_grad_dtypes, check_batched_grad: as of `gradcheck`.
-        check_fwd_over_rev: push tangents through the backward as well. Default: False.
-        check_rev_over_rev: differentiate the backward by another one. Default: True.
-        fast_mode: compare one random projection of the Jacobians. Default: False.
-        masked: True or False; of dense inputs all elements are checked. Default: False.
+        gen_non_contig_grad_outputs: draw cotangents that aren't contiguous.
+        check_fwd_over_rev: push tangents through the backward as well.
+        check_rev_over_rev: differentiate the backward by another one.
+        masked: True or False; of dense inputs all elements are checked.
 
-    Example:
-        >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
-        >>> lucid.autograd.gradgradcheck(lucid.sin, (x,))
-        True
+    >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
+    >>> lucid.autograd.gradgradcheck(lucid.sin, (x,))
+    True
     """
     arguments = _arguments(inputs)
     wanted = [i for i, x in enumerate(arguments) if getattr(x, "requires_grad", False)]

@@ -19,16 +19,10 @@ if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
 
 __all__ = [
-    "GradientEdge",
-    "Node",
-    "allow_mutation_on_saved_tensors",
-    "disable_saved_tensors_hooks",
-    "get_gradient_edge",
-    "increment_version",
-    "register_multi_grad_hook",
-    "save_on_cpu",
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
+    "get_gradient_edge", "increment_version", "register_multi_grad_hook", "save_on_cpu",
     "saved_tensors_hooks",
-]
+]  # fmt: skip
 
 
 def get_gradient_edge(tensor: TensorCore) -> GradientEdge:
@@ -40,11 +34,10 @@ def get_gradient_edge(tensor: TensorCore) -> GradientEdge:
     Raises:
         LucidError: it doesn't require grad.
 
-    Example:
-        >>> x = lucid.tensor(3.0, requires_grad=True)
-        >>> edge = lucid.autograd.graph.get_gradient_edge(x * x)
-        >>> lucid.autograd.grad(edge, x)
-        (tensor(6.),)
+    >>> x = lucid.tensor(3.0, requires_grad=True)
+    >>> edge = lucid.autograd.graph.get_gradient_edge(x * x)
+    >>> lucid.autograd.grad(edge, x)
+    (tensor(6.),)
     """
     edge = edge_of(tensor)
     if edge is None:
@@ -63,12 +56,11 @@ def increment_version(tensor: TensorCore | Sequence[TensorCore]) -> None:
     Args:
         tensor: what was written, or a list or tuple of several.
 
-    Example:
-        >>> x = lucid.zeros(2)
-        >>> x.numpy()[:] = 1
-        >>> lucid.autograd.graph.increment_version(x)
-        >>> x._version
-        1
+    >>> x = lucid.zeros(2)
+    >>> x.numpy()[:] = 1
+    >>> lucid.autograd.graph.increment_version(x)
+    >>> x._version
+    1
     """
     for written in tensor if isinstance(tensor, (list, tuple)) else (tensor,):
         written._counter.value += 1

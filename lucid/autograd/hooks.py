@@ -250,13 +250,12 @@ def saved_tensors_hooks(
     Raises:
         LucidError: `disable_saved_tensors_hooks` forbids it.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> with lucid.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lucid.tensor):
-        ...     y = x.exp().sum()
-        >>> y.backward()
-        >>> x.grad
-        tensor([2.7183, 7.3891])
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> with lucid.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lucid.tensor):
+    ...     y = x.exp().sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2.7183, 7.3891])
     """
     with saving_with(SavedTensorHooks(pack_hook, unpack_hook)):
         yield
@@ -285,13 +284,12 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     Raises:
         LucidError: hooks are in force where the block begins, or are set in it.
 
-    Example:
-        >>> from lucid.autograd import graph
-        >>> with graph.disable_saved_tensors_hooks("no hooks here"):
-        ...     with graph.save_on_cpu():
-        ...         pass
-        Traceback (most recent call last):
-        lucid.ir.errors.LucidError: no hooks here
+    >>> from lucid.autograd import graph
+    >>> with graph.disable_saved_tensors_hooks("no hooks here"):
+    ...     with graph.save_on_cpu():
+    ...         pass
+    Traceback (most recent call last):
+    lucid.ir.errors.LucidError: no hooks here
     """
     if context.saved_hooks:
         raise LucidError(error_message)
@@ -310,19 +308,18 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
     What is saved is copied, so that later writes to the originals do no harm.
 
     Args:
-        pin_memory: True or False; no GPU reads the memory. Default: False.
-        device_type: a string; of which device, whose memory would be freed. Default: "cuda".
+        pin_memory: True or False; no GPU reads the memory.
+        device_type: a string; of which device, whose memory would be freed.
 
     Raises:
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> with lucid.autograd.graph.save_on_cpu():
-        ...     y = (x * x).sum()
-        >>> y.backward()
-        >>> x.grad
-        tensor([2., 4.])
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> with lucid.autograd.graph.save_on_cpu():
+    ...     y = (x * x).sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2., 4.])
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
@@ -345,15 +342,14 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationGuard]:
     Raises:
         LucidError: inside of another such block.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> with lucid.autograd.graph.allow_mutation_on_saved_tensors():
-        ...     y = x * 1
-        ...     z = (y * y).sum()
-        ...     _ = y.zero_()
-        ...     z.backward()
-        >>> x.grad
-        tensor([2., 4.])
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> with lucid.autograd.graph.allow_mutation_on_saved_tensors():
+    ...     y = x * 1
+    ...     z = (y * y).sum()
+    ...     _ = y.zero_()
+    ...     z.backward()
+    >>> x.grad
+    tensor([2., 4.])
     """
     if context.mutation_guard is not None:
         raise LucidError("allow_mutation_on_saved_tensors contexts cannot be nested")
@@ -392,17 +388,16 @@ def register_multi_grad_hook(
     Args:
         tensors: whose gradients are looked at; they require grad.
         fn: a function of the list of gradients, or with "any" of the one that arrived first.
-        mode: "all" or "any". Default: "all".
+        mode: "all" or "any".
 
     Raises:
         OptionError: another mode.
 
-    Example:
-        >>> x = lucid.tensor(1.0, requires_grad=True)
-        >>> y = lucid.tensor(2.0, requires_grad=True)
-        >>> handle = lucid.autograd.graph.register_multi_grad_hook([x, y], print)
-        >>> (x * y).backward()
-        [tensor(2.), tensor(1.)]
+    >>> x = lucid.tensor(1.0, requires_grad=True)
+    >>> y = lucid.tensor(2.0, requires_grad=True)
+    >>> handle = lucid.autograd.graph.register_multi_grad_hook([x, y], print)
+    >>> (x * y).backward()
+    [tensor(2.), tensor(1.)]
     """
     if mode not in ("all", "any"):
         raise OptionError(f"Expects mode to be one of ('all', 'any') but got {mode}")

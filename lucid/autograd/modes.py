@@ -20,12 +20,11 @@ R = TypeVar("R")
 def is_grad_enabled() -> bool:
     """Whether this thread records gradients, as it does outside of `no_grad`.
 
-    Example:
-        >>> lucid.is_grad_enabled()
-        True
-        >>> with lucid.no_grad():
-        ...     lucid.is_grad_enabled()
-        False
+    >>> lucid.is_grad_enabled()
+    True
+    >>> with lucid.no_grad():
+    ...     lucid.is_grad_enabled()
+    False
     """
     return context.grad_enabled
 
@@ -97,13 +96,12 @@ class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it
     What is computed in the block has no history, and nothing is saved for a backward.
 
     Args:
-        function: what to decorate, where it is used as `@lucid.no_grad`. Default: None.
+        function: what to decorate, where it is used as `@lucid.no_grad`.
 
-    Example:
-        >>> x = lucid.ones(2, requires_grad=True)
-        >>> with lucid.no_grad():
-        ...     print((x * 2).requires_grad)
-        False
+    >>> x = lucid.ones(2, requires_grad=True)
+    >>> with lucid.no_grad():
+    ...     print((x * 2).requires_grad)
+    False
     """
 
     mode = False
@@ -125,13 +123,12 @@ class enable_grad(no_grad):  # noqa: N801 - the name PyTorch gives it
     """Record gradients again, inside of `no_grad`: a context manager, also a decorator.
 
     Args:
-        function: what to decorate, where it is used as `@lucid.enable_grad`. Default: None.
+        function: what to decorate, where it is used as `@lucid.enable_grad`.
 
-    Example:
-        >>> x = lucid.ones(2, requires_grad=True)
-        >>> with lucid.no_grad(), lucid.enable_grad():
-        ...     print((x * 2).requires_grad)
-        True
+    >>> x = lucid.ones(2, requires_grad=True)
+    >>> with lucid.no_grad(), lucid.enable_grad():
+    ...     print((x * 2).requires_grad)
+    True
     """
 
     mode = True
@@ -141,17 +138,16 @@ class inference_mode(no_grad):  # noqa: N801 - the name PyTorch gives it
     """Record no gradients; the same as `no_grad`, under the name of PyTorch's stricter mode.
 
     Args:
-        mode: False records gradients again, as `enable_grad` does; or what to decorate, where it
-            is used as `@lucid.inference_mode`. Default: True.
+        mode: False records gradients again, as `enable_grad` does; or what to decorate, where it is
+            used as `@lucid.inference_mode`.
 
     Raises:
         ArgumentError: it is neither a bool nor a function.
 
-    Example:
-        >>> x = lucid.ones(2, requires_grad=True)
-        >>> with lucid.inference_mode():
-        ...     print((x * 2).requires_grad)
-        False
+    >>> x = lucid.ones(2, requires_grad=True)
+    >>> with lucid.inference_mode():
+    ...     print((x * 2).requires_grad)
+    False
     """
 
     def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
@@ -172,11 +168,10 @@ class set_grad_enabled(_GradMode):  # noqa: N801 - the name PyTorch gives it
     Args:
         mode: whether gradients are recorded.
 
-    Example:
-        >>> x = lucid.ones(2, requires_grad=True)
-        >>> with lucid.set_grad_enabled(False):
-        ...     print((x * 2).requires_grad)
-        False
+    >>> x = lucid.ones(2, requires_grad=True)
+    >>> with lucid.set_grad_enabled(False):
+    ...     print((x * 2).requires_grad)
+    False
     """
 
     def __init__(self, mode: bool) -> None:

@@ -41,12 +41,11 @@ class GradientEdge(NamedTuple):
         node: the step of the backward computation, as `grad_fn`.
         output_nr: which output of the recorded op the tensor is.
 
-    Example:
-        >>> from lucid.autograd.graph import GradientEdge
-        >>> x = lucid.tensor(3.0, requires_grad=True)
-        >>> y = x * x
-        >>> lucid.autograd.grad(GradientEdge(y.grad_fn, 0), x)
-        (tensor(6.),)
+    >>> from lucid.autograd.graph import GradientEdge
+    >>> x = lucid.tensor(3.0, requires_grad=True)
+    >>> y = x * x
+    >>> lucid.autograd.grad(GradientEdge(y.grad_fn, 0), x)
+    (tensor(6.),)
     """
 
     node: Node
@@ -73,10 +72,9 @@ class Node(Placed):
         _is_end: gradients with respect to what it is the history of may still be asked for.
         _composite: the name that a node alone would have for several, whose last one this is.
 
-    Example:
-        >>> node = lucid.tensor(3.0, requires_grad=True).exp().grad_fn
-        >>> isinstance(node, lucid.autograd.graph.Node), node.name()
-        (True, 'ExpBackward')
+    >>> node = lucid.tensor(3.0, requires_grad=True).exp().grad_fn
+    >>> isinstance(node, lucid.autograd.graph.Node), node.name()
+    (True, 'ExpBackward')
     """
 
     _takes_undefined = False

@@ -15,12 +15,11 @@ def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
 
     Args:
         data: the tensor whose memory is shared.
-        requires_grad: whether gradients are recorded for it. Default: False.
+        requires_grad: whether gradients are recorded for it.
 
-    Example:
-        >>> x = lucid.autograd.Variable(lucid.tensor([1.0, 2.0]), requires_grad=True)
-        >>> x.is_leaf, x.requires_grad
-        (True, True)
+    >>> x = lucid.autograd.Variable(lucid.tensor([1.0, 2.0]), requires_grad=True)
+    >>> x.is_leaf, x.requires_grad
+    (True, True)
     """
     leaf: Any = data.detach()
     return cast("Tensor", leaf.requires_grad_(requires_grad))

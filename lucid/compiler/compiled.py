@@ -179,16 +179,14 @@ class Compiled:
         function: what is compiled.
         options: what `lucid.compile` was asked for. Default: its defaults.
         is_paced: whether calls may be audited, and run op by op where they can't run natively.
-            Default: True.
 
     Attributes:
         stats: traces, calls, reasons of retraces.
         stages: text of each stage of the compiler, for the program used last.
 
-    Example:
-        >>> step = lucid.compiler.Compiled(lambda x: 2 * x)
-        >>> step(lucid.tensor([1.0, 2.0])), step.stats.traces
-        (tensor([2., 4.]), 1)
+    >>> step = lucid.compiler.Compiled(lambda x: 2 * x)
+    >>> step(lucid.tensor([1.0, 2.0])), step.stats.traces
+    (tensor([2., 4.]), 1)
     """
 
     def __init__(
@@ -1006,7 +1004,7 @@ class Compiled:
 
         Args:
             args, kwargs: as of a call.
-            calls: how many are measured in each way. Default: 20.
+            calls: how many are measured in each way.
             by: what the table has totals of: "kernel", "line", "module", "op", or "call", which
                 adds nothing up.
             top: how many rows it has.
@@ -1043,10 +1041,9 @@ class Compiled:
 
         Raises: what a call raises, and `LucidError` where nothing runs natively.
 
-        Example:
-            >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
-            >>> step.check(lucid.ones(3)).agrees
-            True
+        >>> step = lucid.compile(lambda x: (x * 2).exp().sum())
+        >>> step.check(lucid.ones(3)).agrees
+        True
         """
         from lucid.compiler.reports.checking import check
 
@@ -1069,11 +1066,10 @@ class Compiled:
 
         Raises: `LucidError` where there is no such program.
 
-        Example:
-            >>> step = lucid.compile(lambda x: x.exp() @ x)
-            >>> _ = step(lucid.ones(4, 4))
-            >>> [(a, b, e["dependence"]) for a, b, e in step.kernel_graph().edges(data=True)]
-            [(0, 1, 'flow')]
+        >>> step = lucid.compile(lambda x: x.exp() @ x)
+        >>> _ = step(lucid.ones(4, 4))
+        >>> [(a, b, e["dependence"]) for a, b, e in step.kernel_graph().edges(data=True)]
+        [(0, 1, 'flow')]
         """
         from lucid.compiler.reports.kernel_graph import kernel_graph
 
@@ -1090,14 +1086,13 @@ class Compiled:
 
         Raises: `ArgumentError` for another ending, `LucidError` where nothing is compiled.
 
-        Example:
-            >>> import lucid, os, tempfile
-            >>> step = lucid.compile(lambda x: x.exp().sum() * x)
-            >>> _ = step(lucid.ones(3))
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     step.export_kernel_graph(os.path.join(folder, "step.svg"))
-            ...     os.listdir(folder)
-            ['step.svg']
+        >>> import lucid, os, tempfile
+        >>> step = lucid.compile(lambda x: x.exp().sum() * x)
+        >>> _ = step(lucid.ones(3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     step.export_kernel_graph(os.path.join(folder, "step.svg"))
+        ...     os.listdir(folder)
+        ['step.svg']
         """
         from lucid.compiler.reports.picture import write_kernel_graph
 
@@ -1115,15 +1110,14 @@ class Compiled:
             path: where to write it; None writes nothing.
             args, kwargs: as of a call, to measure times with by `profile`, whose calls are real
                 ones. Without them times are those expected by shapes, of the program used last.
-            calls: how many are measured, as by `profile`. Default: 20.
+            calls: how many are measured, as by `profile`.
 
         Raises: as `profile` with arguments, and `LucidError` where nothing is compiled.
 
-        Example:
-            >>> step = lucid.compile(lambda x: x.exp().sum())
-            >>> _ = step(lucid.ones(3))
-            >>> step.report()
-            <report on <lambda>(x: f32[3])>
+        >>> step = lucid.compile(lambda x: x.exp().sum())
+        >>> _ = step(lucid.ones(3))
+        >>> step.report()
+        <report on <lambda>(x: f32[3])>
         """
         from lucid.compiler.reports.page import Report
 
@@ -1139,11 +1133,10 @@ class Compiled:
 
         Raises: `LucidError` where nothing is compiled.
 
-        Example:
-            >>> step = lucid.compile(lambda x: x.exp())
-            >>> _ = step(lucid.ones(3))
-            >>> "define" in step.dump_llvm()
-            True
+        >>> step = lucid.compile(lambda x: x.exp())
+        >>> _ = step(lucid.ones(3))
+        >>> "define" in step.dump_llvm()
+        True
         """
         return self._latest_program().executable.llvm
 
@@ -1190,12 +1183,12 @@ def compile(
         function: a function or a Module. Default: None, for a decorator with these options.
         mode: "eager" runs the function as it is. "interpret" runs the optimized graph op by op,
             each as a statement at its line in your file, for a debugger (`lucid.debug.breakpoint`).
-            PyTorch's own modes choose an implementation there and nothing here. Default: "native".
+            PyTorch's own modes choose an implementation there and nothing here.
         audit: whether one of the first calls, and from then on one in a while, is traced again, and
-            a difference that no guard explains is reported (≤ 1 % of the time). Default: True.
+            a difference that no guard explains is reported (≤ 1 % of the time).
         max_paths: a branch on a value makes a program for each way that calls take; those that
-            would take one more run op by op. Default: 32.
-        fullgraph: True makes an error of what would run a call op by op. Default: False.
+            would take one more run op by op.
+        fullgraph: True makes an error of what would run a call op by op.
         passes: functions `lucid.ir.Graph -> bool` that rewrite each graph that is compiled, those
             of backwards included, and say whether they changed it. They run once, when calls of
             custom Functions are inlined, and what they leave is simplified. Whoever looks at
@@ -1207,18 +1200,16 @@ def compile(
             `stats.skipped` counts. What stands in arguments, state and constants as such, such as
             the -inf of a mask, isn't made. A call that can't be recorded is an error. Where all is
             to run op by op – for `LUCID_EAGER=1`, a stance, anomaly mode, a `vmap` around the call
-            – nobody looks. Default: "allow".
+            – nobody looks.
         verify: "first" for a comparison of what the first call makes with the NumPy meaning of its
             ops, as `check` does; then of the backwards of its custom Functions with central
             differences, one call of each and signature, which run again op by op in float64. Python
             that the step calls is called again for it, but for what `lucid.debug` calls. Not with
-            the mode "interpret". Default: "never".
+            the mode "interpret".
         backend: "eager" as the mode; "inductor", "cudagraphs" and "aot_eager", PyTorch's, are the
-            default. Default: "native".
+            default.
         dynamic: True, False or None; which sizes code is compiled for follows from the calls.
-            Default: None.
         options: what PyTorch's compiler is tuned with, by name; there is nothing to be tuned here.
-            Default: None.
 
     Raises:
         OptionError: an unknown mode, `backend`, `nan` or `verify`.
@@ -1231,12 +1222,11 @@ def compile(
         VerifyError: at the call, for a pass that breaks the graph, or where a first call that is
             verified has gone wrong: nothing has changed then.
 
-    Example:
-        >>> @lucid.compile
-        ... def double(x):
-        ...     return 2 * x
-        >>> double(lucid.tensor([1.0, 2.0]))
-        tensor([2., 4.])
+    >>> @lucid.compile
+    ... def double(x):
+    ...     return 2 * x
+    >>> double(lucid.tensor([1.0, 2.0]))
+    tensor([2., 4.])
     """
     check_choice(backend, "backend", "compile", _BACKENDS)
     check_flags("compile", audit=audit, fullgraph=fullgraph, dynamic=dynamic)

@@ -34,22 +34,20 @@ def disable(
 
     Args:
         function: what is called as it is. Default: None, for a decorator with arguments.
-        recursive: whether what it calls runs as Python, too; True alone is supported. Default:
-            True.
-        reason: a note for readers, which nothing looks at. Default: None.
+        recursive: whether what it calls runs as Python, too; True alone is supported.
+        reason: a note for readers, which nothing looks at.
 
     Raises:
         ArgumentError: `recursive=False`, or what can't be called.
         LucidError: in a step, where it differentiates parameters that it isn't given as arguments,
             or returns something else than tensors and numbers.
 
-    Example:
-        >>> @lucid.compiler.disable
-        ... def largest(x):
-        ...     return x.sort().values[-1] if x.numpy().any() else x.sum()
-        >>> step = lucid.compile(lambda x: 2 * largest(x))
-        >>> step(lucid.tensor([1.0, 3.0, 2.0]))
-        tensor(6.)
+    >>> @lucid.compiler.disable
+    ... def largest(x):
+    ...     return x.sort().values[-1] if x.numpy().any() else x.sum()
+    >>> step = lucid.compile(lambda x: 2 * largest(x))
+    >>> step(lucid.tensor([1.0, 3.0, 2.0]))
+    tensor(6.)
     """
     if not recursive:
         raise ArgumentError("disable: what a function calls runs as Python, too: recursive=True")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lucid.choices import check_kind
 from lucid.cuda import amp as amp
 from lucid.device import device as _device
+from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir import frames
 
@@ -12,9 +13,8 @@ from lucid.ir import frames
 def is_available() -> bool:
     """Return False: lucid runs on the CPU, so programs that ask fall back to it.
 
-    Example:
-        >>> "cuda" if lucid.cuda.is_available() else "cpu"
-        'cpu'
+    >>> "cuda" if lucid.cuda.is_available() else "cpu"
+    'cpu'
     """
     return False
 
@@ -22,9 +22,8 @@ def is_available() -> bool:
 def device_count() -> int:
     """Return 0, the number of GPUs that lucid can use on any machine.
 
-    Example:
-        >>> lucid.cuda.device_count()
-        0
+    >>> lucid.cuda.device_count()
+    0
     """
     return 0
 
@@ -38,26 +37,15 @@ def manual_seed(seed: int) -> None:
     Raises:
         ArgumentError: it is no int.
 
-    Example:
-        >>> print(lucid.cuda.manual_seed(0))
-        None
+    >>> print(lucid.cuda.manual_seed(0))
+    None
     """
     integer(seed, "cuda.manual_seed", "seed")
 
 
+@like(manual_seed)
 def manual_seed_all(seed: int) -> None:
-    """Do nothing: there is no generator on any GPU; `lucid.manual_seed` seeds the CPU's.
-
-    Args:
-        seed: an int; nothing is seeded with it.
-
-    Raises:
-        ArgumentError: it is no int.
-
-    Example:
-        >>> print(lucid.cuda.manual_seed_all(0))
-        None
-    """
+    """Do nothing: there is no generator on any GPU; `lucid.manual_seed` seeds the CPU's."""
     integer(seed, "cuda.manual_seed_all", "seed")
 
 
@@ -65,14 +53,13 @@ def synchronize(device: object = None) -> None:
     """Do nothing: no call returns before its results are there, so nothing runs in the background.
 
     Args:
-        device: a number or a name; there is none to wait for. Default: None.
+        device: a number or a name; there is none to wait for.
 
     Raises:
         ArgumentError: it is something else.
 
-    Example:
-        >>> print(lucid.cuda.synchronize())
-        None
+    >>> print(lucid.cuda.synchronize())
+    None
     """
     check_kind(device, (int, str, _device), "device", "cuda.synchronize")
 
@@ -80,9 +67,8 @@ def synchronize(device: object = None) -> None:
 def empty_cache() -> None:
     """Do nothing: there is no memory on a GPU that could be given back.
 
-    Example:
-        >>> print(lucid.cuda.empty_cache())
-        None
+    >>> print(lucid.cuda.empty_cache())
+    None
     """
 
 

@@ -39,11 +39,10 @@ class Independent(Distribution):
     Raises:
         OptionError: the base hasn't so many batch axes.
 
-    Example:
-        >>> base = lucid.distributions.Normal(lucid.zeros(3, 2), 1.0)
-        >>> found = lucid.distributions.Independent(base, 1)
-        >>> found.batch_shape, found.event_shape, found.log_prob(lucid.zeros(3, 2))
-        (lucid.Size([3]), lucid.Size([2]), tensor([-1.8379, -1.8379, -1.8379]))
+    >>> base = lucid.distributions.Normal(lucid.zeros(3, 2), 1.0)
+    >>> found = lucid.distributions.Independent(base, 1)
+    >>> found.batch_shape, found.event_shape, found.log_prob(lucid.zeros(3, 2))
+    (lucid.Size([3]), lucid.Size([2]), tensor([-1.8379, -1.8379, -1.8379]))
     """
 
     _formulas: ClassVar = {
@@ -117,21 +116,19 @@ class MultivariateNormal(Distribution):
 
     Args:
         loc: the mean.
-        covariance_matrix: symmetric and positive definite. Default: None.
-        precision_matrix: the inverse of the covariance. Default: None.
+        covariance_matrix: symmetric and positive definite.
+        precision_matrix: the inverse of the covariance.
         scale_tril: the covariance's Cholesky factor, lower triangular with a positive diagonal.
-            Default: None.
 
     Raises:
         OptionError: not exactly one of the three is given, or, where that is checked, the factor
             isn't one.
         LinAlgError: a covariance or precision that isn't positive definite.
 
-    Example:
-        >>> from lucid.distributions import MultivariateNormal
-        >>> found = MultivariateNormal(lucid.zeros(2), lucid.tensor([[2.0, 1.0], [1.0, 2.0]]))
-        >>> found.variance, found.log_prob(lucid.zeros(2))
-        (tensor([2.0000, 2.0000]), tensor(-2.3872))
+    >>> from lucid.distributions import MultivariateNormal
+    >>> found = MultivariateNormal(lucid.zeros(2), lucid.tensor([[2.0, 1.0], [1.0, 2.0]]))
+    >>> found.variance, found.log_prob(lucid.zeros(2))
+    (tensor([2.0000, 2.0000]), tensor(-2.3872))
     """
 
     arg_constraints: ClassVar = {"loc": real_vector, "scale_tril": constraints.lower_cholesky}
@@ -211,12 +208,11 @@ class MixtureSameFamily(Distribution):
         mixture_distribution: which component is chosen how often.
         component_distribution: the components, all in one.
 
-    Example:
-        >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
-        >>> weights = Categorical(probs=lucid.tensor([1.0, 3.0]))
-        >>> found = MixtureSameFamily(weights, Normal(lucid.tensor([0.0, 4.0]), 1.0))
-        >>> found.mean, found.log_prob(lucid.tensor(4.0))
-        (tensor(3.), tensor(-1.2065))
+    >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
+    >>> weights = Categorical(probs=lucid.tensor([1.0, 3.0]))
+    >>> found = MixtureSameFamily(weights, Normal(lucid.tensor([0.0, 4.0]), 1.0))
+    >>> found.mean, found.log_prob(lucid.tensor(4.0))
+    (tensor(3.), tensor(-1.2065))
     """
 
     def __init__(
@@ -284,11 +280,10 @@ class TransformedDistribution(Distribution):
     Raises:
         MissingRuleError: in `log_prob`, of a transform without density.
 
-    Example:
-        >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
-        >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
-        >>> found.support, found.log_prob(lucid.tensor(2.0))
-        (greater_than(greater than 0), tensor(-1.8523))
+    >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
+    >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
+    >>> found.support, found.log_prob(lucid.tensor(2.0))
+    (greater_than(greater than 0), tensor(-1.8523))
     """
 
     def __init__(
@@ -369,11 +364,10 @@ class LowRankMultivariateNormal(Distribution):
         ShapeError: the shapes don't fit.
         OptionError: a parameter is out of range, where that is checked.
 
-    Example:
-        >>> from lucid.distributions import LowRankMultivariateNormal
-        >>> found = LowRankMultivariateNormal(lucid.zeros(3), lucid.ones(3, 1), lucid.ones(3))
-        >>> found.variance, found.log_prob(lucid.ones(3))
-        (tensor([2., 2., 2.]), tensor(-3.8250))
+    >>> from lucid.distributions import LowRankMultivariateNormal
+    >>> found = LowRankMultivariateNormal(lucid.zeros(3), lucid.ones(3, 1), lucid.ones(3))
+    >>> found.variance, found.log_prob(lucid.ones(3))
+    (tensor([2., 2., 2.]), tensor(-3.8250))
     """
 
     arg_constraints: ClassVar = {
@@ -464,10 +458,9 @@ class LogisticNormal(TransformedDistribution):
         loc: the mean of the normal vectors.
         scale: their standard deviation, above 0; it broadcasts with `loc`.
 
-    Example:
-        >>> found = lucid.distributions.LogisticNormal(lucid.zeros(2), lucid.ones(2))
-        >>> found.event_shape, found.log_prob(lucid.tensor([0.2, 0.3, 0.5]))
-        (lucid.Size([3]), tensor(1.2980))
+    >>> found = lucid.distributions.LogisticNormal(lucid.zeros(2), lucid.ones(2))
+    >>> found.event_shape, found.log_prob(lucid.tensor([0.2, 0.3, 0.5]))
+    (lucid.Size([3]), tensor(1.2980))
     """
 
     base_dist: Normal

@@ -29,10 +29,9 @@ class ConstraintRegistry:
     Called with a set it returns the transform; `biject_to` has invertible ones with a density, for
     changes of variables, `transform_to` also cheaper ones, for optimizing.
 
-    Example:
-        >>> weights = lucid.tensor([0.0, 1.0], requires_grad=True)
-        >>> lucid.distributions.transform_to(lucid.distributions.constraints.simplex)(weights)
-        tensor([0.2689, 0.7311], grad_fn=<SoftmaxBackward>)
+    >>> weights = lucid.tensor([0.0, 1.0], requires_grad=True)
+    >>> lucid.distributions.transform_to(lucid.distributions.constraints.simplex)(weights)
+    tensor([0.2689, 0.7311], grad_fn=<SoftmaxBackward>)
     """
 
     def __init__(self) -> None:
@@ -45,18 +44,17 @@ class ConstraintRegistry:
 
         Args:
             constraint: a set, or a class of sets.
-            factory: takes such a set, and returns a `Transform`. Default: None.
+            factory: takes such a set, and returns a `Transform`.
 
         Raises:
             ArgumentError: `constraint` is neither.
 
-        Example:
-            >>> registry = lucid.distributions.constraint_registry.ConstraintRegistry()
-            >>> @registry.register(lucid.distributions.constraints.positive)
-            ... def to_positive(constraint):
-            ...     return lucid.distributions.ExpTransform()
-            >>> type(registry(lucid.distributions.constraints.positive)).__name__
-            'ExpTransform'
+        >>> registry = lucid.distributions.constraint_registry.ConstraintRegistry()
+        >>> @registry.register(lucid.distributions.constraints.positive)
+        ... def to_positive(constraint):
+        ...     return lucid.distributions.ExpTransform()
+        >>> type(registry(lucid.distributions.constraints.positive)).__name__
+        'ExpTransform'
         """
         if factory is None:
             return lambda factory: self.register(constraint, factory)

@@ -8,7 +8,7 @@ Args:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid.docstrings import like
@@ -25,12 +25,11 @@ class Constraint:
         said: the set in words, as in "scale must be greater than 0".
         is_discrete: it is countable.
 
-    Example:
-        >>> from lucid.distributions import constraints
-        >>> isinstance(constraints.positive, constraints.Constraint)
-        True
-        >>> constraints.positive.check(lucid.tensor([-1.0, 2.0]))
-        tensor([False,  True])
+    >>> from lucid.distributions import constraints
+    >>> isinstance(constraints.positive, constraints.Constraint)
+    True
+    >>> constraints.positive.check(lucid.tensor([-1.0, 2.0]))
+    tensor([False,  True])
     """
 
     said = "of the support"
@@ -61,17 +60,16 @@ class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
 
     Args:
         fn: the method. Default: None, of the function that it then decorates.
-        is_discrete: whether the values are whole numbers. Default: False.
-        event_dim: how many axes an event has. Default: 0.
+        is_discrete: whether the values are whole numbers.
+        event_dim: how many axes an event has.
 
-    Example:
-        >>> from lucid.distributions import Distribution, constraints
-        >>> class Unit(Distribution):
-        ...     @constraints.dependent_property(event_dim=0)
-        ...     def support(self):
-        ...         return constraints.unit_interval
-        >>> Unit().support, constraints.is_dependent(Unit.support)
-        (interval(between 0 and 1), True)
+    >>> from lucid.distributions import Distribution, constraints
+    >>> class Unit(Distribution):
+    ...     @constraints.dependent_property(event_dim=0)
+    ...     def support(self):
+    ...         return constraints.unit_interval
+    >>> Unit().support, constraints.is_dependent(Unit.support)
+    (interval(between 0 and 1), True)
     """
 
     def __init__(
@@ -115,11 +113,10 @@ class independent(Constraint):  # noqa: N801 -- PyTorch's name
         base_constraint: the set of the parts.
         reinterpreted_batch_ndims: how many axes.
 
-    Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.independent(constraints.positive, 1)
-        >>> found, found.check(lucid.tensor([[1.0, 2.0], [1.0, -2.0]]))
-        (independent(greater than 0), tensor([ True, False]))
+    >>> from lucid.distributions import constraints
+    >>> found = constraints.independent(constraints.positive, 1)
+    >>> found, found.check(lucid.tensor([[1.0, 2.0], [1.0, -2.0]]))
+    (independent(greater than 0), tensor([ True, False]))
     """
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
@@ -142,11 +139,10 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
         cseq: the sets.
         lengths: how many elements of the axis are of each set. Default: None, one each.
 
-    Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.cat([constraints.positive, constraints.boolean], lengths=[1, 2])
-        >>> found, found.check(lucid.tensor([0.5, 1.0, 2.0]))
-        (cat(greater than 0 and 0 or 1), tensor([ True,  True, False]))
+    >>> from lucid.distributions import constraints
+    >>> found = constraints.cat([constraints.positive, constraints.boolean], lengths=[1, 2])
+    >>> found, found.check(lucid.tensor([0.5, 1.0, 2.0]))
+    (cat(greater than 0 and 0 or 1), tensor([ True,  True, False]))
     """
 
     def __init__(
@@ -170,12 +166,11 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
 class stack(Constraint):  # noqa: N801 -- PyTorch's name
     """Values along an axis, the n-th of which is in the n-th set.
 
-    Example:
-        >>> from lucid.distributions import constraints
-        >>> found = constraints.stack([constraints.positive, constraints.boolean])
-        >>> found, found.check(lucid.tensor([[0.5, 2.0], [1.0, 2.0]]))
-        (stack(greater than 0 and 0 or 1), tensor([[ True,  True],
-                [ True, False]]))
+    >>> from lucid.distributions import constraints
+    >>> found = constraints.stack([constraints.positive, constraints.boolean])
+    >>> found, found.check(lucid.tensor([[0.5, 2.0], [1.0, 2.0]]))
+    (stack(greater than 0 and 0 or 1), tensor([[ True,  True],
+            [ True, False]]))
     """
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
@@ -205,10 +200,9 @@ def _text(bound: Any) -> str:
 class greater_than(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers above a bound; the bound itself isn't among them.
 
-    Example:
-        >>> found = lucid.distributions.constraints.greater_than(1)
-        >>> found, found.check(lucid.tensor([1.0, 2.0]))
-        (greater_than(greater than 1), tensor([False,  True]))
+    >>> found = lucid.distributions.constraints.greater_than(1)
+    >>> found, found.check(lucid.tensor([1.0, 2.0]))
+    (greater_than(greater than 1), tensor([False,  True]))
     """
 
     def __init__(self, lower_bound: Any) -> None:
@@ -219,10 +213,9 @@ class greater_than(_Stated):  # noqa: N801 -- PyTorch's name
 class greater_than_eq(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers from a bound on, which is among them.
 
-    Example:
-        >>> found = lucid.distributions.constraints.greater_than_eq(1)
-        >>> found, found.check(lucid.tensor([0.5, 1.0]))
-        (greater_than_eq(at least 1), tensor([False,  True]))
+    >>> found = lucid.distributions.constraints.greater_than_eq(1)
+    >>> found, found.check(lucid.tensor([0.5, 1.0]))
+    (greater_than_eq(at least 1), tensor([False,  True]))
     """
 
     def __init__(self, lower_bound: Any) -> None:
@@ -233,10 +226,9 @@ class greater_than_eq(_Stated):  # noqa: N801 -- PyTorch's name
 class less_than(_Stated):  # noqa: N801 -- PyTorch's name
     """Numbers below a bound; the bound itself isn't among them.
 
-    Example:
-        >>> found = lucid.distributions.constraints.less_than(1)
-        >>> found, found.check(lucid.tensor([0.5, 1.0]))
-        (less_than(less than 1), tensor([ True, False]))
+    >>> found = lucid.distributions.constraints.less_than(1)
+    >>> found, found.check(lucid.tensor([0.5, 1.0]))
+    (less_than(less than 1), tensor([ True, False]))
     """
 
     def __init__(self, upper_bound: Any) -> None:
@@ -244,89 +236,84 @@ class less_than(_Stated):  # noqa: N801 -- PyTorch's name
         super().__init__(f"less than {_text(upper_bound)}", lambda x: x < upper_bound)
 
 
-class interval(_Stated):  # noqa: N801 -- PyTorch's name
-    """Numbers between two bounds, which are among them.
+class _Between(Constraint):
+    """Numbers between two bounds."""
 
-    Example:
-        >>> found = lucid.distributions.constraints.interval(0, 1)
-        >>> found, found.check(lucid.tensor([0.0, 1.0, 2.0]))
-        (interval(between 0 and 1), tensor([ True,  True, False]))
-    """
+    _says: ClassVar[str]
 
     def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__(
-            f"between {_text(lower_bound)} and {_text(upper_bound)}",
-            lambda x: (x >= lower_bound) & (x <= upper_bound),
-        )
+        self.lower_bound: float | Tensor = lower_bound
+        self.upper_bound: float | Tensor = upper_bound
+        self.said = self._says.format(_text(lower_bound), _text(upper_bound))
 
 
-class half_open_interval(_Stated):  # noqa: N801 -- PyTorch's name
+class interval(_Between):  # noqa: N801 -- PyTorch's name
+    """Numbers between two bounds, which are among them.
+
+    >>> found = lucid.distributions.constraints.interval(0, 1)
+    >>> found, found.check(lucid.tensor([0.0, 1.0, 2.0]))
+    (interval(between 0 and 1), tensor([ True,  True, False]))
+    """
+
+    _says = "between {} and {}"
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= self.lower_bound) & (value <= self.upper_bound)
+
+
+class half_open_interval(_Between):  # noqa: N801 -- PyTorch's name
     """Numbers from one bound on, below the other.
 
     Args:
         lower_bound: a number or a tensor, which is among them.
         upper_bound: a number or a tensor, which isn't.
 
-    Example:
-        >>> found = lucid.distributions.constraints.half_open_interval(0, 1)
-        >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
-        (half_open_interval(at least 0 and less than 1), tensor([ True,  True, False]))
+    >>> found = lucid.distributions.constraints.half_open_interval(0, 1)
+    >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
+    (half_open_interval(at least 0 and less than 1), tensor([ True,  True, False]))
     """
 
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__(
-            f"at least {_text(lower_bound)} and less than {_text(upper_bound)}",
-            lambda x: (x >= lower_bound) & (x < upper_bound),
-        )
+    _says = "at least {} and less than {}"
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= self.lower_bound) & (value < self.upper_bound)
 
 
-class open_below(_Stated):  # noqa: N801 -- PyTorch's name
+class open_below(_Between):  # noqa: N801 -- PyTorch's name
     """Numbers above one bound, up to the other.
 
     Args:
         lower_bound: a number or a tensor, which isn't among them.
         upper_bound: a number or a tensor, which is.
 
-    Example:
-        >>> found = lucid.distributions.constraints.open_below(0, 1)
-        >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
-        (open_below(greater than 0 and at most 1), tensor([False,  True,  True]))
+    >>> found = lucid.distributions.constraints.open_below(0, 1)
+    >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
+    (open_below(greater than 0 and at most 1), tensor([False,  True,  True]))
     """
 
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__(
-            f"greater than {_text(lower_bound)} and at most {_text(upper_bound)}",
-            lambda x: (x > lower_bound) & (x <= upper_bound),
-        )
+    _says = "greater than {} and at most {}"
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value > self.lower_bound) & (value <= self.upper_bound)
 
 
 def _is_whole(x: Tensor) -> Tensor:
     return x % 1 == 0
 
 
-class integer_interval(_Stated):  # noqa: N801 -- PyTorch's name
+class integer_interval(interval):  # noqa: N801 -- PyTorch's name
     """Whole numbers between two bounds, which are among them, in any dtype.
 
-    Example:
-        >>> found = lucid.distributions.constraints.integer_interval(0, 3)
-        >>> found, found.check(lucid.tensor([0.0, 1.5, 3.0]))
-        (integer_interval(whole numbers from 0 to 3), tensor([ True, False,  True]))
+    >>> found = lucid.distributions.constraints.integer_interval(0, 3)
+    >>> found, found.check(lucid.tensor([0.0, 1.5, 3.0]))
+    (integer_interval(whole numbers from 0 to 3), tensor([ True, False,  True]))
     """
 
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__(
-            f"whole numbers from {_text(lower_bound)} to {_text(upper_bound)}",
-            lambda x: _is_whole(x) & (x >= lower_bound) & (x <= upper_bound),
-            is_discrete=True,
-        )
+    _says = "whole numbers from {} to {}"
+    is_discrete = True
+
+    def check(self, value: Tensor) -> Tensor:
+        return _is_whole(value) & super().check(value)
 
 
 class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
@@ -335,10 +322,9 @@ class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
     Args:
         upper_bound: the sum.
 
-    Example:
-        >>> found = lucid.distributions.constraints.multinomial(3)
-        >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))
-        (multinomial(counts that sum up to 3), tensor([ True, False]))
+    >>> found = lucid.distributions.constraints.multinomial(3)
+    >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))
+    (multinomial(counts that sum up to 3), tensor([ True, False]))
     """
 
     def __init__(self, upper_bound: Any) -> None:
@@ -394,11 +380,10 @@ def is_dependent(constraint: Any) -> bool:
     Args:
         constraint: a `Constraint`.
 
-    Example:
-        >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.dependent)
-        True
-        >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.positive)
-        False
+    >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.dependent)
+    True
+    >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.positive)
+    False
     """
     return isinstance(constraint, _Dependent)
 

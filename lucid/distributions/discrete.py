@@ -85,10 +85,9 @@ class Bernoulli(OfProbability):
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
 
-    Example:
-        >>> found = lucid.distributions.Bernoulli(probs=0.25)
-        >>> found.variance, found.log_prob(lucid.tensor(1.0))
-        (tensor(0.1875), tensor(-1.3863))
+    >>> found = lucid.distributions.Bernoulli(probs=0.25)
+    >>> found.variance, found.log_prob(lucid.tensor(1.0))
+    (tensor(0.1875), tensor(-1.3863))
     """
 
     has_enumerate_support = True
@@ -127,10 +126,9 @@ class Geometric(OfProbability):
     Args:
         probs: the probability of a success, above 0 and up to 1. Default: None, by `logits`.
 
-    Example:
-        >>> found = lucid.distributions.Geometric(probs=0.25)
-        >>> found.mean, found.log_prob(lucid.tensor(2.0))
-        (tensor(3.), tensor(-1.9617))
+    >>> found = lucid.distributions.Geometric(probs=0.25)
+    >>> found.mean, found.log_prob(lucid.tensor(2.0))
+    (tensor(3.), tensor(-1.9617))
     """
 
     arg_constraints: ClassVar = {"probs": constraints.open_below(0, 1), "logits": constraints.real}
@@ -168,10 +166,9 @@ class Categorical(Distribution):
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
-    Example:
-        >>> found = lucid.distributions.Categorical(probs=lucid.tensor([1.0, 3.0]))
-        >>> found.probs, found.log_prob(lucid.tensor(1))
-        (tensor([0.2500, 0.7500]), tensor(-0.2877))
+    >>> found = lucid.distributions.Categorical(probs=lucid.tensor([1.0, 3.0]))
+    >>> found.probs, found.log_prob(lucid.tensor(1))
+    (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
     has_enumerate_support = True
@@ -262,10 +259,9 @@ class OneHotCategorical(OfCategories):
 
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), in the parameters' dtype.
 
-    Example:
-        >>> found = lucid.distributions.OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
-        >>> found.mean, found.log_prob(lucid.tensor([0.0, 1.0]))
-        (tensor([0.2500, 0.7500]), tensor(-0.2877))
+    >>> found = lucid.distributions.OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
+    >>> found.mean, found.log_prob(lucid.tensor([0.0, 1.0]))
+    (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
     has_enumerate_support = True
@@ -296,11 +292,10 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
     `rsample` draws the same vectors, whose derivative is taken as that of `probs`.
 
-    Example:
-        >>> logits = lucid.zeros(3, requires_grad=True)
-        >>> found = lucid.distributions.OneHotCategoricalStraightThrough(logits=logits)
-        >>> found.rsample().sum(), found.rsample().requires_grad
-        (tensor(1., grad_fn=<SumBackward>), True)
+    >>> logits = lucid.zeros(3, requires_grad=True)
+    >>> found = lucid.distributions.OneHotCategoricalStraightThrough(logits=logits)
+    >>> found.rsample().sum(), found.rsample().requires_grad
+    (tensor(1., grad_fn=<SumBackward>), True)
     """
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -317,10 +312,9 @@ class Poisson(Distribution):
     Args:
         rate: the mean number, at least 0.
 
-    Example:
-        >>> found = lucid.distributions.Poisson(4.0)
-        >>> found.mean, found.log_prob(lucid.tensor(3.0))
-        (tensor(4.), tensor(-1.6329))
+    >>> found = lucid.distributions.Poisson(4.0)
+    >>> found.mean, found.log_prob(lucid.tensor(3.0))
+    (tensor(4.), tensor(-1.6329))
     """
 
     arg_constraints: ClassVar = {"rate": constraints.nonnegative}
@@ -351,13 +345,12 @@ class Binomial(Distribution):
     Draws have the parameters' dtype, and no gradient.
 
     Args:
-        total_count: the number of trials, a whole number or a tensor of them. Default: 1.
+        total_count: the number of trials, a whole number or a tensor of them.
         probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
 
-    Example:
-        >>> found = lucid.distributions.Binomial(4, probs=0.25)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(1.), tensor(-0.8630))
+    >>> found = lucid.distributions.Binomial(4, probs=0.25)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(1.), tensor(-0.8630))
     """
 
     has_enumerate_support = True
@@ -425,10 +418,9 @@ class NegativeBinomial(OfProbability):
         total_count: the number of failures, at least 0; it needn't be whole.
         probs: the probability of a success, from 0 on, below 1. Default: None, by `logits`.
 
-    Example:
-        >>> found = lucid.distributions.NegativeBinomial(3.0, probs=0.5)
-        >>> found.mean, found.log_prob(lucid.tensor(2.0))
-        (tensor(3.), tensor(-1.6740))
+    >>> found = lucid.distributions.NegativeBinomial(3.0, probs=0.5)
+    >>> found.mean, found.log_prob(lucid.tensor(2.0))
+    (tensor(3.), tensor(-1.6740))
     """
 
     arg_constraints: ClassVar = {
@@ -471,7 +463,7 @@ class Multinomial(OfCategories):
     `total_count`.
 
     Args:
-        total_count: the number of draws. Default: 1.
+        total_count: the number of draws.
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
@@ -480,10 +472,9 @@ class Multinomial(OfCategories):
         OptionError: `total_count` is negative, both or neither of `probs` and `logits` are given,
             or, where that is checked, a parameter is out of range.
 
-    Example:
-        >>> found = lucid.distributions.Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
-        >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))
-        (tensor([1., 3.]), tensor(-0.8630))
+    >>> found = lucid.distributions.Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
+    >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))
+    (tensor([1., 3.]), tensor(-0.8630))
     """
 
     _formulas: ClassVar = {
@@ -536,10 +527,9 @@ class RelaxedBernoulli(OfProbability):
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
 
-    Example:
-        >>> found = lucid.distributions.RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
-        >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
-        (lucid.Size([3]), tensor(-0.4800))
+    >>> found = lucid.distributions.RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
+    >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
+    (lucid.Size([3]), tensor(-0.4800))
     """
 
     support = constraints.unit_interval
@@ -575,10 +565,9 @@ class RelaxedOneHotCategorical(Distribution):
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
 
-    Example:
-        >>> found = lucid.distributions.RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
-        >>> found.sample((3,)).shape, found.log_prob(lucid.tensor([0.25, 0.75]))
-        (lucid.Size([3, 2]), tensor(-0.4800))
+    >>> found = lucid.distributions.RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
+    >>> found.sample((3,)).shape, found.log_prob(lucid.tensor([0.25, 0.75]))
+    (lucid.Size([3, 2]), tensor(-0.4800))
     """
 
     arg_constraints: ClassVar = Categorical.arg_constraints

@@ -1,9 +1,13 @@
-"""The base of all distributions: shapes, parameters, and what follows from one another."""
+"""The base of all distributions: shapes, parameters, and what follows from one another.
+
+Args:
+    sample_shape: how often. Default: (), once.
+    value: a tensor that broadcasts with the batch shape, followed by the event's axes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import lucid
@@ -41,11 +45,10 @@ class Distribution:
     Raises:
         OptionError: a parameter is out of range, where that is checked.
 
-    Example:
-        >>> from lucid.distributions import Distribution, Normal
-        >>> found = Normal(lucid.zeros(3), 1.0)
-        >>> isinstance(found, Distribution), found.batch_shape, found.event_shape
-        (True, lucid.Size([3]), lucid.Size([]))
+    >>> from lucid.distributions import Distribution, Normal
+    >>> found = Normal(lucid.zeros(3), 1.0)
+    >>> isinstance(found, Distribution), found.batch_shape, found.event_shape
+    (True, lucid.Size([3]), lucid.Size([]))
     """
 
     has_rsample = False
@@ -86,12 +89,11 @@ class Distribution:
         Raises:
             OptionError: anything else.
 
-        Example:
-            >>> lucid.distributions.Distribution.set_default_validate_args(False)
-            >>> found = lucid.distributions.Normal(0.0, -1.0)
-            >>> lucid.distributions.Distribution.set_default_validate_args(True)
-            >>> found.scale
-            tensor(-1.)
+        >>> lucid.distributions.Distribution.set_default_validate_args(False)
+        >>> found = lucid.distributions.Normal(0.0, -1.0)
+        >>> lucid.distributions.Distribution.set_default_validate_args(True)
+        >>> found.scale
+        tensor(-1.)
         """
         if value not in (True, False):
             raise OptionError(f"set_default_validate_args: a bool is needed, not {value!r}")
@@ -115,8 +117,8 @@ class Distribution:
                 self._check(name, constraint, getattr(self, name))
 
     def _check(self, name: str, constraint: Constraint, checked: Tensor) -> None:
-        text = f"{type(self).__name__}: {name} must be {constraint.said}{typed(**{name: checked})}"
-        require(constraint.check(checked), partial(str, text))
+        text = f"{type(self).__name__}: {name} must be {constraint.said}"
+        require(constraint.check(checked), text, **{name: checked})
 
     def _validate_sample(self, value: Any) -> None:
         """Raise `ShapeError` or `OptionError` for what is no value of such a distribution."""
@@ -150,9 +152,8 @@ class Distribution:
         Args:
             batch_shape: a shape that the present one broadcasts to.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).expand((2, 3)).batch_shape
-            lucid.Size([2, 3])
+        >>> lucid.distributions.Normal(0.0, 1.0).expand((2, 3)).batch_shape
+        lucid.Size([2, 3])
         """
         own = len(self._batch_shape)
         made = object.__new__(type(self))
@@ -188,17 +189,13 @@ class Distribution:
 
         Shapes: sample_shape + batch_shape + event_shape.
 
-        Args:
-            sample_shape: how often. Default: (), once.
-
         Raises:
             MissingRuleError: draws of the family aren't differentiable; `has_rsample` says so.
 
-        Example:
-            >>> loc = lucid.tensor(3.0, requires_grad=True)
-            >>> lucid.distributions.Normal(loc, 1.0).rsample((4,)).sum().backward()
-            >>> loc.grad
-            tensor(4.)
+        >>> loc = lucid.tensor(3.0, requires_grad=True)
+        >>> lucid.distributions.Normal(loc, 1.0).rsample((4,)).sum().backward()
+        >>> loc.grad
+        tensor(4.)
         """
         raise MissingRuleError(f"{type(self).__name__} has no rsample: draws aren't differentiable")
 
@@ -207,12 +204,8 @@ class Distribution:
 
         Shapes: sample_shape + batch_shape + event_shape.
 
-        Args:
-            sample_shape: how often. Default: (), once.
-
-        Example:
-            >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
-            lucid.Size([4, 3])
+        >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
+        lucid.Size([4, 3])
         """
         with no_grad():
             return self.rsample(sample_shape)
@@ -224,15 +217,14 @@ class Distribution:
 
         Args:
             expand: whether to repeat the values for each distribution; without it their batch axes
-                have length 1. Default: True.
+                have length 1.
 
         Raises:
             MissingRuleError: there is no list of them; `has_enumerate_support` says so.
 
-        Example:
-            >>> lucid.distributions.Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
-            tensor([[0., 0.],
-                    [1., 1.]])
+        >>> lucid.distributions.Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
+        tensor([[0., 0.],
+                [1., 1.]])
         """
         raise MissingRuleError(f"{type(self).__name__} has no enumerate_support()")
 
@@ -247,17 +239,13 @@ class Distribution:
 
         Shapes: the value's and the batch's, broadcast, without the event's axes.
 
-        Args:
-            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
-
         Raises:
             MissingRuleError: the family has none.
             ShapeError: the value's shape doesn't fit, where that is checked.
             OptionError: the value isn't of the support, where that is checked.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
-            tensor([-0.9189, -1.4189])
+        >>> lucid.distributions.Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
+        tensor([-0.9189, -1.4189])
         """
         self._check_value(value)
         return self._log_prob(value)
@@ -269,27 +257,19 @@ class Distribution:
     def prob(self, value: Tensor) -> Tensor:
         """Return the density (or probability) at `value`, the exponential of `log_prob`.
 
-        Args:
-            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
-
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
-            tensor([0.3989, 0.2420])
+        >>> lucid.distributions.Normal(0.0, 1.0).prob(lucid.tensor([0.0, 1.0]))
+        tensor([0.3989, 0.2420])
         """
         return self.log_prob(value).exp()
 
     def cdf(self, value: Tensor) -> Tensor:
         """Return the probability of a draw up to `value`, from 0 to 1.
 
-        Args:
-            value: a tensor that broadcasts with the batch shape, followed by the event's axes.
-
         Raises:
             MissingRuleError: the family has none.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
-            tensor([0.5000, 0.8413])
+        >>> lucid.distributions.Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
+        tensor([0.5000, 0.8413])
         """
         self._check_value(value)
         return self._cdf(value)
@@ -307,9 +287,8 @@ class Distribution:
         Raises:
             MissingRuleError: the family has none.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
-            tensor([0.0000, 1.9600])
+        >>> lucid.distributions.Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
+        tensor([0.0000, 1.9600])
         """
         raise MissingRuleError(f"{type(self).__name__} has no icdf()")
 
@@ -321,18 +300,16 @@ class Distribution:
         Raises:
             MissingRuleError: the family has none.
 
-        Example:
-            >>> lucid.distributions.Normal(0.0, 1.0).entropy()
-            tensor(1.4189)
+        >>> lucid.distributions.Normal(0.0, 1.0).entropy()
+        tensor(1.4189)
         """
         raise MissingRuleError(f"{type(self).__name__} has no entropy()")
 
     def perplexity(self) -> Tensor:
         """Return the exponential of the entropy: of how many equal chances it is the entropy.
 
-        Example:
-            >>> lucid.distributions.Categorical(probs=lucid.ones(4)).perplexity()
-            tensor(4.)
+        >>> lucid.distributions.Categorical(probs=lucid.ones(4)).perplexity()
+        tensor(4.)
         """
         return self.entropy().exp()
 

@@ -57,14 +57,13 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
         type_p: of the first distribution.
         type_q: of the second one.
 
-    Example:
-        >>> class Unit(lucid.distributions.Normal):
-        ...     pass
-        >>> @lucid.distributions.register_kl(Unit, Unit)
-        ... def of_units(p, q):
-        ...     return (p.loc - q.loc) ** 2 / 2
-        >>> lucid.distributions.kl_divergence(Unit(0.0, 1.0), Unit(2.0, 1.0))
-        tensor(2.)
+    >>> class Unit(lucid.distributions.Normal):
+    ...     pass
+    >>> @lucid.distributions.register_kl(Unit, Unit)
+    ... def of_units(p, q):
+    ...     return (p.loc - q.loc) ** 2 / 2
+    >>> lucid.distributions.kl_divergence(Unit(0.0, 1.0), Unit(2.0, 1.0))
+    tensor(2.)
     """
 
     @edge
@@ -87,10 +86,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     Raises:
         MissingRuleError: a pair of types without a rule.
 
-    Example:
-        >>> from lucid.distributions import Normal, kl_divergence
-        >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0))
-        tensor(0.5000)
+    >>> from lucid.distributions import Normal, kl_divergence
+    >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0))
+    tensor(0.5000)
     """
     for mine in type(p).__mro__:
         for other in type(q).__mro__:
@@ -219,7 +217,7 @@ def _pareto(p: Pareto, q: Pareto) -> Tensor:
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
     one = p.probs * (p.logits - q.logits) + lucid.log1p(-p.probs) - lucid.log1p(-q.probs)
     fewer = (p.total_count < q.total_count).any()
-    require(~fewer, lambda: "KL of Binomials of which the second has more trials isn't known")
+    require(~fewer, "KL of Binomials of which the second has more trials isn't known")
     return lucid.where(p.total_count > q.total_count, math.inf, p.total_count * one)
 
 

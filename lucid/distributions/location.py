@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
 from lucid.docstrings import like
-from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.tensor.tensor import Tensor
 
@@ -64,10 +62,9 @@ class Normal(_Gaussian):
         loc: the mean: a number or a tensor.
         scale: the standard deviation, above 0; it broadcasts with `loc`.
 
-    Example:
-        >>> found = lucid.distributions.Normal(0.0, 2.0)
-        >>> found.variance, found.log_prob(lucid.tensor(1.0))
-        (tensor(4.), tensor(-1.7371))
+    >>> found = lucid.distributions.Normal(0.0, 2.0)
+    >>> found.variance, found.log_prob(lucid.tensor(1.0))
+    (tensor(4.), tensor(-1.7371))
     """
 
     _formulas: ClassVar = {
@@ -95,10 +92,9 @@ class Laplace(_LocationScale):
     Args:
         scale: the mean distance from it, above 0; it broadcasts with `loc`.
 
-    Example:
-        >>> found = lucid.distributions.Laplace(0.0, 2.0)
-        >>> found.variance, found.log_prob(lucid.tensor(1.0))
-        (tensor(8.), tensor(-1.8863))
+    >>> found = lucid.distributions.Laplace(0.0, 2.0)
+    >>> found.variance, found.log_prob(lucid.tensor(1.0))
+    (tensor(8.), tensor(-1.8863))
     """
 
     _formulas: ClassVar = {
@@ -136,10 +132,9 @@ class Cauchy(_LocationScale):
         loc: the median: a number or a tensor.
         scale: half of the distance of the quartiles, above 0; it broadcasts with `loc`.
 
-    Example:
-        >>> found = lucid.distributions.Cauchy(0.0, 2.0)
-        >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
-        (tensor(0.7500), tensor(-2.0610))
+    >>> found = lucid.distributions.Cauchy(0.0, 2.0)
+    >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
+    (tensor(0.7500), tensor(-2.0610))
     """
 
     _formulas: ClassVar = {"mode": lambda d: d.loc}
@@ -168,10 +163,9 @@ class Gumbel(_LocationScale):
         loc: the mode: a number or a tensor.
         scale: the scale, above 0; it broadcasts with `loc`.
 
-    Example:
-        >>> found = lucid.distributions.Gumbel(0.0, 2.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(1.1544), tensor(-1.7997))
+    >>> found = lucid.distributions.Gumbel(0.0, 2.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(1.1544), tensor(-1.7997))
     """
 
     _formulas: ClassVar = {
@@ -199,10 +193,9 @@ class LogNormal(_Gaussian):
         loc: the mean of the logarithm: a number or a tensor.
         scale: the standard deviation of the logarithm, above 0; it broadcasts with `loc`.
 
-    Example:
-        >>> found = lucid.distributions.LogNormal(0.0, 1.0)
-        >>> found.mean, found.log_prob(lucid.tensor(2.0))
-        (tensor(1.6487), tensor(-1.8523))
+    >>> found = lucid.distributions.LogNormal(0.0, 1.0)
+    >>> found.mean, found.log_prob(lucid.tensor(2.0))
+    (tensor(1.6487), tensor(-1.8523))
     """
 
     support = constraints.positive
@@ -243,10 +236,9 @@ class HalfNormal(Distribution):
     Args:
         scale: the standard deviation of the normal number, above 0.
 
-    Example:
-        >>> found = lucid.distributions.HalfNormal(2.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(1.5958), tensor(-1.0439))
+    >>> found = lucid.distributions.HalfNormal(2.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(1.5958), tensor(-1.0439))
     """
 
     arg_constraints: ClassVar = {"scale": constraints.positive}
@@ -286,10 +278,9 @@ class Uniform(Distribution):
     Raises:
         OptionError: `low` isn't less than `high`, where that is checked.
 
-    Example:
-        >>> found = lucid.distributions.Uniform(0.0, 4.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(2.), tensor(-1.3863))
+    >>> found = lucid.distributions.Uniform(0.0, 4.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(2.), tensor(-1.3863))
     """
 
     arg_constraints: ClassVar = {"low": constraints.dependent, "high": constraints.dependent}
@@ -303,8 +294,8 @@ class Uniform(Distribution):
         super().__init__(self.low.shape, (), validate_args)
 
     def _check_parameters(self) -> None:
-        text = f"Uniform: low must be less than high{typed(low=self.low, high=self.high)}"
-        require(self.low < self.high, partial(str, text))
+        bounds = {"low": self.low, "high": self.high}
+        require(self.low < self.high, "Uniform: low must be less than high", **bounds)
 
     @property
     def support(self) -> Any:

@@ -26,6 +26,8 @@ class Wishart(Distribution):
     Density: in proportion to det(X)^((df - n - 1) / 2) exp(-tr(V^-1 X) / 2), with the covariance V
     of the vectors; `df` needn't be whole. Draws are made by Bartlett's decomposition.
 
+    Reference: Bartlett, "On the theory of statistical regression", 1933.
+
     Shapes: `df` of (…) and a matrix of (…, n, n), which broadcast, give draws of (n, n).
 
     Args:
@@ -34,12 +36,9 @@ class Wishart(Distribution):
     Raises:
         ShapeError: the matrices aren't square.
 
-    Example:
-        >>> found = lucid.distributions.Wishart(4.0, scale_tril=lucid.eye(2))
-        >>> found.mean.diagonal(), found.log_prob(lucid.eye(2))
-        (tensor([4., 4.]), tensor(-4.2242))
-
-    Reference: Bartlett, "On the theory of statistical regression", 1933.
+    >>> found = lucid.distributions.Wishart(4.0, scale_tril=lucid.eye(2))
+    >>> found.mean.diagonal(), found.log_prob(lucid.eye(2))
+    (tensor([4., 4.]), tensor(-4.2242))
     """
 
     support = constraints.positive_definite
@@ -129,23 +128,22 @@ class LKJCholesky(Distribution):
     The density of the correlations is in proportion to det^(concentration - 1): all alike at 1,
     nearer to the identity above. Draws are made by the onion method, without gradients.
 
+    Reference: Lewandowski, Kurowicka and Joe, "Generating random correlation matrices based on
+    vines and extended onion method", 2009.
+
     Shapes: a concentration of (…) gives draws of (dim, dim), lower triangular with rows of length
     1.
 
     Args:
         dim: the size of the matrices, at least 2.
-        concentration: above 0. Default: 1.0.
+        concentration: above 0.
 
     Raises:
         OptionError: a smaller `dim`, or a concentration out of range, where that is checked.
 
-    Example:
-        >>> found = lucid.distributions.LKJCholesky(3, 0.5)
-        >>> found.event_shape, found.log_prob(lucid.eye(3))
-        (lucid.Size([3, 3]), tensor(-2.5310))
-
-    Reference: Lewandowski, Kurowicka and Joe, "Generating random correlation matrices based on
-    vines and extended onion method", 2009.
+    >>> found = lucid.distributions.LKJCholesky(3, 0.5)
+    >>> found.event_shape, found.log_prob(lucid.eye(3))
+    (lucid.Size([3, 3]), tensor(-2.5310))
     """
 
     arg_constraints: ClassVar = {"concentration": constraints.positive}

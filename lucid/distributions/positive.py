@@ -87,10 +87,9 @@ class Exponential(Distribution):
     Args:
         rate: how many events come per unit, above 0.
 
-    Example:
-        >>> found = lucid.distributions.Exponential(2.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(0.5000), tensor(-1.3069))
+    >>> found = lucid.distributions.Exponential(2.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(0.5000), tensor(-1.3069))
     """
 
     arg_constraints: ClassVar = {"rate": positive}
@@ -133,10 +132,9 @@ class Gamma(Distribution):
         concentration: the shape, above 0.
         rate: how many events come per unit, above 0; it broadcasts with the concentration.
 
-    Example:
-        >>> found = lucid.distributions.Gamma(3.0, 2.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(1.5000), tensor(-0.6137))
+    >>> found = lucid.distributions.Gamma(3.0, 2.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(1.5000), tensor(-0.6137))
     """
 
     arg_constraints: ClassVar = {"concentration": positive, "rate": positive}
@@ -177,10 +175,9 @@ class Chi2(Gamma):
     Args:
         df: the degrees of freedom, above 0; they needn't be whole.
 
-    Example:
-        >>> found = lucid.distributions.Chi2(3.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(3.), tensor(-1.4189))
+    >>> found = lucid.distributions.Chi2(3.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(3.), tensor(-1.4189))
     """
 
     arg_constraints: ClassVar = {"df": positive}
@@ -200,10 +197,9 @@ class Beta(Distribution):
         concentration1: a, above 0.
         concentration0: b, above 0; it broadcasts with a.
 
-    Example:
-        >>> found = lucid.distributions.Beta(2.0, 3.0)
-        >>> found.mean, found.log_prob(lucid.tensor(0.5))
-        (tensor(0.4000), tensor(0.4055))
+    >>> found = lucid.distributions.Beta(2.0, 3.0)
+    >>> found.mean, found.log_prob(lucid.tensor(0.5))
+    (tensor(0.4000), tensor(0.4055))
     """
 
     arg_constraints: ClassVar = {"concentration1": positive, "concentration0": positive}
@@ -266,10 +262,9 @@ class Dirichlet(Distribution):
     Args:
         concentration: a tensor of numbers above 0, with at least one axis.
 
-    Example:
-        >>> found = lucid.distributions.Dirichlet(lucid.tensor([1.0, 3.0]))
-        >>> found.mean, found.log_prob(lucid.tensor([0.5, 0.5]))
-        (tensor([0.2500, 0.7500]), tensor(-0.2877))
+    >>> found = lucid.distributions.Dirichlet(lucid.tensor([1.0, 3.0]))
+    >>> found.mean, found.log_prob(lucid.tensor([0.5, 0.5]))
+    (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
     arg_constraints: ClassVar = {"concentration": constraints.independent(positive, 1)}
@@ -318,13 +313,12 @@ class StudentT(Distribution):
 
     Args:
         df: the degrees of freedom, above 0.
-        loc: what is added. Default: 0.
-        scale: the factor before that, above 0. Default: 1.
+        loc: what is added.
+        scale: the factor before that, above 0.
 
-    Example:
-        >>> found = lucid.distributions.StudentT(3.0)
-        >>> found.variance, found.log_prob(lucid.tensor(1.0))
-        (tensor(3.), tensor(-1.5763))
+    >>> found = lucid.distributions.StudentT(3.0)
+    >>> found.variance, found.log_prob(lucid.tensor(1.0))
+    (tensor(3.), tensor(-1.5763))
     """
 
     arg_constraints: ClassVar = {"df": positive, "loc": real, "scale": positive}
@@ -388,10 +382,9 @@ class Weibull(Distribution):
         scale: the factor, above 0.
         concentration: the shape, above 0: with 1 it is the exponential distribution.
 
-    Example:
-        >>> found = lucid.distributions.Weibull(2.0, 1.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(2.), tensor(-1.1931))
+    >>> found = lucid.distributions.Weibull(2.0, 1.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(2.), tensor(-1.1931))
     """
 
     arg_constraints: ClassVar = {"scale": positive, "concentration": positive}
@@ -443,10 +436,9 @@ class Pareto(Distribution):
         scale: the least value, above 0.
         alpha: the rate, above 0: the less, the heavier the tail.
 
-    Example:
-        >>> found = lucid.distributions.Pareto(1.0, 3.0)
-        >>> found.mean, found.log_prob(lucid.tensor(2.0))
-        (tensor(1.5000), tensor(-1.6740))
+    >>> found = lucid.distributions.Pareto(1.0, 3.0)
+    >>> found.mean, found.log_prob(lucid.tensor(2.0))
+    (tensor(1.5000), tensor(-1.6740))
     """
 
     arg_constraints: ClassVar = {"scale": positive, "alpha": positive}
@@ -495,10 +487,9 @@ class HalfCauchy(Distribution):
     Args:
         scale: the median, above 0.
 
-    Example:
-        >>> found = lucid.distributions.HalfCauchy(2.0)
-        >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
-        (tensor(0.5000), tensor(-1.3679))
+    >>> found = lucid.distributions.HalfCauchy(2.0)
+    >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
+    (tensor(0.5000), tensor(-1.3679))
     """
 
     arg_constraints: ClassVar = {"scale": positive}
@@ -539,10 +530,9 @@ class InverseGamma(Distribution):
         concentration: the gamma distribution's shape, above 0.
         rate: its rate, above 0; it broadcasts with the concentration.
 
-    Example:
-        >>> found = lucid.distributions.InverseGamma(3.0, 2.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(1.), tensor(-0.6137))
+    >>> found = lucid.distributions.InverseGamma(3.0, 2.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(1.), tensor(-0.6137))
     """
 
     arg_constraints: ClassVar = {"concentration": positive, "rate": positive}
@@ -588,10 +578,9 @@ class Kumaraswamy(Distribution):
         concentration1: a, above 0.
         concentration0: b, above 0; it broadcasts with a.
 
-    Example:
-        >>> found = lucid.distributions.Kumaraswamy(2.0, 1.0)
-        >>> found.mean, found.cdf(lucid.tensor(0.5))
-        (tensor(0.6667), tensor(0.2500))
+    >>> found = lucid.distributions.Kumaraswamy(2.0, 1.0)
+    >>> found.mean, found.cdf(lucid.tensor(0.5))
+    (tensor(0.6667), tensor(0.2500))
     """
 
     arg_constraints: ClassVar = {"concentration1": positive, "concentration0": positive}
@@ -645,10 +634,9 @@ class FisherSnedecor(Distribution):
         df1: how many the upper mean square has, above 0.
         df2: how many the lower one has, above 0.
 
-    Example:
-        >>> found = lucid.distributions.FisherSnedecor(3.0, 6.0)
-        >>> found.mean, found.log_prob(lucid.tensor(1.0))
-        (tensor(1.5000), tensor(-0.9829))
+    >>> found = lucid.distributions.FisherSnedecor(3.0, 6.0)
+    >>> found.mean, found.log_prob(lucid.tensor(1.0))
+    (tensor(1.5000), tensor(-0.9829))
     """
 
     arg_constraints: ClassVar = {"df1": positive, "df2": positive}

@@ -38,7 +38,7 @@ class Transform:
     rounded again, or infinite where the result is at the edge: `tanh` of 20 is 1.
 
     Args:
-        cache_size: 1 keeps the last pair of a value and its result. Default: 0.
+        cache_size: 1 keeps the last pair of a value and its result.
 
     Raises:
         OptionError: another `cache_size` than 0 and 1.
@@ -48,10 +48,9 @@ class Transform:
         domain: what the function takes; None if it isn't said.
         codomain: what it gives.
 
-    Example:
-        >>> transform = lucid.distributions.ExpTransform()
-        >>> isinstance(transform, lucid.distributions.Transform), transform.codomain
-        (True, greater_than(greater than 0))
+    >>> transform = lucid.distributions.ExpTransform()
+    >>> isinstance(transform, lucid.distributions.Transform), transform.codomain
+    (True, greater_than(greater than 0))
     """
 
     event_dim = 0
@@ -168,13 +167,12 @@ class ComposeTransform(Transform):
     Args:
         parts: the transforms.
 
-    Example:
-        >>> from lucid.distributions import AffineTransform, ComposeTransform, ExpTransform
-        >>> transform = ComposeTransform([AffineTransform(1.0, 2.0), ExpTransform()])
-        >>> x = lucid.tensor([0.5, 1.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([ 7.3891, 20.0855]), tensor([0.5000, 1.0000]), tensor([2.6931, 3.6931]))
+    >>> from lucid.distributions import AffineTransform, ComposeTransform, ExpTransform
+    >>> transform = ComposeTransform([AffineTransform(1.0, 2.0), ExpTransform()])
+    >>> x = lucid.tensor([0.5, 1.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([ 7.3891, 20.0855]), tensor([0.5000, 1.0000]), tensor([2.6931, 3.6931]))
     """
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
@@ -229,13 +227,12 @@ class AffineTransform(Transform):
     Args:
         loc: what is added, a number or a tensor.
         scale: the factor, not 0.
-        event_dim: how many axes at the end are transformed together. Default: 0.
+        event_dim: how many axes at the end are transformed together.
 
-    Example:
-        >>> transform, x = lucid.distributions.AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([1., 7.]), tensor([0., 3.]), tensor([0.6931, 0.6931]))
+    >>> transform, x = lucid.distributions.AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([1., 7.]), tensor([0., 3.]), tensor([0.6931, 0.6931]))
     """
 
     domain = constraints.real
@@ -265,11 +262,10 @@ class AffineTransform(Transform):
 class ExpTransform(Transform):
     """The function exp(x), whose inverse is the logarithm: numbers to positive ones.
 
-    Example:
-        >>> transform, x = lucid.distributions.ExpTransform(), lucid.tensor([0.0, 1.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
+    >>> transform, x = lucid.distributions.ExpTransform(), lucid.tensor([0.0, 1.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
     """
 
     domain = constraints.real
@@ -289,11 +285,10 @@ class ExpTransform(Transform):
 class SigmoidTransform(Transform):
     """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches.
 
-    Example:
-        >>> transform, x = lucid.distributions.SigmoidTransform(), lucid.tensor([0.0, 2.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
+    >>> transform, x = lucid.distributions.SigmoidTransform(), lucid.tensor([0.0, 2.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
     """
 
     domain = constraints.real
@@ -316,11 +311,10 @@ class SigmoidTransform(Transform):
 class TanhTransform(Transform):
     """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1.
 
-    Example:
-        >>> transform, x = lucid.distributions.TanhTransform(), lucid.tensor([0.0, 1.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
+    >>> transform, x = lucid.distributions.TanhTransform(), lucid.tensor([0.0, 1.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
     """
 
     domain = constraints.real
@@ -343,11 +337,10 @@ class PowerTransform(Transform):
     Args:
         exponent: a number or a tensor, not 0.
 
-    Example:
-        >>> transform, x = lucid.distributions.PowerTransform(2.0), lucid.tensor([1.0, 3.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([1., 9.]), tensor([1., 3.]), tensor([0.6931, 1.7918]))
+    >>> transform, x = lucid.distributions.PowerTransform(2.0), lucid.tensor([1.0, 3.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([1., 9.]), tensor([1., 3.]), tensor([0.6931, 1.7918]))
     """
 
     domain = constraints.positive
@@ -371,11 +364,10 @@ class PowerTransform(Transform):
 class SoftplusTransform(Transform):
     """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves.
 
-    Example:
-        >>> transform, x = lucid.distributions.SoftplusTransform(), lucid.tensor([0.5, 1.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
+    >>> transform, x = lucid.distributions.SoftplusTransform(), lucid.tensor([0.5, 1.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
     """
 
     domain = constraints.real
@@ -397,11 +389,10 @@ class AbsTransform(Transform):
 
     The inverse is the positive one of the two; `log_abs_det_jacobian` raises `MissingRuleError`.
 
-    Example:
-        >>> transform, x = lucid.distributions.AbsTransform(), lucid.tensor([-1.0, 2.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y)
-        (tensor([1., 2.]), tensor([1., 2.]))
+    >>> transform, x = lucid.distributions.AbsTransform(), lucid.tensor([-1.0, 2.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y)
+    (tensor([1., 2.]), tensor([1., 2.]))
     """
 
     domain = constraints.real
@@ -421,11 +412,10 @@ class SoftmaxTransform(Transform):
 
     The inverse is the logarithm; `log_abs_det_jacobian` raises `MissingRuleError`.
 
-    Example:
-        >>> transform, x = lucid.distributions.SoftmaxTransform(), lucid.tensor([0.0, 1.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y)
-        (tensor([0.2689, 0.7311]), tensor([-1.3133, -0.3133]))
+    >>> transform, x = lucid.distributions.SoftmaxTransform(), lucid.tensor([0.0, 1.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y)
+    (tensor([0.2689, 0.7311]), tensor([-1.3133, -0.3133]))
     """
 
     event_dim = 1
@@ -446,11 +436,10 @@ class StickBreakingTransform(Transform):
 
     Zeros make equal parts. Shapes: (…, n) to (…, n + 1), whose sum is 1.
 
-    Example:
-        >>> transform, x = lucid.distributions.StickBreakingTransform(), lucid.tensor([0.5, 1.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([0.4519, 0.4007, 0.1474]), tensor([0.5000, 1.0000]), tensor(-3.6234))
+    >>> transform, x = lucid.distributions.StickBreakingTransform(), lucid.tensor([0.5, 1.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([0.4519, 0.4007, 0.1474]), tensor([0.5000, 1.0000]), tensor(-3.6234))
     """
 
     event_dim = 1
@@ -495,12 +484,11 @@ class IndependentTransform(Transform):
         base_transform: of the elements.
         reinterpreted_batch_ndims: how many axes.
 
-    Example:
-        >>> from lucid.distributions import ExpTransform, IndependentTransform
-        >>> transform, x = IndependentTransform(ExpTransform(), 1), lucid.tensor([0.0, 1.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor(1.))
+    >>> from lucid.distributions import ExpTransform, IndependentTransform
+    >>> transform, x = IndependentTransform(ExpTransform(), 1), lucid.tensor([0.0, 1.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor(1.))
     """
 
     def __init__(
@@ -549,12 +537,11 @@ class ReshapeTransform(Transform):
     Raises:
         OptionError: the shapes differ in their numbers of elements.
 
-    Example:
-        >>> transform = lucid.distributions.ReshapeTransform((4,), (2, 2))
-        >>> y = transform(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
-        >>> y, transform.inv(y)
-        (tensor([[1., 2.],
-                [3., 4.]]), tensor([1., 2., 3., 4.]))
+    >>> transform = lucid.distributions.ReshapeTransform((4,), (2, 2))
+    >>> y = transform(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
+    >>> y, transform.inv(y)
+    (tensor([[1., 2.],
+            [3., 4.]]), tensor([1., 2., 3., 4.]))
     """
 
     def __init__(
@@ -603,13 +590,12 @@ class CumulativeDistributionTransform(Transform):
     Args:
         distribution: one with `cdf` and `icdf`.
 
-    Example:
-        >>> from lucid.distributions import CumulativeDistributionTransform, Normal
-        >>> transform = CumulativeDistributionTransform(Normal(0.0, 1.0))
-        >>> x = lucid.tensor([0.0, 1.0])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([0.5000, 0.8413]), tensor([0.0000, 1.0000]), tensor([-0.9189, -1.4189]))
+    >>> from lucid.distributions import CumulativeDistributionTransform, Normal
+    >>> transform = CumulativeDistributionTransform(Normal(0.0, 1.0))
+    >>> x = lucid.tensor([0.0, 1.0])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([0.5000, 0.8413]), tensor([0.0000, 1.0000]), tensor([-0.9189, -1.4189]))
     """
 
     codomain = constraints.unit_interval
@@ -635,11 +621,10 @@ class LowerCholeskyTransform(Transform):
 
     What is above the diagonal is lost, so there is no density.
 
-    Example:
-        >>> transform = lucid.distributions.LowerCholeskyTransform()
-        >>> transform(lucid.tensor([[0.0, 5.0], [2.0, 1.0]]))
-        tensor([[1.0000, 0.0000],
-                [2.0000, 2.7183]])
+    >>> transform = lucid.distributions.LowerCholeskyTransform()
+    >>> transform(lucid.tensor([[0.0, 5.0], [2.0, 1.0]]))
+    tensor([[1.0000, 0.0000],
+            [2.0000, 2.7183]])
     """
 
     event_dim = 2
@@ -658,10 +643,9 @@ class LowerCholeskyTransform(Transform):
 class PositiveDefiniteTransform(Transform):
     """Square matrices to positive definite ones, by `LowerCholeskyTransform`: L @ L.mT.
 
-    Example:
-        >>> lucid.distributions.PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
-        tensor([[1., 2.],
-                [2., 5.]])
+    >>> lucid.distributions.PositiveDefiniteTransform()(lucid.tensor([[0.0, 5.0], [2.0, 0.0]]))
+    tensor([[1., 2.],
+            [2., 5.]])
     """
 
     event_dim = 2
@@ -689,12 +673,11 @@ class CorrCholeskyTransform(Transform):
     Raises:
         ShapeError: m isn't n (n - 1) / 2 for any n.
 
-    Example:
-        >>> transform, x = lucid.distributions.CorrCholeskyTransform(), lucid.tensor([0.5])
-        >>> y = transform(x)
-        >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-        (tensor([[1.0000, 0.0000],
-                [0.4621, 0.8868]]), tensor([0.5000]), tensor(-0.2402))
+    >>> transform, x = lucid.distributions.CorrCholeskyTransform(), lucid.tensor([0.5])
+    >>> y = transform(x)
+    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
+    (tensor([[1.0000, 0.0000],
+            [0.4621, 0.8868]]), tensor([0.5000]), tensor(-0.2402))
     """
 
     event_dim = 1
@@ -787,12 +770,11 @@ class CatTransform(_Joined):
     Raises:
         OptionError: as many lengths as transforms are needed.
 
-    Example:
-        >>> from lucid.distributions import CatTransform, ExpTransform, TanhTransform
-        >>> transform = CatTransform([ExpTransform(), TanhTransform()], lengths=[1, 2])
-        >>> y = transform(lucid.tensor([0.0, 0.0, 1.0]))
-        >>> y, transform.inv(y)
-        (tensor([1.0000, 0.0000, 0.7616]), tensor([0., 0., 1.]))
+    >>> from lucid.distributions import CatTransform, ExpTransform, TanhTransform
+    >>> transform = CatTransform([ExpTransform(), TanhTransform()], lengths=[1, 2])
+    >>> y = transform(lucid.tensor([0.0, 0.0, 1.0]))
+    >>> y, transform.inv(y)
+    (tensor([1.0000, 0.0000, 0.7616]), tensor([0., 0., 1.]))
     """
 
     def __init__(
@@ -835,12 +817,11 @@ class StackTransform(_Joined):
     Args:
         tseq: the transforms, as many as the axis has places.
 
-    Example:
-        >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform
-        >>> transform = StackTransform([identity_transform, ExpTransform()], dim=1)
-        >>> transform(lucid.tensor([[2.0, 0.0], [3.0, 1.0]]))
-        tensor([[2.0000, 1.0000],
-                [3.0000, 2.7183]])
+    >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform
+    >>> transform = StackTransform([identity_transform, ExpTransform()], dim=1)
+    >>> transform(lucid.tensor([[2.0, 0.0], [3.0, 1.0]]))
+    tensor([[2.0000, 1.0000],
+            [3.0000, 2.7183]])
     """
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:

@@ -30,9 +30,8 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     Raises:
         ArgumentError: something else.
 
-    Example:
-        >>> lucid.distributions.utils.broadcast_all(lucid.tensor([1.0, 2.0]), 3)
-        (tensor([1., 2.]), tensor([3., 3.]))
+    >>> lucid.distributions.utils.broadcast_all(lucid.tensor([1.0, 2.0]), 3)
+    (tensor([1., 2.]), tensor([3., 3.]))
     """
     if not all(isinstance(value, (Tensor, Number)) for value in values):
         raise ArgumentError("broadcast_all: takes numbers and tensors")
@@ -45,9 +44,8 @@ def clamp_probs(probs: Tensor) -> Tensor:
     Args:
         probs: the probabilities.
 
-    Example:
-        >>> lucid.distributions.utils.clamp_probs(lucid.tensor([0.0, 0.5])) > 0
-        tensor([True, True])
+    >>> lucid.distributions.utils.clamp_probs(lucid.tensor([0.0, 0.5])) > 0
+    tensor([True, True])
     """
     eps = float(lucid.finfo(probs.dtype).eps)
     return probs.clamp(min=eps, max=1 - eps)
@@ -60,9 +58,8 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
         probs: the probabilities.
         is_binary: whether each is that of a 1, with odds. Default: False, of a class.
 
-    Example:
-        >>> lucid.distributions.utils.probs_to_logits(lucid.tensor([0.25, 0.5]), is_binary=True)
-        tensor([-1.0986,  0.0000])
+    >>> lucid.distributions.utils.probs_to_logits(lucid.tensor([0.25, 0.5]), is_binary=True)
+    tensor([-1.0986,  0.0000])
     """
     clamped = clamp_probs(probs)
     return clamped.log() - lucid.log1p(-clamped) if is_binary else clamped.log()
@@ -75,9 +72,8 @@ def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
         logits: logarithms, up to a constant, or log-odds.
         is_binary: whether each is the log-odds of a 1. Default: False, of a class.
 
-    Example:
-        >>> lucid.distributions.utils.logits_to_probs(lucid.zeros(4))
-        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    >>> lucid.distributions.utils.logits_to_probs(lucid.zeros(4))
+    tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
     return lucid.sigmoid(logits) if is_binary else F.softmax(logits, -1)
 
@@ -91,10 +87,9 @@ def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
         vec: the elements.
         diag: the last diagonal that has some. Default: 0, the main one; -1 is the one below it.
 
-    Example:
-        >>> lucid.distributions.utils.vec_to_tril_matrix(lucid.tensor([1.0, 2.0, 3.0]))
-        tensor([[1., 0.],
-                [2., 3.]])
+    >>> lucid.distributions.utils.vec_to_tril_matrix(lucid.tensor([1.0, 2.0, 3.0]))
+    tensor([[1., 0.],
+            [2., 3.]])
     """
     count = vec.shape[-1]
     size = round(((1 + 8 * count + 4 * diag * (diag + 1)) ** 0.5 - 1 - 2 * diag) / 2)
@@ -113,9 +108,8 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
         mat: the matrices.
         diag: the last diagonal that counts. Default: 0, the main one.
 
-    Example:
-        >>> lucid.distributions.utils.tril_matrix_to_vec(lucid.tensor([[1.0, 0.0], [2.0, 3.0]]))
-        tensor([1., 2., 3.])
+    >>> lucid.distributions.utils.tril_matrix_to_vec(lucid.tensor([[1.0, 0.0], [2.0, 3.0]]))
+    tensor([1., 2., 3.])
     """
     size = mat.shape[-1]
     row, column = lucid.tril_indices(size, size, diag)

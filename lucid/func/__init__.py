@@ -14,18 +14,8 @@ explain_calls(sys.modules[__name__], dict(vars()), ("lucid.autograd.transforms."
 
 
 __all__ = [
-    "functional_call",
-    "grad",
-    "grad_and_value",
-    "hessian",
-    "jacfwd",
-    "jacrev",
-    "jvp",
-    "linearize",
-    "stack_module_state",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-]
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "value_and_grad", "vjp", "vmap",
+]  # fmt: skip
 
 frames.edge_of_module(__name__)

@@ -37,17 +37,15 @@ def functional_call(
         args: a tuple of positional arguments, or a single one. Default: None, none.
         kwargs: arguments by name. Default: None, none.
         tie_weights: what the module holds under several names is replaced under all of them.
-            Default: True.
         strict: every parameter and buffer must be named, and nothing else. Default: False, other
             names are ignored.
 
     Raises:
         LucidError: several dicts have the same name, or the names aren't what `strict` asks for.
 
-    Example:
-        >>> layer = lucid.nn.Linear(2, 1, bias=False)
-        >>> lucid.func.functional_call(layer, {"weight": lucid.ones(1, 2)}, (lucid.ones(2),))
-        tensor([2.])
+    >>> layer = lucid.nn.Linear(2, 1, bias=False)
+    >>> lucid.func.functional_call(layer, {"weight": lucid.ones(1, 2)}, (lucid.ones(2),))
+    tensor([2.])
     """
     tensors: dict[str, TensorCore] = {}
     if isinstance(parameter_and_buffer_dicts, Mapping):
@@ -85,10 +83,9 @@ def stack_module_state(
     Raises:
         OptionError: no modules, several classes, or some in training and some not.
 
-    Example:
-        >>> models = [lucid.nn.Linear(2, 1) for _ in range(3)]
-        >>> lucid.func.stack_module_state(models)[0]["weight"].shape
-        lucid.Size([3, 1, 2])
+    >>> models = [lucid.nn.Linear(2, 1) for _ in range(3)]
+    >>> lucid.func.stack_module_state(models)[0]["weight"].shape
+    lucid.Size([3, 1, 2])
     """
     api = "stack_module_state"
     if not models:

@@ -69,9 +69,8 @@ def atleast_1d(*tensors: Any) -> Any:
     Args:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
 
-    Example:
-        >>> lucid.atleast_1d(lucid.tensor(3))
-        tensor([3])
+    >>> lucid.atleast_1d(lucid.tensor(3))
+    tensor([3])
     """
     return _each(lambda x: x if x.ndim else reshaped(x, (1,)), tensors)
 
@@ -84,9 +83,8 @@ def atleast_2d(*tensors: Any) -> Any:
     Args:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
 
-    Example:
-        >>> lucid.atleast_2d(lucid.tensor([1, 2]))
-        tensor([[1, 2]])
+    >>> lucid.atleast_2d(lucid.tensor([1, 2]))
+    tensor([[1, 2]])
     """
     return _each(lambda x: x if x.ndim >= 2 else reshaped(x, (1, x.numel())), tensors)
 
@@ -106,9 +104,8 @@ def atleast_3d(*tensors: Any) -> Any:
     Args:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
 
-    Example:
-        >>> lucid.atleast_3d(lucid.zeros(4), lucid.zeros(2, 3))[1].shape
-        lucid.Size([2, 3, 1])
+    >>> lucid.atleast_3d(lucid.zeros(4), lucid.zeros(2, 3))[1].shape
+    lucid.Size([2, 3, 1])
     """
     return _each(_volume, tensors)
 
@@ -117,10 +114,9 @@ def atleast_3d(*tensors: Any) -> Any:
 def adjoint(input: Tensor) -> Tensor:
     """Return the view with the last two axes exchanged, which for real numbers is the adjoint.
 
-    Example:
-        >>> lucid.adjoint(lucid.tensor([[1, 2], [3, 4]]))
-        tensor([[1, 3],
-                [2, 4]])
+    >>> lucid.adjoint(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 3],
+            [2, 4]])
     """
     return matrix_transpose(input)
 
@@ -139,10 +135,9 @@ def column_stack(tensors: Any) -> Tensor:
     Raises:
         ShapeError: the numbers of rows differ.
 
-    Example:
-        >>> lucid.column_stack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
-        tensor([[1, 3],
-                [2, 4]])
+    >>> lucid.column_stack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
+    tensor([[1, 3],
+            [2, 4]])
     """
     return cat([x if x.ndim >= 2 else reshaped(x, (x.numel(), 1)) for x in tensors], 1)
 
@@ -158,10 +153,9 @@ def dstack(tensors: Any) -> Tensor:
     Raises:
         ShapeError: sizes on another axis differ.
 
-    Example:
-        >>> lucid.dstack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
-        tensor([[[1, 3],
-                 [2, 4]]])
+    >>> lucid.dstack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
+    tensor([[[1, 3],
+             [2, 4]]])
     """
     return cat([_volume(x) for x in tensors], 2)
 
@@ -179,11 +173,10 @@ def block_diag(*tensors: Tensor) -> Tensor:
     Raises:
         ArgumentError: a block is no tensor.
 
-    Example:
-        >>> lucid.block_diag(lucid.tensor([[1, 2]]), lucid.tensor([[3], [4]]))
-        tensor([[1, 2, 0],
-                [0, 0, 3],
-                [0, 0, 4]])
+    >>> lucid.block_diag(lucid.tensor([[1, 2]]), lucid.tensor([[3], [4]]))
+    tensor([[1, 2, 0],
+            [0, 0, 3],
+            [0, 0, 4]])
     """
     blocks = [atleast_2d(tensor_of(x, "block_diag", f"tensor {i}")) for i, x in enumerate(tensors)]
     width, left, rows = builtins.sum(b.shape[1] for b in blocks), 0, []
@@ -203,12 +196,11 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     Args:
         *tensors: vectors, whose dtypes are promoted.
 
-    Example:
-        >>> lucid.cartesian_prod(lucid.tensor([1, 2]), lucid.tensor([5, 6]))
-        tensor([[1, 5],
-                [1, 6],
-                [2, 5],
-                [2, 6]])
+    >>> lucid.cartesian_prod(lucid.tensor([1, 2]), lucid.tensor([5, 6]))
+    tensor([[1, 5],
+            [1, 6],
+            [2, 5],
+            [2, 6]])
     """
     if len(tensors) == 1:
         return tensors[0]
@@ -224,17 +216,16 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
     Args:
         input: a vector of n elements.
-        r: how many elements a row has. Default: 2.
-        with_replacement: whether an element may come more than once in a row. Default: False.
+        r: how many elements a row has.
+        with_replacement: whether an element may come more than once in a row.
 
     Raises:
         OptionError: `r` is negative, or without replacement above the length.
 
-    Example:
-        >>> lucid.combinations(lucid.tensor([1, 2, 3]))
-        tensor([[1, 2],
-                [1, 3],
-                [2, 3]])
+    >>> lucid.combinations(lucid.tensor([1, 2, 3]))
+    tensor([[1, 2],
+            [1, 3],
+            [2, 3]])
     """
     x, size = tensor_of(input, "combinations"), integer(r, "combinations", "r")
     choose_from = combinations_with_replacement if with_replacement else _combinations
@@ -270,11 +261,10 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     Raises:
         OptionError: the number of parts isn't above 0.
 
-    Example:
-        >>> lucid.tensor_split(lucid.arange(5), 3)
-        (tensor([0, 1]), tensor([2, 3]), tensor([4]))
-        >>> lucid.tensor_split(lucid.arange(5), [1, 3])
-        (tensor([0]), tensor([1, 2]), tensor([3, 4]))
+    >>> lucid.tensor_split(lucid.arange(5), 3)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    >>> lucid.tensor_split(lucid.arange(5), [1, 3])
+    (tensor([0]), tensor([1, 2]), tensor([3, 4]))
     """
     x = tensor_of(input, "tensor_split")
     axis = axis_of(dim, x.ndim, "tensor_split")
@@ -307,9 +297,8 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
     Raises:
         ShapeError: the sizes don't sum to that of the axis.
 
-    Example:
-        >>> lucid.split_with_sizes(lucid.arange(5), [2, 3])
-        (tensor([0, 1]), tensor([2, 3, 4]))
+    >>> lucid.split_with_sizes(lucid.arange(5), [2, 3])
+    (tensor([0, 1]), tensor([2, 3, 4]))
     """
     return split(input, list(split_sizes), dim)
 
@@ -324,11 +313,10 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     Raises:
         OptionError: the number of parts isn't above 0.
 
-    Example:
-        >>> lucid.hsplit(lucid.tensor([[1, 2, 3], [4, 5, 6]]), [1])
-        (tensor([[1],
-                [4]]), tensor([[2, 3],
-                [5, 6]]))
+    >>> lucid.hsplit(lucid.tensor([[1, 2, 3], [4, 5, 6]]), [1])
+    (tensor([[1],
+            [4]]), tensor([[2, 3],
+            [5, 6]]))
     """
     return tensor_split(input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
@@ -337,10 +325,9 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Return `tensor_split` along axis 0: views of groups of rows.
 
-    Example:
-        >>> lucid.vsplit(lucid.tensor([[1, 2], [3, 4], [5, 6]]), 2)
-        (tensor([[1, 2],
-                [3, 4]]), tensor([[5, 6]]))
+    >>> lucid.vsplit(lucid.tensor([[1, 2], [3, 4], [5, 6]]), 2)
+    (tensor([[1, 2],
+            [3, 4]]), tensor([[5, 6]]))
     """
     return tensor_split(input, indices_or_sections, 0)
 
@@ -355,9 +342,8 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     Raises:
         IndexOutOfRangeError: it has fewer than three axes.
 
-    Example:
-        >>> [part.shape for part in lucid.dsplit(lucid.zeros(2, 2, 5), 2)]
-        [lucid.Size([2, 2, 3]), lucid.Size([2, 2, 2])]
+    >>> [part.shape for part in lucid.dsplit(lucid.zeros(2, 2, 5), 2)]
+    [lucid.Size([2, 2, 3]), lucid.Size([2, 2, 2])]
     """
     return tensor_split(input, indices_or_sections, 2)
 
@@ -372,17 +358,16 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 
     Args:
         input: a tensor of at least two axes.
-        k: how many quarters, modulo 4. Default: 1.
-        dims: the two axes; negative ones count from the end. Default: (0, 1).
+        k: how many quarters, modulo 4.
+        dims: the two axes; negative ones count from the end.
 
     Raises:
         OptionError: there aren't exactly two axes.
         IndexOutOfRangeError: there is no such axis.
 
-    Example:
-        >>> lucid.rot90(lucid.tensor([[1, 2], [3, 4]]))
-        tensor([[2, 4],
-                [1, 3]])
+    >>> lucid.rot90(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 4],
+            [1, 3]])
     """
     x = tensor_of(input, "rot90")
     if len(dims) != 2:
@@ -415,10 +400,9 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         ShapeError: a window is longer than the axis.
         ArgumentError: `size` or `step` isn't positive.
 
-    Example:
-        >>> lucid.arange(5).unfold(0, 3, 2)
-        tensor([[0, 1, 2],
-                [2, 3, 4]])
+    >>> lucid.arange(5).unfold(0, 3, 2)
+    tensor([[0, 1, 2],
+            [2, 3, 4]])
     """
     x = tensor_of(input, "unfold")
     axis = axis_of(dimension, x.ndim, "unfold")
@@ -447,11 +431,10 @@ def as_strided(
             would be outside of `input`.
         ArgumentError: `input` isn't contiguous.
 
-    Example:
-        >>> lucid.as_strided(lucid.arange(6), (3, 2), (1, 2))
-        tensor([[0, 2],
-                [1, 3],
-                [2, 4]])
+    >>> lucid.as_strided(lucid.arange(6), (3, 2), (1, 2))
+    tensor([[0, 2],
+            [1, 3],
+            [2, 4]])
     """
     x, shape = tensor_of(input, "as_strided"), shape_of((tuple(size),), "as_strided")
     strides = tuple(integer(step, "as_strided", "stride") for step in stride)
@@ -488,10 +471,9 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     Args:
         input: a tensor of any shape.
 
-    Example:
-        >>> lucid.diagflat(lucid.tensor([[1], [2]]))
-        tensor([[1, 0],
-                [0, 2]])
+    >>> lucid.diagflat(lucid.tensor([[1], [2]]))
+    tensor([[1, 0],
+            [0, 2]])
     """
     x = tensor_of(input, "diagflat")
     return diag_embed(reshaped(x, (x._type.size,)), offset)
@@ -509,17 +491,16 @@ def tril_indices(
     Args:
         row: the number of rows.
         col: the number of columns.
-        offset: the last diagonal that belongs to it; above 0 right of the main one. Default: 0.
+        offset: the last diagonal that belongs to it; above 0 right of the main one.
         dtype: of the indices. Default: int64.
 
     Raises:
         ShapeError: a size is negative.
         OptionError: another device or layout.
 
-    Example:
-        >>> lucid.tril_indices(2, 2)
-        tensor([[0, 1, 1],
-                [0, 0, 1]])
+    >>> lucid.tril_indices(2, 2)
+    tensor([[0, 1, 1],
+            [0, 0, 1]])
     """
     shape_of((row, col), "tril_indices")
     check_device(device, "tril_indices")
@@ -534,12 +515,11 @@ def triu_indices(
     """Return rows and columns of the upper triangle of a matrix, in row-major order.
 
     Args:
-        offset: the first diagonal that belongs to it; above 0 right of the main one. Default: 0.
+        offset: the first diagonal that belongs to it; above 0 right of the main one.
 
-    Example:
-        >>> lucid.triu_indices(2, 3, 1)
-        tensor([[0, 0, 1],
-                [1, 2, 2]])
+    >>> lucid.triu_indices(2, 3, 1)
+    tensor([[0, 0, 1],
+            [1, 2, 2]])
     """
     shape_of((row, col), "triu_indices")
     check_device(device, "triu_indices")
@@ -561,9 +541,8 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         indices: integer places, of any shape, which each result has too.
         shape: of the tensor that they count the elements of.
 
-    Example:
-        >>> lucid.unravel_index(lucid.tensor([0, 5]), (2, 3))
-        (tensor([0, 1]), tensor([0, 2]))
+    >>> lucid.unravel_index(lucid.tensor([0, 5]), (2, 3))
+    (tensor([0, 1]), tensor([0, 2]))
     """
     sizes = [shape] if isinstance(shape, int) else list(shape)
     rest, found = indices, []
@@ -587,14 +566,13 @@ def slice_scatter(
         src: what to put there; it broadcasts to the slice.
         start: where the slice begins. Default: None, at the front.
         end: where the slice ends. Default: None, at the end.
-        step: the distance of neighbours. Default: 1.
+        step: the distance of neighbours.
 
     Raises:
         ShapeError: `src` doesn't broadcast to the slice.
 
-    Example:
-        >>> lucid.slice_scatter(lucid.zeros(4), lucid.ones(2), start=1, end=3)
-        tensor([0., 1., 1., 0.])
+    >>> lucid.slice_scatter(lucid.zeros(4), lucid.ones(2), start=1, end=3)
+    tensor([0., 1., 1., 0.])
     """
     x = tensor_of(input, "slice_scatter")
     axis = axis_of(dim, x.ndim, "slice_scatter")
@@ -620,10 +598,9 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     Raises:
         IndexOutOfRangeError: there is no such axis, or the index isn't in it.
 
-    Example:
-        >>> lucid.select_scatter(lucid.zeros(2, 2), lucid.ones(2), 0, 1)
-        tensor([[0., 0.],
-                [1., 1.]])
+    >>> lucid.select_scatter(lucid.zeros(2, 2), lucid.ones(2), 0, 1)
+    tensor([[0., 0.],
+            [1., 1.]])
     """
     x = tensor_of(input, "select_scatter")
     axis = axis_of(dim, x.ndim, "select_scatter")
@@ -641,13 +618,12 @@ def diagonal_scatter(
     Args:
         input: a tensor of at least two axes.
         src: what to put on the diagonal.
-        dim1: the axis of rows. Default: 0.
-        dim2: the axis of columns. Default: 1.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
 
-    Example:
-        >>> lucid.diagonal_scatter(lucid.zeros(2, 2), lucid.tensor([1.0, 2.0]))
-        tensor([[1., 0.],
-                [0., 2.]])
+    >>> lucid.diagonal_scatter(lucid.zeros(2, 2), lucid.tensor([1.0, 2.0]))
+    tensor([[1., 0.],
+            [0., 2.]])
     """
     x = tensor_of(input, "diagonal_scatter")
     moved = movedim(x, (dim1, dim2), (-2, -1))
@@ -670,9 +646,8 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     Raises:
         ShapeError: that shape doesn't broadcast to that of `input`.
 
-    Example:
-        >>> lucid.ones(2, 3).sum_to_size(1, 3)
-        tensor([[2., 2., 2.]])
+    >>> lucid.ones(2, 3).sum_to_size(1, 3)
+    tensor([[2., 2., 2.]])
     """
     shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
     x = tensor_of(input, "sum_to_size")
@@ -697,10 +672,9 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         dim: the axis whose slices are scaled; negative ones count from the end.
         maxnorm: the greatest norm that stays as it is.
 
-    Example:
-        >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
-        tensor([[0.6000, 0.8000],
-                [0.3000, 0.4000]])
+    >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
     """
     x = tensor_of(input, "renorm")
     axis = axis_of(dim, x.ndim, "renorm")
@@ -718,16 +692,15 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     Args:
         index: integer places; negative ones count from the end.
         source: as many elements, of the dtype of `input`.
-        accumulate: whether to add. Default: False.
+        accumulate: whether to add.
 
     Raises:
         IndexOutOfRangeError: a place is outside of the tensor.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2], [3, 4]])
-        >>> x.put(lucid.tensor([0, -1]), lucid.tensor([8, 9]))
-        tensor([[8, 2],
-                [3, 9]])
+    >>> x = lucid.tensor([[1, 2], [3, 4]])
+    >>> x.put(lucid.tensor([0, -1]), lucid.tensor([8, 9]))
+    tensor([[8, 2],
+            [3, 9]])
     """
     x = tensor_of(input, "put")
     flat = reshaped(x, (x._type.size,))
@@ -742,13 +715,12 @@ def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
 
     Args:
         pad: the widths: (before, after) of the last axis, then of the one before it, and so on.
-        value: what to add. Default: 0.
+        value: what to add.
 
     Raises:
         ShapeError: there is an odd number of widths, or more than two for each axis.
 
-    Example:
-        >>> lucid.constant_pad_nd(lucid.tensor([1, 2]), (1, 2), 7)
-        tensor([7, 1, 2, 7, 7])
+    >>> lucid.constant_pad_nd(lucid.tensor([1, 2]), (1, 2), 7)
+    tensor([7, 1, 2, 7, 7])
     """
     return _padded(input, pad, value=value)

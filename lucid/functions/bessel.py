@@ -58,12 +58,8 @@ def erfcx(input: Tensor) -> Tensor:
     It falls as 1 / (sqrt(pi) input) there, and overflows to inf far on the left.
     Reference: Shepherd and Laframboise, "Chebyshev Approximation of (1 + 2x)exp(x^2)erfc x", 1981.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
-    Example:
-        >>> lucid.special.erfcx(lucid.tensor([0.0, 1.0, 100.0]))
-        tensor([1.0000, 0.4276, 0.0056])
+    >>> lucid.special.erfcx(lucid.tensor([0.0, 1.0, 100.0]))
+    tensor([1.0000, 0.4276, 0.0056])
     """
     is_right = input >= 0
     left = choose(is_right, 0.0, input)
@@ -75,12 +71,8 @@ def erfcx(input: Tensor) -> Tensor:
 def erfc(input: Tensor) -> Tensor:
     """Return `1 - erf(input)`, a float in [0, 2], without loss where it is small.
 
-    Args:
-        input: a tensor; integers and bools give the default float dtype.
-
-    Example:
-        >>> lucid.erfc(lucid.tensor([0.0, 0.5, 5.0]))
-        tensor([1.0000e+00, 4.7950e-01, 1.5375e-12])
+    >>> lucid.erfc(lucid.tensor([0.0, 0.5, 5.0]))
+    tensor([1.0000e+00, 4.7950e-01, 1.5375e-12])
     """
     is_right = input > 0.5
     right = choose(is_right, input, 0.5)
@@ -219,9 +211,8 @@ def i0(input: Tensor) -> Tensor:
 
     It is even and at least 1, and overflows to inf for large elements of either sign.
 
-    Example:
-        >>> lucid.i0(lucid.tensor([0.0, 1.0, -2.0]))
-        tensor([1.0000, 1.2661, 2.2796])
+    >>> lucid.i0(lucid.tensor([0.0, 1.0, -2.0]))
+    tensor([1.0000, 1.2661, 2.2796])
     """
     return exp(absolute(input)) * _scaled(input, _I0_NEAR, _I0_FAR)
 
@@ -230,9 +221,8 @@ def i0(input: Tensor) -> Tensor:
 def i0e(input: Tensor) -> Tensor:
     """Return `exp(-|input|) i0(input)`, which doesn't overflow where `i0` does.
 
-    Example:
-        >>> lucid.special.i0e(lucid.tensor([0.0, 1.0, 1000.0]))
-        tensor([1.0000, 0.4658, 0.0126])
+    >>> lucid.special.i0e(lucid.tensor([0.0, 1.0, 1000.0]))
+    tensor([1.0000, 0.4658, 0.0126])
     """
     return _scaled(input, _I0_NEAR, _I0_FAR)
 
@@ -243,9 +233,8 @@ def i1(input: Tensor) -> Tensor:
 
     It is odd, the derivative of `i0`, and overflows to infinities.
 
-    Example:
-        >>> lucid.special.i1(lucid.tensor([0.0, 1.0, -2.0]))
-        tensor([ 0.0000,  0.5652, -1.5906])
+    >>> lucid.special.i1(lucid.tensor([0.0, 1.0, -2.0]))
+    tensor([ 0.0000,  0.5652, -1.5906])
     """
     return exp(absolute(input)) * _odd(input, _scaled(input, _I1_NEAR, _I1_FAR))
 
@@ -254,9 +243,8 @@ def i1(input: Tensor) -> Tensor:
 def i1e(input: Tensor) -> Tensor:
     """Return `exp(-|input|) i1(input)`, which doesn't overflow where `i1` does.
 
-    Example:
-        >>> lucid.special.i1e(lucid.tensor([0.0, 1.0, 1000.0]))
-        tensor([0.0000, 0.2079, 0.0126])
+    >>> lucid.special.i1e(lucid.tensor([0.0, 1.0, 1000.0]))
+    tensor([0.0000, 0.2079, 0.0126])
     """
     return _odd(input, _scaled(input, _I1_NEAR, _I1_FAR))
 
@@ -267,9 +255,8 @@ def bessel_j0(input: Tensor) -> Tensor:
 
     It is even, 1 at 0, and a fading wave beyond.
 
-    Example:
-        >>> lucid.special.bessel_j0(lucid.tensor([0.0, 1.0, 10.0]))
-        tensor([ 1.0000,  0.7652, -0.2459])
+    >>> lucid.special.bessel_j0(lucid.tensor([0.0, 1.0, 10.0]))
+    tensor([ 1.0000,  0.7652, -0.2459])
     """
     return _wave(input, 0)
 
@@ -280,8 +267,7 @@ def bessel_j1(input: Tensor) -> Tensor:
 
     It is odd, 0 at 0, and minus the derivative of `bessel_j0`.
 
-    Example:
-        >>> lucid.special.bessel_j1(lucid.tensor([0.0, 1.0, 10.0]))
-        tensor([0.0000, 0.4401, 0.0435])
+    >>> lucid.special.bessel_j1(lucid.tensor([0.0, 1.0, 10.0]))
+    tensor([0.0000, 0.4401, 0.0435])
     """
     return _odd(input, _wave(input, 1))

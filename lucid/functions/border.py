@@ -64,7 +64,7 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
         namespace: the module or class that gets them as attributes.
         names: functions by name; what isn't the library's is left out.
         module: what their `__module__` becomes.
-        prefix: what stands before the name in their `__qualname__`. Default: "".
+        prefix: what stands before the name in their `__qualname__`.
     """
     own_first = sorted(names.items(), key=lambda item: item[0] != getattr(item[1], "__name__", ""))
     for name, value in own_first:

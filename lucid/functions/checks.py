@@ -24,12 +24,19 @@ from lucid.tensor.core import emit, with_origins
 Operands = Mapping[str, Tensor]
 
 
-def in_range(values: Tensor, low: int, high: int, message: Callable[[], str]) -> None:
+def in_range(
+    values: Tensor, low: int, high: int, text: str, hint: str = "", /, **given: Tensor
+) -> None:
     """Raise `IndexOutOfRangeError` unless each `low <= value < high`.
 
-    Where the message has `{}` it says what was found instead.
+    Where the text has `{}` it says what was found instead; between it and the hint the given
+    operands are listed.
     """
-    _check(values, low, high, message, "index")
+    _check(values, low, high, partial(_said, text, hint, given), "index")
+
+
+def _said(text: str, hint: str, given: Operands) -> str:
+    return f"{text}{typed(**given) if given else ''}{hint}"
 
 
 def within_axis(
@@ -40,7 +47,7 @@ def within_axis(
     op, given: what the user called, with which operands. from_end: negative indices are taken.
     """
     low = -size if from_end else 0
-    in_range(index, low, size, partial(_out_of_bounds, op, axis, size, given))
+    _check(index, low, size, partial(_out_of_bounds, op, axis, size, given), "index")
 
 
 def _out_of_bounds(op: str, axis: int, size: int, given: Operands) -> str:
@@ -65,14 +72,18 @@ def indexed(
     return emit(primitive, operands, axis=axis)
 
 
-def require(condition: Tensor, message: Callable[[], str], error: str = "option") -> None:
+def require(
+    condition: Tensor, text: str, error: str = "option", hint: str = "", /, **given: Tensor
+) -> None:
     """Raise `OptionError` unless the condition holds.
 
     error: "state" for `LucidError`, "zero" for `DivisionByZeroError`.
+    text, hint, given: as in `in_range`.
     """
     fails = emit(ops.logical_not, (condition,))
     fails = emit(ops.any, (fails,), axes=tuple(range(condition.ndim)))
-    _check(emit(ops.cast, (fails,), dtype=i64), 0, 1, message, error)
+    said = partial(_said, text, hint, given)
+    _check(emit(ops.cast, (fails,), dtype=i64), 0, 1, said, error)
 
 
 def _check(values: Tensor, low: int, high: int, message: Callable[[], str], error: str) -> None:

@@ -61,9 +61,8 @@ def eq(input: Operand, other: Operand) -> Tensor:
         ShapeError: the shapes don't broadcast.
         OptionError: an int that int64 can't hold, and a tensor of integers.
 
-    Example:
-        >>> lucid.eq(lucid.tensor([1.0, 2.0, 3.0]), 2)
-        tensor([False,  True, False])
+    >>> lucid.eq(lucid.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([False,  True, False])
     """
     return _compared(ops.eq, input, other)
 
@@ -72,9 +71,8 @@ def eq(input: Operand, other: Operand) -> Tensor:
 def ne(input: Operand, other: Operand) -> Tensor:
     """Return whether elements differ, as bools; NaN differs from everything, itself included.
 
-    Example:
-        >>> lucid.ne(lucid.tensor([1.0, 2.0, 3.0]), 2)
-        tensor([ True, False,  True])
+    >>> lucid.ne(lucid.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([ True, False,  True])
     """
     return _compared(ops.ne, input, other)
 
@@ -86,9 +84,8 @@ not_equal = ne
 def lt(input: Operand, other: Operand) -> Tensor:
     """Return whether `input < other`, as bools; false where either is NaN.
 
-    Example:
-        >>> lucid.lt(lucid.tensor([1.0, 2.0, 3.0]), 2)
-        tensor([ True, False, False])
+    >>> lucid.lt(lucid.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([ True, False, False])
     """
     return _compared(ops.lt, input, other)
 
@@ -100,9 +97,8 @@ less = lt
 def le(input: Operand, other: Operand) -> Tensor:
     """Return whether `input <= other`, as bools; false where either is NaN.
 
-    Example:
-        >>> lucid.le(lucid.tensor([1.0, 2.0, 3.0]), 2)
-        tensor([ True,  True, False])
+    >>> lucid.le(lucid.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([ True,  True, False])
     """
     return _compared(ops.le, input, other)
 
@@ -114,9 +110,8 @@ less_equal = le
 def gt(input: Operand, other: Operand) -> Tensor:
     """Return whether `input > other`, as bools; false where either is NaN.
 
-    Example:
-        >>> lucid.gt(lucid.tensor([1.0, 2.0, 3.0]), 2)
-        tensor([False, False,  True])
+    >>> lucid.gt(lucid.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([False, False,  True])
     """
     return _compared(ops.gt, input, other)
 
@@ -128,9 +123,8 @@ greater = gt
 def ge(input: Operand, other: Operand) -> Tensor:
     """Return whether `input >= other`, as bools; false where either is NaN.
 
-    Example:
-        >>> lucid.ge(lucid.tensor([1.0, 2.0, 3.0]), 2)
-        tensor([False,  True,  True])
+    >>> lucid.ge(lucid.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([False,  True,  True])
     """
     return _compared(ops.ge, input, other)
 
@@ -165,9 +159,8 @@ def equal(input: Tensor, other: Tensor) -> bool:
         input: a tensor.
         other: a tensor of any shape and dtype.
 
-    Example:
-        >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1.0, 2.0]))
-        True
+    >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1.0, 2.0]))
+    True
     """
     if input._type.shape != other._type.shape:
         return False
@@ -185,17 +178,16 @@ def isclose(
     Args:
         input: a tensor.
         other: a tensor of the same dtype, from which it may differ.
-        rtol: how much of `|other|` they may differ. Default: 1e-05.
-        atol: how much they may differ besides. Default: 1e-08.
-        equal_nan: whether two NaN are close. Default: False.
+        rtol: how much of `|other|` they may differ.
+        atol: how much they may differ besides.
+        equal_nan: whether two NaN are close.
 
     Raises:
         DTypeError: the dtypes differ.
         ShapeError: the shapes don't broadcast.
 
-    Example:
-        >>> lucid.isclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.1]))
-        tensor([ True, False])
+    >>> lucid.isclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.1]))
+    tensor([ True, False])
     """
     if input._type.dtype is not other._type.dtype:
         raise DTypeError(f"isclose: {input.dtype!r} did not match {other.dtype!r}")
@@ -218,9 +210,8 @@ def allclose(
 
     A compiled step has a path for each answer.
 
-    Example:
-        >>> lucid.allclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.0]))
-        True
+    >>> lucid.allclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.0]))
+    True
     """
     return bool(_whole(ops.all, isclose(input, other, rtol, atol, equal_nan)).item())
 
@@ -232,9 +223,8 @@ def _whole(op: Op, x: Tensor) -> Tensor:
 def isnan(input: Tensor) -> Tensor:
     """Return whether each element is NaN, as bools; of integers and bools none is.
 
-    Example:
-        >>> lucid.isnan(lucid.tensor([float("nan"), float("inf"), 1.0]))
-        tensor([ True, False, False])
+    >>> lucid.isnan(lucid.tensor([float("nan"), float("inf"), 1.0]))
+    tensor([ True, False, False])
     """
     return emit(ops.ne, (input, input))
 
@@ -242,9 +232,8 @@ def isnan(input: Tensor) -> Tensor:
 def isinf(input: Tensor) -> Tensor:
     """Return whether each element is an infinity of either sign, as bools; no integer is.
 
-    Example:
-        >>> lucid.isinf(lucid.tensor([float("nan"), float("inf"), 1.0]))
-        tensor([False,  True, False])
+    >>> lucid.isinf(lucid.tensor([float("nan"), float("inf"), 1.0]))
+    tensor([False,  True, False])
     """
     if input._type.dtype.kind != "float":
         return emit(ops.ne, (input, input))
@@ -254,9 +243,8 @@ def isinf(input: Tensor) -> Tensor:
 def isfinite(input: Tensor) -> Tensor:
     """Return whether each element is neither NaN nor infinite, as bools; all integers are finite.
 
-    Example:
-        >>> lucid.isfinite(lucid.tensor([float("nan"), float("inf"), 1.0]))
-        tensor([False, False,  True])
+    >>> lucid.isfinite(lucid.tensor([float("nan"), float("inf"), 1.0]))
+    tensor([False, False,  True])
     """
     if input._type.dtype.kind != "float":
         return emit(ops.eq, (input, input))
@@ -278,9 +266,8 @@ def logical_and(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes don't broadcast.
 
-    Example:
-        >>> lucid.logical_and(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
-        tensor([False,  True, False])
+    >>> lucid.logical_and(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
+    tensor([False,  True, False])
     """
     return emit(ops.logical_and, (truth(input, "logical_and"), truth(other, "logical_and")))
 
@@ -289,9 +276,8 @@ def logical_and(input: Tensor, other: Tensor) -> Tensor:
 def logical_or(input: Tensor, other: Tensor) -> Tensor:
     """Return whether either element is true, as bools, broadcast.
 
-    Example:
-        >>> lucid.logical_or(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
-        tensor([True, True, True])
+    >>> lucid.logical_or(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
+    tensor([True, True, True])
     """
     return emit(ops.logical_or, (truth(input, "logical_or"), truth(other, "logical_or")))
 
@@ -300,9 +286,8 @@ def logical_or(input: Tensor, other: Tensor) -> Tensor:
 def logical_xor(input: Tensor, other: Tensor) -> Tensor:
     """Return whether just one of the elements is true, as bools, broadcast.
 
-    Example:
-        >>> lucid.logical_xor(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
-        tensor([ True, False,  True])
+    >>> lucid.logical_xor(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
+    tensor([ True, False,  True])
     """
     return emit(ops.logical_xor, (truth(input, "logical_xor"), truth(other, "logical_xor")))
 
@@ -310,9 +295,8 @@ def logical_xor(input: Tensor, other: Tensor) -> Tensor:
 def logical_not(input: Tensor) -> Tensor:
     """Return whether each element is zero, as bools; a NaN is not.
 
-    Example:
-        >>> lucid.logical_not(lucid.tensor([0.0, 2.0]))
-        tensor([ True, False])
+    >>> lucid.logical_not(lucid.tensor([0.0, 2.0]))
+    tensor([ True, False])
     """
     return emit(ops.logical_not, (truth(input, "logical_not"),))
 
@@ -339,9 +323,8 @@ def bitwise_and(input: Operand, other: Operand) -> Tensor:
         DTypeError: the common dtype is one of floats.
         ArgumentError: neither of them is a tensor.
 
-    Example:
-        >>> lucid.bitwise_and(lucid.tensor([5, 12]), 6)
-        tensor([4, 4])
+    >>> lucid.bitwise_and(lucid.tensor([5, 12]), 6)
+    tensor([4, 4])
     """
     return _bits(ops.bit_and, ops.logical_and, input, other, "bitwise_and")
 
@@ -350,9 +333,8 @@ def bitwise_and(input: Operand, other: Operand) -> Tensor:
 def bitwise_or(input: Operand, other: Operand) -> Tensor:
     """Return the bits set in either; of bools, whether either is true.
 
-    Example:
-        >>> lucid.bitwise_or(lucid.tensor([5, 12]), 6)
-        tensor([ 7, 14])
+    >>> lucid.bitwise_or(lucid.tensor([5, 12]), 6)
+    tensor([ 7, 14])
     """
     return _bits(ops.bit_or, ops.logical_or, input, other, "bitwise_or")
 
@@ -361,9 +343,8 @@ def bitwise_or(input: Operand, other: Operand) -> Tensor:
 def bitwise_xor(input: Operand, other: Operand) -> Tensor:
     """Return the bits set in just one; of bools, whether just one is true.
 
-    Example:
-        >>> lucid.bitwise_xor(lucid.tensor([5, 12]), 6)
-        tensor([ 3, 10])
+    >>> lucid.bitwise_xor(lucid.tensor([5, 12]), 6)
+    tensor([ 3, 10])
     """
     return _bits(ops.bit_xor, ops.logical_xor, input, other, "bitwise_xor")
 
@@ -377,9 +358,8 @@ def bitwise_not(input: Tensor) -> Tensor:
     Raises:
         DTypeError: a tensor of floats.
 
-    Example:
-        >>> lucid.bitwise_not(lucid.tensor([0, 5]))
-        tensor([-1, -6])
+    >>> lucid.bitwise_not(lucid.tensor([0, 5]))
+    tensor([-1, -6])
     """
     if input._type.dtype.kind == "float":
         raise DTypeError(f"bitwise_not: defined for integers and bools, not {input.dtype!r}")
@@ -404,9 +384,8 @@ def bitwise_left_shift(input: Operand, other: Operand) -> Tensor:
         DTypeError: the common dtype isn't one of integers.
         ArgumentError: neither of them is a tensor.
 
-    Example:
-        >>> lucid.bitwise_left_shift(lucid.tensor([1, 3]), lucid.tensor([4, 1]))
-        tensor([16,  6])
+    >>> lucid.bitwise_left_shift(lucid.tensor([1, 3]), lucid.tensor([4, 1]))
+    tensor([16,  6])
     """
     return _shift(ops.shift_left, input, other, "bitwise_left_shift")
 
@@ -420,9 +399,8 @@ def bitwise_right_shift(input: Operand, other: Operand) -> Tensor:
     Args:
         other: by how many bits; below 0 counts as all of them.
 
-    Example:
-        >>> lucid.bitwise_right_shift(lucid.tensor([20, -20]), 3)
-        tensor([ 2, -3])
+    >>> lucid.bitwise_right_shift(lucid.tensor([20, -20]), 3)
+    tensor([ 2, -3])
     """
     return _shift(ops.shift_right, input, other, "bitwise_right_shift")
 

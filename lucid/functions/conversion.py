@@ -45,9 +45,9 @@ def to(
     Args:
         *args: a dtype, a device, or a tensor whose dtype is wanted, in any order.
         dtype: the dtype, also as NumPy's or Python's. Default: None, the tensor's own.
-        device: the CPU, which there is alone. Default: None.
-        copy: whether to copy where the dtype stays. Default: False.
-        memory_format: PyTorch's; lucid chooses the order in memory itself. Default: None.
+        device: the CPU, which there is alone.
+        copy: whether to copy where the dtype stays.
+        memory_format: PyTorch's; lucid chooses the order in memory itself.
 
     Raises:
         ArgumentError: what is no dtype; a dtype or a device that is given twice; `non_blocking` or
@@ -55,9 +55,8 @@ def to(
         DTypeError: a dtype of NumPy's that lucid hasn't got.
         OptionError: a device other than the CPU.
 
-    Example:
-        >>> lucid.tensor([1.7, -1.7]).to(lucid.int32)
-        tensor([ 1, -1], dtype=lucid.int32)
+    >>> lucid.tensor([1.7, -1.7]).to(lucid.int32)
+    tensor([ 1, -1], dtype=lucid.int32)
     """
     check_memory_format(memory_format, "to")
     if non_blocking is not False:
@@ -95,9 +94,8 @@ def to_float(input: Tensor) -> Tensor:
     Args:
         input: a tensor of any dtype.
 
-    Example:
-        >>> lucid.tensor([1, 2]).float()
-        tensor([1., 2.])
+    >>> lucid.tensor([1, 2]).float()
+    tensor([1., 2.])
     """
     return cast(tensor_of(input, "float"), f32)
 
@@ -106,9 +104,8 @@ def to_float(input: Tensor) -> Tensor:
 def to_double(input: Tensor) -> Tensor:
     """Return the tensor as float64; integers above 2**53 are rounded.
 
-    Example:
-        >>> lucid.tensor([1, 2]).double()
-        tensor([1., 2.], dtype=lucid.float64)
+    >>> lucid.tensor([1, 2]).double()
+    tensor([1., 2.], dtype=lucid.float64)
     """
     return cast(tensor_of(input, "double"), f64)
 
@@ -117,9 +114,8 @@ def to_double(input: Tensor) -> Tensor:
 def to_byte(input: Tensor) -> Tensor:
     """Return the tensor as uint8, without fractions; what doesn't fit wraps, as `astype` does.
 
-    Example:
-        >>> lucid.tensor([1, 258]).byte()
-        tensor([1, 2], dtype=lucid.uint8)
+    >>> lucid.tensor([1, 258]).byte()
+    tensor([1, 2], dtype=lucid.uint8)
     """
     return cast(tensor_of(input, "byte"), u8)
 
@@ -128,9 +124,8 @@ def to_byte(input: Tensor) -> Tensor:
 def to_char(input: Tensor) -> Tensor:
     """Return the tensor as int8, without fractions; what doesn't fit wraps, as `astype` does.
 
-    Example:
-        >>> lucid.tensor([1, 300]).char()
-        tensor([ 1, 44], dtype=lucid.int8)
+    >>> lucid.tensor([1, 300]).char()
+    tensor([ 1, 44], dtype=lucid.int8)
     """
     return cast(tensor_of(input, "char"), i8)
 
@@ -139,9 +134,8 @@ def to_char(input: Tensor) -> Tensor:
 def to_short(input: Tensor) -> Tensor:
     """Return the tensor as int16, without fractions; what doesn't fit wraps, as `astype` does.
 
-    Example:
-        >>> lucid.tensor([1, 65537]).short()
-        tensor([1, 1], dtype=lucid.int16)
+    >>> lucid.tensor([1, 65537]).short()
+    tensor([1, 1], dtype=lucid.int16)
     """
     return cast(tensor_of(input, "short"), i16)
 
@@ -150,9 +144,8 @@ def to_short(input: Tensor) -> Tensor:
 def to_int(input: Tensor) -> Tensor:
     """Return the tensor as int32, without fractions: they are cut off towards zero.
 
-    Example:
-        >>> lucid.tensor([1.7, -1.7]).int()
-        tensor([ 1, -1], dtype=lucid.int32)
+    >>> lucid.tensor([1.7, -1.7]).int()
+    tensor([ 1, -1], dtype=lucid.int32)
     """
     return cast(tensor_of(input, "int"), i32)
 
@@ -161,9 +154,8 @@ def to_int(input: Tensor) -> Tensor:
 def to_long(input: Tensor) -> Tensor:
     """Return the tensor as int64, without fractions: they are cut off towards zero.
 
-    Example:
-        >>> lucid.tensor([1.7, -1.7]).long()
-        tensor([ 1, -1])
+    >>> lucid.tensor([1.7, -1.7]).long()
+    tensor([ 1, -1])
     """
     return cast(tensor_of(input, "long"), i64)
 
@@ -172,9 +164,8 @@ def to_long(input: Tensor) -> Tensor:
 def to_bool(input: Tensor) -> Tensor:
     """Return whether each element is not zero, as a tensor of bools; a NaN is true.
 
-    Example:
-        >>> lucid.tensor([0.0, 0.5]).bool()
-        tensor([False,  True])
+    >>> lucid.tensor([0.0, 0.5]).bool()
+    tensor([False,  True])
     """
     return cast(tensor_of(input, "bool"), bool_)
 
@@ -190,12 +181,11 @@ def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
     Raises:
         ArgumentError: what is neither a dtype nor a tensor class; a `non_blocking` that is no bool.
 
-    Example:
-        >>> x = lucid.tensor([1.5, 2.5])
-        >>> x.type()
-        'torch.FloatTensor'
-        >>> x.type(lucid.LongTensor)
-        tensor([1, 2])
+    >>> x = lucid.tensor([1.5, 2.5])
+    >>> x.type()
+    'torch.FloatTensor'
+    >>> x.type(lucid.LongTensor)
+    tensor([1, 2])
     """
     check_flag(non_blocking, "non_blocking", "type")
     if dtype is None:
@@ -216,12 +206,11 @@ def _to_missing(name: str, dtype: str, instead: str) -> Callable[[Tensor], Tenso
     Raises:
         DTypeError: always; `tensor.{instead}` gives the floats that there are.
 
-    Example:
-        >>> try:
-        ...     lucid.ones(2).{name}()
-        ... except lucid.DTypeError:
-        ...     print("no {dtype}")
-        no {dtype}
+    >>> try:
+    ...     lucid.ones(2).{name}()
+    ... except lucid.DTypeError:
+    ...     print("no {dtype}")
+    no {dtype}
     """
     return refuse
 
@@ -236,9 +225,8 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
     Args:
         other: a tensor of the wanted dtype.
 
-    Example:
-        >>> lucid.tensor([1, 2]).type_as(lucid.tensor(0.5))
-        tensor([1., 2.])
+    >>> lucid.tensor([1, 2]).type_as(lucid.tensor(0.5))
+    tensor([1., 2.])
     """
     return cast(input, other._type.dtype)
 
@@ -246,10 +234,9 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 def cpu(input: Tensor) -> Tensor:
     """Return the tensor itself, no copy: it is on the CPU.
 
-    Example:
-        >>> x = lucid.ones(2)
-        >>> x.cpu() is x
-        True
+    >>> x = lucid.ones(2)
+    >>> x.cpu() is x
+    True
     """
     return tensor_of(input, "cpu")
 
@@ -258,18 +245,17 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
     """Refuse: there is no such device, so it raises an error each time.
 
     Args:
-        device: the number of a device, or its name. Default: None.
-        non_blocking: True or False. Default: False.
+        device: the number of a device, or its name.
+        non_blocking: True or False.
 
     Raises:
         OptionError: always.
 
-    Example:
-        >>> try:
-        ...     lucid.ones(2).cuda()
-        ... except lucid.OptionError:
-        ...     print("no cuda")
-        no cuda
+    >>> try:
+    ...     lucid.ones(2).cuda()
+    ... except lucid.OptionError:
+    ...     print("no cuda")
+    no cuda
     """
     check_flag(non_blocking, "non_blocking", "cuda")
     check_device("cuda" if device is None else f"cuda:{device}", "cuda")
@@ -296,9 +282,8 @@ def share_memory_(input: Tensor) -> Tensor:
 def is_shared(input: Tensor) -> bool:
     """Return whether the memory is shared with other processes, or pinned: False.
 
-    Example:
-        >>> lucid.ones(2).is_shared()
-        False
+    >>> lucid.ones(2).is_shared()
+    False
     """
     return False
 
@@ -306,9 +291,8 @@ def is_shared(input: Tensor) -> bool:
 def get_device(input: Tensor) -> int:
     """Return the number of the tensor's device, which for the CPU is -1.
 
-    Example:
-        >>> lucid.ones(2).get_device()
-        -1
+    >>> lucid.ones(2).get_device()
+    -1
     """
     tensor_of(input, "get_device")
     return -1
@@ -320,9 +304,8 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     Args:
         other: a tensor.
 
-    Example:
-        >>> lucid.is_same_size(lucid.ones(2, 3), lucid.zeros(3, 2))
-        False
+    >>> lucid.is_same_size(lucid.ones(2, 3), lucid.zeros(3, 2))
+    False
     """
     return input._type.shape == other._type.shape
 
@@ -330,9 +313,8 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 def is_signed(input: Tensor) -> bool:
     """Return whether the tensor's dtype has negative numbers, as floats have.
 
-    Example:
-        >>> lucid.is_signed(lucid.tensor([1, 2], dtype=lucid.uint8))
-        False
+    >>> lucid.is_signed(lucid.tensor([1, 2], dtype=lucid.uint8))
+    False
     """
     return tensor_of(input, "is_signed")._type.dtype.numpy.kind in "if"
 
@@ -340,9 +322,8 @@ def is_signed(input: Tensor) -> bool:
 def is_inference(input: Tensor) -> bool:
     """Return whether the tensor was made in inference mode: this isn't remembered, so False.
 
-    Example:
-        >>> lucid.is_inference(lucid.ones(2))
-        False
+    >>> lucid.is_inference(lucid.ones(2))
+    False
     """
     tensor_of(input, "is_inference")
     return False
@@ -356,9 +337,8 @@ def device_of(input: Tensor) -> device:
 def is_floating_point(input: Tensor) -> bool:
     """Return whether the tensor's dtype is one of floats, float32 or float64.
 
-    Example:
-        >>> lucid.is_floating_point(lucid.tensor([1, 2]))
-        False
+    >>> lucid.is_floating_point(lucid.tensor([1, 2]))
+    False
     """
     return tensor_of(input, "is_floating_point")._type.dtype.is_floating_point
 
@@ -366,9 +346,8 @@ def is_floating_point(input: Tensor) -> bool:
 def is_complex(input: Tensor) -> bool:
     """Return whether the tensor's dtype is complex: False, as lucid has none.
 
-    Example:
-        >>> lucid.is_complex(lucid.ones(2))
-        False
+    >>> lucid.is_complex(lucid.ones(2))
+    False
     """
     return tensor_of(input, "is_complex")._type.dtype.is_complex
 
@@ -384,9 +363,8 @@ def is_nonzero(input: Tensor) -> bool:
     Raises:
         OptionError: several elements, or none.
 
-    Example:
-        >>> lucid.is_nonzero(lucid.tensor([0.5]))
-        True
+    >>> lucid.is_nonzero(lucid.tensor([0.5]))
+    True
     """
     return bool(tensor_of(input, "is_nonzero"))
 
@@ -397,8 +375,7 @@ def is_tensor(obj: Any) -> bool:
     Args:
         obj: an object of any kind.
 
-    Example:
-        >>> lucid.is_tensor(lucid.ones(2)), lucid.is_tensor([1.0, 1.0])
-        (True, False)
+    >>> lucid.is_tensor(lucid.ones(2)), lucid.is_tensor([1.0, 1.0])
+    (True, False)
     """
     return isinstance(obj, Tensor)

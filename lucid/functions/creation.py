@@ -84,13 +84,12 @@ def new(input: Tensor, *data: Any) -> Tensor:
         input: whose dtype the new tensor has.
         *data: sizes of axes, or one list, array or tensor.
 
-    Example:
-        >>> x = lucid.tensor([1, 2])
-        >>> x.new(2, 2)
-        tensor([[0, 0],
-                [0, 0]])
-        >>> x.new([5, 6, 7])
-        tensor([5, 6, 7])
+    >>> x = lucid.tensor([1, 2])
+    >>> x.new(2, 2)
+    tensor([[0, 0],
+            [0, 0]])
+    >>> x.new([5, 6, 7])
+    tensor([5, 6, 7])
     """
     return legacy_tensor(input._type.dtype, data or (0,))
 
@@ -114,12 +113,11 @@ def zeros(
         ShapeError: a size is negative.
         ArgumentError: there is no size, or `sizes` and `size` are both given.
 
-    Example:
-        >>> lucid.zeros(2, 3)
-        tensor([[0., 0., 0.],
-                [0., 0., 0.]])
-        >>> lucid.zeros((), dtype=lucid.int64)
-        tensor(0)
+    >>> lucid.zeros(2, 3)
+    tensor([[0., 0., 0.],
+            [0., 0., 0.]])
+    >>> lucid.zeros((), dtype=lucid.int64)
+    tensor(0)
     """
     return _filled(one_way(sizes, size, "size", "zeros"), 0, dtype, device, requires_grad, "zeros")
 
@@ -136,12 +134,11 @@ def ones(
 
     With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
 
-    Example:
-        >>> lucid.ones(2, 3)
-        tensor([[1., 1., 1.],
-                [1., 1., 1.]])
-        >>> lucid.ones(2, dtype=lucid.bool)
-        tensor([True, True])
+    >>> lucid.ones(2, 3)
+    tensor([[1., 1., 1.],
+            [1., 1., 1.]])
+    >>> lucid.ones(2, dtype=lucid.bool)
+    tensor([True, True])
     """
     return _filled(one_way(sizes, size, "size", "ones"), 1, dtype, device, requires_grad, "ones")
 
@@ -161,14 +158,13 @@ def empty(
     so a program that reads an element which it never wrote gets the same result each time.
 
     Args:
-        memory_format: any memory format; the result is row-major all the same. Default: None.
+        memory_format: any memory format; the result is row-major all the same.
 
-    Example:
-        >>> buffer = lucid.empty(2, 2)
-        >>> buffer[0] = 7.0
-        >>> buffer
-        tensor([[7., 7.],
-                [0., 0.]])
+    >>> buffer = lucid.empty(2, 2)
+    >>> buffer[0] = 7.0
+    >>> buffer
+    tensor([[7., 7.],
+            [0., 0.]])
     """
     check_memory_format(memory_format, "empty")
     return _filled(one_way(sizes, size, "size", "empty"), 0, dtype, device, requires_grad, "empty")
@@ -195,12 +191,11 @@ def full(
     Raises:
         ShapeError: a size is negative.
 
-    Example:
-        >>> lucid.full((2, 3), 7)
-        tensor([[7, 7, 7],
-                [7, 7, 7]])
-        >>> lucid.full((2,), 0.5)
-        tensor([0.5000, 0.5000])
+    >>> lucid.full((2, 3), 7)
+    tensor([[7, 7, 7],
+            [7, 7, 7]])
+    >>> lucid.full((2,), 0.5)
+    tensor([0.5000, 0.5000])
     """
     if dtype is None:
         if isinstance(fill_value, Tensor):
@@ -225,13 +220,12 @@ def zeros_like(
     Args:
         input: whose shape and dtype are taken.
         dtype: of the result. Default: None, that of `input`.
-        requires_grad: whether gradients are recorded for it, whatever `input` says. Default: False.
-        memory_format: without effect, the result is row-major. Default: None.
+        requires_grad: whether gradients are recorded for it, whatever `input` says.
+        memory_format: without effect, the result is row-major.
 
-    Example:
-        >>> lucid.zeros_like(lucid.tensor([[1, 2], [3, 4]]))
-        tensor([[0, 0],
-                [0, 0]])
+    >>> lucid.zeros_like(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[0, 0],
+            [0, 0]])
     """
     check_memory_format(memory_format, "zeros_like")
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -251,11 +245,10 @@ def ones_like(
     It has memory and history of its own; that `input` requires grad doesn't make the ones require
     it.
 
-    Example:
-        >>> lucid.ones_like(lucid.tensor([3.5, 4.5]))
-        tensor([1., 1.])
-        >>> lucid.ones_like(lucid.tensor([3.5, 4.5]), dtype=lucid.int32)
-        tensor([1, 1], dtype=lucid.int32)
+    >>> lucid.ones_like(lucid.tensor([3.5, 4.5]))
+    tensor([1., 1.])
+    >>> lucid.ones_like(lucid.tensor([3.5, 4.5]), dtype=lucid.int32)
+    tensor([1, 1], dtype=lucid.int32)
     """
     check_memory_format(memory_format, "ones_like")
     return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -274,10 +267,9 @@ def empty_like(
 
     As with `empty`, the zeros are guaranteed, so eager and compiled code agree.
 
-    Example:
-        >>> out = lucid.empty_like(lucid.tensor([1.0, 2.0, 3.0]))
-        >>> out.fill_(4)
-        tensor([4., 4., 4.])
+    >>> out = lucid.empty_like(lucid.tensor([1.0, 2.0, 3.0]))
+    >>> out.fill_(4)
+    tensor([4., 4., 4.])
     """
     check_memory_format(memory_format, "empty_like")
     return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -304,9 +296,8 @@ def full_like(
     Raises:
         ArgumentError: `input` is no tensor.
 
-    Example:
-        >>> lucid.full_like(lucid.tensor([1.0, 2.0]), 9)
-        tensor([9., 9.])
+    >>> lucid.full_like(lucid.tensor([1.0, 2.0]), 9)
+    tensor([9., 9.])
     """
     check_memory_format(memory_format, "full_like")
     x = tensor_of(input, "full_like")
@@ -333,10 +324,9 @@ def new_zeros(
         *size: the shape, as ints or as one tuple or list of them.
         dtype: another dtype. Default: None, that of `input`.
 
-    Example:
-        >>> lucid.tensor([1, 2]).new_zeros(2, 2)
-        tensor([[0, 0],
-                [0, 0]])
+    >>> lucid.tensor([1, 2]).new_zeros(2, 2)
+    tensor([[0, 0],
+            [0, 0]])
     """
     result = _filled(size, 0, dtype or input.dtype, device, False, "new_zeros")
     return as_leaf(_mapped_as(input, result), requires_grad)
@@ -354,10 +344,9 @@ def new_ones(
 
     The shape of `input` doesn't matter: `x.new_ones(3)` is `lucid.ones(3, dtype=x.dtype)`.
 
-    Example:
-        >>> lucid.tensor([True]).new_ones((2, 2))
-        tensor([[True, True],
-                [True, True]])
+    >>> lucid.tensor([True]).new_ones((2, 2))
+    tensor([[True, True],
+            [True, True]])
     """
     result = _filled(size, 1, dtype or input.dtype, device, False, "new_ones")
     return as_leaf(_mapped_as(input, result), requires_grad)
@@ -375,9 +364,8 @@ def new_empty(
 
     It is what `empty` makes, so what isn't written reads as zero.
 
-    Example:
-        >>> lucid.tensor([1, 2]).new_empty(3)
-        tensor([0, 0, 0])
+    >>> lucid.tensor([1, 2]).new_empty(3)
+    tensor([0, 0, 0])
     """
     result = _filled(size, 0, dtype or input.dtype, device, False, "new_empty")
     return as_leaf(_mapped_as(input, result), requires_grad)
@@ -401,10 +389,9 @@ def new_full(
         size: the shape, a tuple or list of ints.
         fill_value: a number or a 0-d tensor.
 
-    Example:
-        >>> lucid.tensor([0.5]).new_full((2, 2), 3)
-        tensor([[3., 3.],
-                [3., 3.]])
+    >>> lucid.tensor([0.5]).new_full((2, 2), 3)
+    tensor([[3., 3.],
+            [3., 3.]])
     """
     result = _filled((size,), fill_value, dtype or input.dtype, device, False, "new_full")
     return as_leaf(_mapped_as(input, result), requires_grad)
@@ -429,9 +416,8 @@ def new_tensor(
     Raises:
         ShapeError: the lists are ragged.
 
-    Example:
-        >>> lucid.tensor([0.5]).new_tensor([1, 2, 3])
-        tensor([1., 2., 3.])
+    >>> lucid.tensor([0.5]).new_tensor([1, 2, 3])
+    tensor([1., 2., 3.])
     """
     wanted = dtype or input._type.dtype
     return tensor(data, dtype=wanted, device=device, requires_grad=requires_grad)
@@ -459,19 +445,18 @@ def arange(
 
     Args:
         start: the first number; with one argument it is the end, and the first is 0.
-        end: where to stop, itself left out. Default: None.
-        step: the distance of neighbours, not 0. Default: 1.
+        end: where to stop, itself left out.
+        step: the distance of neighbours, not 0.
         dtype: of the result. Default: None, by the numbers.
 
     Raises:
         OptionError: the step is 0, or has the wrong sign to get from start to end.
         ArgumentError: an argument is no number.
 
-    Example:
-        >>> lucid.arange(5)
-        tensor([0, 1, 2, 3, 4])
-        >>> lucid.arange(1, 0, -0.25)
-        tensor([1.0000, 0.7500, 0.5000, 0.2500])
+    >>> lucid.arange(5)
+    tensor([0, 1, 2, 3, 4])
+    >>> lucid.arange(1, 0, -0.25)
+    tensor([1.0000, 0.7500, 0.5000, 0.2500])
     """
     check_device(device, "arange")
     if end is None:
@@ -541,11 +526,10 @@ def linspace(
     Raises:
         OptionError: `steps` is negative.
 
-    Example:
-        >>> lucid.linspace(0, 1, 5)
-        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
-        >>> lucid.linspace(0, 10, 4, dtype=lucid.int64)
-        tensor([ 0,  3,  6, 10])
+    >>> lucid.linspace(0, 1, 5)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    >>> lucid.linspace(0, 10, 4, dtype=lucid.int64)
+    tensor([ 0,  3,  6, 10])
     """
     check_device(device, "linspace")
     count = integer(steps, "linspace", "steps")
@@ -595,11 +579,10 @@ def logspace(
     Args:
         start: the first exponent.
         end: the last exponent, included.
-        base: what is raised to the exponents. Default: 10.0.
+        base: what is raised to the exponents.
 
-    Example:
-        >>> lucid.logspace(0, 3, 4, base=2)
-        tensor([1., 2., 4., 8.])
+    >>> lucid.logspace(0, 3, 4, base=2)
+    tensor([1., 2., 4., 8.])
     """
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "logspace")
     exponents = linspace(start, end, steps, dtype=f64, device=device)
@@ -626,13 +609,12 @@ def eye(
     Raises:
         ShapeError: n or m is negative.
 
-    Example:
-        >>> lucid.eye(2)
-        tensor([[1., 0.],
-                [0., 1.]])
-        >>> lucid.eye(2, 3, dtype=lucid.int64)
-        tensor([[1, 0, 0],
-                [0, 1, 0]])
+    >>> lucid.eye(2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    >>> lucid.eye(2, 3, dtype=lucid.int64)
+    tensor([[1, 0, 0],
+            [0, 1, 0]])
     """
     check_device(device, "eye")
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "eye")
@@ -655,11 +637,10 @@ def scalar_tensor(
     Args:
         s: the number.
 
-    Example:
-        >>> lucid.scalar_tensor(3)
-        tensor(3.)
-        >>> lucid.tensor(3)
-        tensor(3)
+    >>> lucid.scalar_tensor(3)
+    tensor(3.)
+    >>> lucid.tensor(3)
+    tensor(3)
     """
     return _filled(((),), s, dtype, device, requires_grad, "scalar_tensor")
 
@@ -673,12 +654,11 @@ def FloatTensor(*data: Any) -> Tensor:
     Args:
         *data: a list, an array or a tensor, or else sizes.
 
-    Example:
-        >>> lucid.FloatTensor([2, 3])
-        tensor([2., 3.])
-        >>> lucid.FloatTensor(2, 3)
-        tensor([[0., 0., 0.],
-                [0., 0., 0.]])
+    >>> lucid.FloatTensor([2, 3])
+    tensor([2., 3.])
+    >>> lucid.FloatTensor(2, 3)
+    tensor([[0., 0., 0.],
+            [0., 0., 0.]])
     """
     return legacy_tensor(f32, data)
 
@@ -692,10 +672,9 @@ def DoubleTensor(*data: Any) -> Tensor:
     Args:
         *data: a list, an array or a tensor, or else sizes.
 
-    Example:
-        >>> x = lucid.DoubleTensor([1, 0])
-        >>> x.shape, x.dtype, lucid.DoubleTensor(3, 2).shape
-        (lucid.Size([2]), lucid.float64, lucid.Size([3, 2]))
+    >>> x = lucid.DoubleTensor([1, 0])
+    >>> x.shape, x.dtype, lucid.DoubleTensor(3, 2).shape
+    (lucid.Size([2]), lucid.float64, lucid.Size([3, 2]))
     """
     return legacy_tensor(f64, data)
 

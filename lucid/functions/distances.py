@@ -27,14 +27,13 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
     Args:
         other: what is subtracted, which broadcasts.
-        p: the order, as in `norm`. Default: 2.
+        p: the order, as in `norm`.
 
     Raises:
         DTypeError: the difference is no tensor of floats.
 
-    Example:
-        >>> lucid.dist(lucid.tensor([1.0, 2.0]), lucid.tensor([4.0, 6.0]))
-        tensor(5.)
+    >>> lucid.dist(lucid.tensor([1.0, 2.0]), lucid.tensor([4.0, 6.0]))
+    tensor(5.)
     """
     return norm(input - other, p)
 
@@ -47,14 +46,13 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
     Args:
         input: a matrix.
-        p: which norm. Default: 2.
+        p: which norm.
 
     Raises:
         ShapeError: `input` is no matrix.
 
-    Example:
-        >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
-        tensor([5.0000, 1.0000, 4.2426])
+    >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+    tensor([5.0000, 1.0000, 4.2426])
     """
     x = tensor_of(input, "pdist")
     if x.ndim != 2:
@@ -78,16 +76,15 @@ def cdist(
     Args:
         x1: a matrix, or a batch of them.
         x2: likewise, with rows of the same size; batches broadcast.
-        p: which norm, also `math.inf`. Default: 2.
+        p: which norm, also `math.inf`.
         compute_mode: PyTorch's three names of ways to compute it, which change nothing here.
 
     Raises:
         OptionError: another `compute_mode`, or a negative `p`.
         ShapeError: one of them is no matrix, or their rows differ in size.
 
-    Example:
-        >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
-        tensor([[5., 1.]])
+    >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([[5., 1.]])
     """
     if p < 0:
         raise OptionError(f"cdist: only supports non-negative p values, not {p}")

@@ -42,11 +42,10 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         DTypeError: the dtypes differ where something is summed.
         ShapeError: names that don't fit an operand's axes, or one name with two sizes.
 
-    Example:
-        >>> lucid.einsum("i,i->", lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-        tensor(11.)
-        >>> lucid.einsum(lucid.tensor([1.0, 2.0]), [0], lucid.tensor([3.0, 4.0]), [0], [])
-        tensor(11.)
+    >>> lucid.einsum("i,i->", lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+    tensor(11.)
+    >>> lucid.einsum(lucid.tensor([1.0, 2.0]), [0], lucid.tensor([3.0, 4.0]), [0], [])
+    tensor(11.)
     """
     if isinstance(equation, Tensor):
         equation, operands = _of_lists(equation, *operands)

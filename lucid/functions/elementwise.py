@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid.autograd.native import fused
 from lucid.docstrings import like
-from lucid.functions.arguments import common_shape, listed, tensor_of, typed
+from lucid.functions.arguments import common_shape, listed, tensor_of
 from lucid.functions.checks import require
 from lucid.functions.promotion import Number, binary, common_dtype, floating, operand, promoted
 from lucid.functions.tensors import Tensor
@@ -42,11 +42,10 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     Args:
         input: a tensor or a number.
         other: what is added, broadcast.
-        alpha: a factor of `other`. Default: 1.
+        alpha: a factor of `other`.
 
-    Example:
-        >>> lucid.add(lucid.tensor([1.0, 2.0]), 3, alpha=2)
-        tensor([7., 8.])
+    >>> lucid.add(lucid.tensor([1.0, 2.0]), 3, alpha=2)
+    tensor([7., 8.])
     """
     x, y = promoted(input, other, "add")
     if type(alpha) is not int or alpha != 1:
@@ -61,14 +60,13 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     Args:
         input: a tensor or a number.
         other: what is subtracted, likewise.
-        alpha: a factor of `other`. Default: 1.
+        alpha: a factor of `other`.
 
     Raises:
         DTypeError: one of them is of bools, which have no difference.
 
-    Example:
-        >>> lucid.sub(lucid.tensor([5, 7]), lucid.tensor([1, 2]))
-        tensor([4, 5])
+    >>> lucid.sub(lucid.tensor([5, 7]), lucid.tensor([1, 2]))
+    tensor([4, 5])
     """
     for value in (input, other):
         if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool"):
@@ -92,11 +90,10 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     Args:
         input: what is subtracted.
         other: a tensor or a number.
-        alpha: a factor of `input`. Default: 1.
+        alpha: a factor of `input`.
 
-    Example:
-        >>> lucid.rsub(lucid.tensor([1.0, 2.0]), 10)
-        tensor([9., 8.])
+    >>> lucid.rsub(lucid.tensor([1.0, 2.0]), 10)
+    tensor([9., 8.])
     """
     return sub(other, input, alpha=alpha)
 
@@ -114,10 +111,9 @@ def mul(input: Operand, other: Operand) -> Tensor:
         input: a tensor or a number.
         other: what it broadcasts with: a tensor or a number.
 
-    Example:
-        >>> lucid.mul(lucid.tensor([[1.0], [2.0]]), lucid.tensor([3.0, 4.0]))
-        tensor([[3., 4.],
-                [6., 8.]])
+    >>> lucid.mul(lucid.tensor([[1.0], [2.0]]), lucid.tensor([3.0, 4.0]))
+    tensor([[3., 4.],
+            [6., 8.]])
     """
     x, y = promoted(input, other, "mul")
     op = ops.logical_and if x._type.dtype.kind == "bool" else ops.mul
@@ -142,9 +138,8 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
         DivisionByZeroError: integers are divided by zero with a rounding mode.
         OptionError: another `rounding_mode`.
 
-    Example:
-        >>> lucid.div(lucid.tensor([7, -7]), 2, rounding_mode="floor")
-        tensor([ 3, -4])
+    >>> lucid.div(lucid.tensor([7, -7]), 2, rounding_mode="floor")
+    tensor([ 3, -4])
     """
     if rounding_mode is None:
         x, y = promoted(input, other, "div")
@@ -182,9 +177,8 @@ def _truncated_quotient(input: Operand, other: Operand) -> Tensor:
 def floor_divide(input: Operand, other: Operand) -> Tensor:
     """Return the quotient rounded towards minus infinity, in the common dtype, as Python's `//`.
 
-    Example:
-        >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
-        tensor([ 3, -4])
+    >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
+    tensor([ 3, -4])
     """
     return _divided("floor_divide", ops.floor_div, input, other)
 
@@ -200,9 +194,8 @@ def remainder(input: Operand, other: Operand) -> Tensor:
 
     `input - other * floor(input / other)`; of floats by zero it is NaN.
 
-    Example:
-        >>> lucid.remainder(lucid.tensor([7, -7]), 3)
-        tensor([1, 2])
+    >>> lucid.remainder(lucid.tensor([7, -7]), 3)
+    tensor([1, 2])
     """
     return _divided("remainder", ops.remainder, input, other)
 
@@ -229,7 +222,7 @@ def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
         return
     common_shape(name, input=x, other=y)
     differs = emit(ops.ne, (y, constant(0, y._type.dtype)))
-    require(differs, lambda: said + typed(input=x, other=y), "zero")
+    require(differs, said, "zero", input=x, other=y)
 
 
 @like(mul)
@@ -239,9 +232,8 @@ def fmod(input: Operand, other: Operand) -> Tensor:
 
     `input - other * trunc(input / other)`; of floats by zero it is NaN.
 
-    Example:
-        >>> lucid.fmod(lucid.tensor([7, -7]), 3)
-        tensor([ 1, -1])
+    >>> lucid.fmod(lucid.tensor([7, -7]), 3)
+    tensor([ 1, -1])
     """
     x, y = promoted(input, other, "fmod")
     if x._type.dtype.kind != "float":  # an absolute value need not fit
@@ -265,9 +257,8 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
     Raises:
         OptionError: integers to a negative integer number.
 
-    Example:
-        >>> lucid.pow(lucid.tensor([1.0, 4.0, 9.0]), 0.5)
-        tensor([1., 2., 3.])
+    >>> lucid.pow(lucid.tensor([1.0, 4.0, 9.0]), 0.5)
+    tensor([1., 2., 3.])
     """
     if isinstance(input, Tensor) and isinstance(exponent, (int, float)):
         kind = input._type.dtype.kind
@@ -291,9 +282,8 @@ def square(input: Tensor) -> Tensor:
 
     Integers wrap around where the square doesn't fit.
 
-    Example:
-        >>> lucid.square(lucid.tensor([-2.0, 3.0]))
-        tensor([4., 9.])
+    >>> lucid.square(lucid.tensor([-2.0, 3.0]))
+    tensor([4., 9.])
     """
     x = tensor_of(input, "square")
     return x.long() ** 2 if x._type.dtype.kind == "bool" else mul(x, x)
@@ -305,9 +295,8 @@ def reciprocal(input: Tensor) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
 
-    Example:
-        >>> lucid.reciprocal(lucid.tensor([2.0, -4.0, 0.0]))
-        tensor([ 0.5000, -0.2500,     inf])
+    >>> lucid.reciprocal(lucid.tensor([2.0, -4.0, 0.0]))
+    tensor([ 0.5000, -0.2500,     inf])
     """
     return emit(ops.reciprocal, (floating(input, "reciprocal"),))
 
@@ -318,9 +307,8 @@ def sqrt(input: Tensor) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
 
-    Example:
-        >>> lucid.sqrt(lucid.tensor([4.0, 2.0, -1.0]))
-        tensor([2.0000, 1.4142,    nan])
+    >>> lucid.sqrt(lucid.tensor([4.0, 2.0, -1.0]))
+    tensor([2.0000, 1.4142,    nan])
     """
     return emit(ops.sqrt, (floating(input, "sqrt"),))
 
@@ -331,9 +319,8 @@ def rsqrt(input: Tensor) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
 
-    Example:
-        >>> lucid.rsqrt(lucid.tensor([4.0, 0.25]))
-        tensor([0.5000, 2.0000])
+    >>> lucid.rsqrt(lucid.tensor([4.0, 0.25]))
+    tensor([0.5000, 2.0000])
     """
     return emit(ops.rsqrt, (floating(input, "rsqrt"),))
 
@@ -362,9 +349,8 @@ def neg(input: Tensor) -> Tensor:
     Raises:
         DTypeError: bools; `~` inverts these.
 
-    Example:
-        >>> lucid.neg(lucid.tensor([1.0, -2.0]))
-        tensor([-1.,  2.])
+    >>> lucid.neg(lucid.tensor([1.0, -2.0]))
+    tensor([-1.,  2.])
     """
     if tensor_of(input, "neg")._type.dtype.kind == "bool":
         raise DTypeError(
@@ -389,9 +375,8 @@ def positive(input: Tensor) -> Tensor:
     Raises:
         DTypeError: bools, which have no sign.
 
-    Example:
-        >>> lucid.positive(lucid.tensor([1.0, -2.0]))
-        tensor([ 1., -2.])
+    >>> lucid.positive(lucid.tensor([1.0, -2.0]))
+    tensor([ 1., -2.])
     """
     if input._type.dtype.kind == "bool":
         raise DTypeError("positive: The `+` operator, on a bool tensor is not supported.")
@@ -404,9 +389,8 @@ conj = real = positive
 def abs(input: Tensor) -> Tensor:
     """Return the absolute value, in the tensor's dtype; its derivative at 0 is 0.
 
-    Example:
-        >>> lucid.abs(lucid.tensor([-1.5, 0.0, 2.0]))
-        tensor([1.5000, 0.0000, 2.0000])
+    >>> lucid.abs(lucid.tensor([-1.5, 0.0, 2.0]))
+    tensor([1.5000, 0.0000, 2.0000])
     """
     return _numeric(ops.abs, input)
 
@@ -417,9 +401,8 @@ absolute = abs
 def sign(input: Tensor) -> Tensor:
     """Return -1, 0 or 1 in the tensor's dtype; a bool is its own sign, and the derivative is 0.
 
-    Example:
-        >>> lucid.sign(lucid.tensor([-2.5, 0.0, 3.0]))
-        tensor([-1.,  0.,  1.])
+    >>> lucid.sign(lucid.tensor([-2.5, 0.0, 3.0]))
+    tensor([-1.,  0.,  1.])
     """
     if tensor_of(input, "sign")._type.dtype.kind == "bool":
         return clone(input)
@@ -447,9 +430,8 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     Raises:
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> lucid.lerp(lucid.tensor([0.0, 10.0]), lucid.tensor([4.0, 20.0]), 0.25)
-        tensor([ 1.0000, 12.5000])
+    >>> lucid.lerp(lucid.tensor([0.0, 10.0]), lucid.tensor([4.0, 20.0]), 0.25)
+    tensor([ 1.0000, 12.5000])
     """
     for tensor in (end, weight):
         if isinstance(tensor, Tensor) and tensor._type.dtype is not input._type.dtype:
@@ -474,11 +456,10 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     Args:
         input: what is added to.
         tensor1, tensor2: the factors, tensors.
-        value: a number. Default: 1.
+        value: a number.
 
-    Example:
-        >>> lucid.addcmul(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 5.0]))
-        tensor([ 9., 16.])
+    >>> lucid.addcmul(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 5.0]))
+    tensor([ 9., 16.])
     """
     return input + _scaled(tensor1, value) * tensor2
 
@@ -495,9 +476,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     Raises:
         DTypeError: integers alone, whose quotient would be a float.
 
-    Example:
-        >>> lucid.addcdiv(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 4.0]))
-        tensor([1.5000, 1.7500])
+    >>> lucid.addcdiv(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 4.0]))
+    tensor([1.5000, 1.7500])
     """
     if not any(tensor.dtype.is_floating_point for tensor in (input, tensor1, tensor2)):
         raise DTypeError(
@@ -519,9 +499,8 @@ def floor(input: Tensor) -> Tensor:
 
     In the tensor's dtype; integers are copied.
 
-    Example:
-        >>> lucid.floor(lucid.tensor([1.7, -1.2]))
-        tensor([ 1., -2.])
+    >>> lucid.floor(lucid.tensor([1.7, -1.2]))
+    tensor([ 1., -2.])
     """
     return _rounded(ops.floor, input)
 
@@ -530,9 +509,8 @@ def floor(input: Tensor) -> Tensor:
 def ceil(input: Tensor) -> Tensor:
     """Return the smallest whole number not below each element.
 
-    Example:
-        >>> lucid.ceil(lucid.tensor([1.2, -1.7]))
-        tensor([ 2., -1.])
+    >>> lucid.ceil(lucid.tensor([1.2, -1.7]))
+    tensor([ 2., -1.])
     """
     return _rounded(ops.ceil, input)
 
@@ -540,9 +518,8 @@ def ceil(input: Tensor) -> Tensor:
 def trunc(input: Tensor) -> Tensor:
     """Return each element without its fraction, towards zero; integers are copied.
 
-    Example:
-        >>> lucid.trunc(lucid.tensor([1.7, -1.7]))
-        tensor([ 1., -1.])
+    >>> lucid.trunc(lucid.tensor([1.7, -1.7]))
+    tensor([ 1., -1.])
     """
     return _rounded(ops.trunc, input)
 
@@ -554,14 +531,13 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Round to `decimals` places, halves to the even neighbour, as NumPy; integers are copied.
 
     Args:
-        decimals: places behind the point; negative ones before it. Default: 0.
+        decimals: places behind the point; negative ones before it.
 
     Raises:
         DTypeError: `decimals` other than 0 of integers or bools.
 
-    Example:
-        >>> lucid.round(lucid.tensor([2.345]), decimals=1)
-        tensor([2.3000])
+    >>> lucid.round(lucid.tensor([2.345]), decimals=1)
+    tensor([2.3000])
     """
     if decimals == 0:
         return _rounded(ops.round, input)
@@ -580,9 +556,8 @@ def frac(input: Tensor) -> Tensor:
     Args:
         input: a tensor of floats.
 
-    Example:
-        >>> lucid.frac(lucid.tensor([1.25, -1.25]))
-        tensor([ 0.2500, -0.2500])
+    >>> lucid.frac(lucid.tensor([1.25, -1.25]))
+    tensor([ 0.2500, -0.2500])
     """
     return input - trunc(floating(input, "frac"))
 
@@ -614,9 +589,8 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
         ArgumentError: neither bound is given.
         DTypeError: bools, which have no order.
 
-    Example:
-        >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
-        tensor([-1.0000,  0.5000,  1.0000])
+    >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+    tensor([-1.0000,  0.5000,  1.0000])
     """
     if min is None and max is None:
         raise ArgumentError("clamp: At least one of 'min' or 'max' must not be None")
@@ -646,9 +620,8 @@ def clamp_min(input: Tensor, min: Operand) -> Tensor:
     Args:
         min: a number or a tensor.
 
-    Example:
-        >>> lucid.clamp_min(lucid.tensor([-2.0, 0.5]), 0)
-        tensor([0.0000, 0.5000])
+    >>> lucid.clamp_min(lucid.tensor([-2.0, 0.5]), 0)
+    tensor([0.0000, 0.5000])
     """
     return clamp(input, min=min)
 
@@ -659,9 +632,8 @@ def clamp_max(input: Tensor, max: Operand) -> Tensor:
     Args:
         max: a number or a tensor.
 
-    Example:
-        >>> lucid.clamp_max(lucid.tensor([0.5, 3.0]), 1)
-        tensor([0.5000, 1.0000])
+    >>> lucid.clamp_max(lucid.tensor([0.5, 3.0]), 1)
+    tensor([0.5000, 1.0000])
     """
     return clamp(input, max=max)
 
@@ -674,9 +646,8 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
     Args:
         other: a tensor.
 
-    Example:
-        >>> lucid.maximum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
-        tensor([3., 4.])
+    >>> lucid.maximum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
+    tensor([3., 4.])
     """
     return binary(ops.maximum, input, other)
 
@@ -685,9 +656,8 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
 def minimum(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; NaN where either is NaN.
 
-    Example:
-        >>> lucid.minimum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
-        tensor([1., 2.])
+    >>> lucid.minimum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
+    tensor([1., 2.])
     """
     return binary(ops.minimum, input, other)
 
@@ -699,13 +669,12 @@ def nan_to_num(
     """Replace NaN by `nan` and infinities by the dtype's limits, or by the numbers given.
 
     Args:
-        nan: for NaN. Default: 0.
+        nan: for NaN.
         posinf: for inf. Default: the dtype's largest number.
         neginf: for -inf. Default: the dtype's smallest number.
 
-    Example:
-        >>> lucid.nan_to_num(lucid.tensor([float("nan"), 1.0]), nan=-1.0)
-        tensor([-1.,  1.])
+    >>> lucid.nan_to_num(lucid.tensor([float("nan"), 1.0]), nan=-1.0)
+    tensor([-1.,  1.])
     """
     dtype = input._type.dtype
     if dtype.kind != "float":
@@ -737,9 +706,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     Raises:
         DTypeError: a condition that isn't bool.
 
-    Example:
-        >>> lucid.where(lucid.tensor([True, False]), lucid.tensor([1.0, 2.0]), 0.0)
-        tensor([1., 0.])
+    >>> lucid.where(lucid.tensor([True, False]), lucid.tensor([1.0, 2.0]), 0.0)
+    tensor([1., 0.])
     """
     if input is None and other is None:
         from lucid.functions.gathering import nonzero
@@ -774,9 +742,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
         ArgumentError: a `value` with axes.
         DTypeError: a `mask` that isn't of bools.
 
-    Example:
-        >>> lucid.masked_fill(lucid.zeros(3), lucid.tensor([True, False, True]), 7.0)
-        tensor([7., 0., 7.])
+    >>> lucid.masked_fill(lucid.zeros(3), lucid.tensor([True, False, True]), 7.0)
+    tensor([7., 0., 7.])
     """
     if isinstance(value, Tensor) and value.ndim:
         raise ArgumentError(f"masked_fill: value must be 0-d, but has {value.ndim} axes")
@@ -790,9 +757,8 @@ def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
     Raises:
         ArgumentError: what is no memory format.
 
-    Example:
-        >>> lucid.clone(lucid.tensor([1.0, 2.0]))
-        tensor([1., 2.])
+    >>> lucid.clone(lucid.tensor([1.0, 2.0]))
+    tensor([1., 2.])
     """
     if memory_format is not None:
         check_memory_format(memory_format, "clone")
@@ -802,8 +768,7 @@ def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
 def sgn(input: Tensor) -> Tensor:
     """Return `sign(input)`: lucid has no complex numbers, for which PyTorch's function differs.
 
-    Example:
-        >>> lucid.sgn(lucid.tensor([-2.5, 0.0]))
-        tensor([-1.,  0.])
+    >>> lucid.sgn(lucid.tensor([-2.5, 0.0]))
+    tensor([-1.,  0.])
     """
     return sign(input)

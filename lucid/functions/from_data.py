@@ -48,12 +48,11 @@ def tensor(
         OptionError: a number doesn't fit the dtype.
         TraceError: lists hold batched tensors of a vmap; `stack` says what they mean.
 
-    Example:
-        >>> lucid.tensor([[1, 2], [3, 4]])
-        tensor([[1, 2],
-                [3, 4]])
-        >>> lucid.tensor([1, 2.5])
-        tensor([1.0000, 2.5000])
+    >>> lucid.tensor([[1, 2], [3, 4]])
+    tensor([[1, 2],
+            [3, 4]])
+    >>> lucid.tensor([1, 2.5])
+    tensor([1.0000, 2.5000])
     """
     check_device(device, "tensor")
     wanted = None if dtype is None else as_dtype(dtype, "tensor")
@@ -214,13 +213,12 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     Raises:
         ShapeError: lists are ragged.
 
-    Example:
-        >>> import numpy as np
-        >>> array = np.array([1.0, 2.0])
-        >>> x = lucid.as_tensor(array)
-        >>> array[0] = 9.0
-        >>> x
-        tensor([9., 2.], dtype=lucid.float64)
+    >>> import numpy as np
+    >>> array = np.array([1.0, 2.0])
+    >>> x = lucid.as_tensor(array)
+    >>> array[0] = 9.0
+    >>> x
+    tensor([9., 2.], dtype=lucid.float64)
     """
     check_device(device, "as_tensor")
     if isinstance(data, Tensor):
@@ -251,15 +249,13 @@ def asarray(
 
     Args:
         obj: a tensor, an array, a number or nested lists.
-        copy: whether to copy in any case; None and False share memory as `as_tensor` does. Default:
-            None.
+        copy: whether to copy in any case; None and False share memory as `as_tensor` does.
 
-    Example:
-        >>> x = lucid.tensor([1.0, 2.0])
-        >>> lucid.asarray(x) is x
-        True
-        >>> lucid.asarray(x, copy=True) is x
-        False
+    >>> x = lucid.tensor([1.0, 2.0])
+    >>> lucid.asarray(x) is x
+    True
+    >>> lucid.asarray(x, copy=True) is x
+    False
     """
     made = tensor(obj, dtype=dtype) if copy else as_tensor(obj, dtype, device)
     return as_leaf(made.detach() if requires_grad else made, requires_grad)
@@ -280,13 +276,12 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
         DTypeError: lucid hasn't got its dtype.
         OptionError: it is a masked array with masked elements.
 
-    Example:
-        >>> import numpy as np
-        >>> array = np.zeros(3, np.float32)
-        >>> x = lucid.from_numpy(array)
-        >>> x[1] = 5.0
-        >>> array
-        array([0., 5., 0.], dtype=float32)
+    >>> import numpy as np
+    >>> array = np.zeros(3, np.float32)
+    >>> x = lucid.from_numpy(array)
+    >>> x[1] = 5.0
+    >>> array
+    array([0., 5., 0.], dtype=float32)
     """
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentError(f"from_numpy: expected np.ndarray (got {type(ndarray).__name__})")
@@ -305,10 +300,9 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     Raises:
         DTypeError: lucid hasn't got its dtype.
 
-    Example:
-        >>> import numpy as np
-        >>> lucid.from_dlpack(np.arange(3))
-        tensor([0, 1, 2])
+    >>> import numpy as np
+    >>> lucid.from_dlpack(np.arange(3))
+    tensor([0, 1, 2])
     """
     if isinstance(ext_tensor, np.ndarray):
         return of_users_array(ext_tensor, "from_dlpack")
@@ -326,15 +320,14 @@ def frombuffer(
         buffer: what has Python's buffer protocol: bytes, a bytearray, an mmap, an array.
         dtype: of the elements.
         count: how many elements there are. Default: -1, all.
-        offset: the byte at which the first one begins. Default: 0.
+        offset: the byte at which the first one begins.
 
     Raises:
         OptionError: there is no element, or not as many bytes as `count` needs, or bytes are left
             over without it.
 
-    Example:
-        >>> lucid.frombuffer(bytes([1, 0, 2, 0]), dtype=lucid.int16)
-        tensor([1, 2], dtype=lucid.int16)
+    >>> lucid.frombuffer(bytes([1, 0, 2, 0]), dtype=lucid.int16)
+    tensor([1, 2], dtype=lucid.int16)
     """
     wanted = as_dtype(dtype, "frombuffer")
     try:

@@ -146,9 +146,8 @@ def lgamma(input: Tensor) -> Tensor:
 
     It is infinite at 0 and the negative integers, where the gamma function has its poles.
 
-    Example:
-        >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
-        tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
+    >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
+    tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
     """
     x = cast(input, f64)  # large terms cancel
     left = x < 0  # where the reflection formula holds
@@ -164,9 +163,8 @@ def digamma(input: Tensor) -> Tensor:
 
     At 0 it is an infinity of the other sign than the zero's, at negative integers NaN.
 
-    Example:
-        >>> lucid.digamma(lucid.tensor([1.0, 10.0, -1.0]))
-        tensor([-0.5772,  2.2518,     nan])
+    >>> lucid.digamma(lucid.tensor([1.0, 10.0, -1.0]))
+    tensor([-0.5772,  2.2518,     nan])
     """
     x = floating(input, "digamma")
     return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), _digamma(x))
@@ -183,9 +181,8 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     Raises:
         OptionError: a negative `n`.
 
-    Example:
-        >>> lucid.polygamma(1, lucid.tensor([1.0, 2.0]))
-        tensor([1.6449, 0.6449])
+    >>> lucid.polygamma(1, lucid.tensor([1.0, 2.0]))
+    tensor([1.6449, 0.6449])
     """
     order = integer(n, "polygamma", "n")
     if order < 0:
@@ -198,9 +195,8 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 def polygamma_of(input: Tensor, n: int) -> Tensor:
     """Return the n-th derivative of `digamma`; for n > 30 of positive numbers, and else NaN.
 
-    Example:
-        >>> lucid.tensor([1.0, 2.0]).polygamma(1)
-        tensor([1.6449, 0.6449])
+    >>> lucid.tensor([1.0, 2.0]).polygamma(1)
+    tensor([1.6449, 0.6449])
     """
     return polygamma(n, input)
 
@@ -218,9 +214,8 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     Raises:
         OptionError: a `p` below 1.
 
-    Example:
-        >>> lucid.mvlgamma(lucid.tensor([2.0, 3.0]), 2)
-        tensor([0.4516, 1.5502])
+    >>> lucid.mvlgamma(lucid.tensor([2.0, 3.0]), 2)
+    tensor([0.4516, 1.5502])
     """
     x, size = floating(input, "mvlgamma"), integer(p, "mvlgamma", "p")
     if size < 1:
@@ -261,9 +256,8 @@ def _quantile(q: Tensor, rest: Tensor) -> Tensor:
 def erfinv(input: Tensor) -> Tensor:
     """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond.
 
-    Example:
-        >>> lucid.erfinv(lucid.tensor([0.0, 0.5, -1.0]))
-        tensor([0.0000, 0.4769,   -inf])
+    >>> lucid.erfinv(lucid.tensor([0.0, 0.5, -1.0]))
+    tensor([0.0000, 0.4769,   -inf])
     """
     q = input * 0.5
     return _quantile(q, 0.5 - absolute(q)) * math.sqrt(0.5)
@@ -272,9 +266,8 @@ def erfinv(input: Tensor) -> Tensor:
 def ndtr(input: Tensor) -> Tensor:
     """Return the standard normal distribution's area to the left, 0.5 * erfc(-input / sqrt(2)).
 
-    Example:
-        >>> lucid.special.ndtr(lucid.tensor([0.0, 1.0, -1.0]))
-        tensor([0.5000, 0.8413, 0.1587])
+    >>> lucid.special.ndtr(lucid.tensor([0.0, 1.0, -1.0]))
+    tensor([0.5000, 0.8413, 0.1587])
     """
     x = floating(input, "ndtr") * math.sqrt(0.5)
     return 0.5 * erfc(-x)
@@ -286,9 +279,8 @@ def ndtri(input: Tensor) -> Tensor:
 
     Infinite at 0 and 1, NaN beyond; right to the last digits also for the smallest areas.
 
-    Example:
-        >>> lucid.special.ndtri(lucid.tensor([0.5, 0.975, 0.0]))
-        tensor([0.0000, 1.9600,   -inf])
+    >>> lucid.special.ndtri(lucid.tensor([0.5, 0.975, 0.0]))
+    tensor([0.0000, 1.9600,   -inf])
     """
     q = input - 0.5
     return _quantile(q, choose(q < 0, input, 1 - input))
@@ -302,9 +294,8 @@ def log_ndtr(input: Tensor) -> Tensor:
 
     So it is finite where the area itself underflows to 0.
 
-    Example:
-        >>> lucid.special.log_ndtr(lucid.tensor([0.0, -1.0, -50.0]))
-        tensor([-6.9315e-01, -1.8410e+00, -1.2548e+03])
+    >>> lucid.special.log_ndtr(lucid.tensor([0.0, -1.0, -50.0]))
+    tensor([-6.9315e-01, -1.8410e+00, -1.2548e+03])
     """
     given = floating(input, "log_ndtr")
     x = cast(given, f64)
@@ -331,9 +322,8 @@ def _entropy_term(x: Tensor) -> Tensor:
 def entr(input: Tensor) -> Tensor:
     """Return the elementwise entropy `-input * log(input)`: 0 at 0, -inf below.
 
-    Example:
-        >>> lucid.special.entr(lucid.tensor([0.5, 1.0, -1.0]))
-        tensor([0.3466, -0.0000,   -inf])
+    >>> lucid.special.entr(lucid.tensor([0.5, 1.0, -1.0]))
+    tensor([0.3466, -0.0000,   -inf])
     """
     x = floating(input, "entr")
     return choose(x > 0, _entropy_term(x), choose(x < 0, -math.inf, x * 0))
@@ -427,9 +417,8 @@ def igamma(input: Tensor, other: Tensor) -> Tensor:
         NotDifferentiableError: a backward asks for the derivative by `input`.
         ShapeError: the shapes don't broadcast.
 
-    Example:
-        >>> lucid.igamma(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 1.0]))
-        tensor([0.6321, 0.2642])
+    >>> lucid.igamma(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 1.0]))
+    tensor([0.6321, 0.2642])
     """
     return _incomplete(input, other, False)
 
@@ -440,9 +429,8 @@ def igammac(input: Tensor, other: Tensor) -> Tensor:
 
     It is computed by Python, in a compiled step as well. Differentiable by `other`.
 
-    Example:
-        >>> lucid.igammac(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 40.0]))
-        tensor([3.6788e-01, 1.7418e-16])
+    >>> lucid.igammac(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 40.0]))
+    tensor([3.6788e-01, 1.7418e-16])
     """
     return _incomplete(input, other, True)
 
@@ -493,9 +481,8 @@ def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     Raises:
         NotDifferentiableError: a backward asks for the derivative by `input`.
 
-    Example:
-        >>> lucid.special.zeta(lucid.tensor([2.0, 4.0]), 1)
-        tensor([1.6449, 1.0823])
+    >>> lucid.special.zeta(lucid.tensor([2.0, 4.0]), 1)
+    tensor([1.6449, 1.0823])
     """
     s, q = promoted(input, other, "zeta")
     s, q = floating(s, "zeta"), floating(q, "zeta")

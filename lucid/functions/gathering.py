@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from lucid.autograd.native import fused
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, common_shape, integer, numpy_names, tensor_of, typed
+from lucid.functions.arguments import axis_of, common_shape, integer, numpy_names, tensor_of
 from lucid.functions.checks import in_range, indexed
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone, floor, maximum, minimum, mul
@@ -80,11 +79,10 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
         DTypeError: the index holds no integers.
         ShapeError: the index has another number of axes.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2], [3, 4]])
-        >>> lucid.gather(x, 1, lucid.tensor([[1], [0]]))
-        tensor([[2],
-                [3]])
+    >>> x = lucid.tensor([[1, 2], [3, 4]])
+    >>> lucid.gather(x, 1, lucid.tensor([[1], [0]]))
+    tensor([[2],
+            [3]])
     """
     x, at = tensor_of(input, "gather"), _index(index, "gather")
     axis = axis_of(dim, x.ndim, "gather")
@@ -108,10 +106,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         ShapeError: the numbers of axes differ.
         IndexOutOfRangeError: an index isn't in the axis.
 
-    Example:
-        >>> x = lucid.tensor([[3, 1, 2]])
-        >>> lucid.take_along_dim(x, x.argsort(1), 1)
-        tensor([[1, 2, 3]])
+    >>> x = lucid.tensor([[3, 1, 2]])
+    >>> lucid.take_along_dim(x, x.argsort(1), 1)
+    tensor([[1, 2, 3]])
     """
     x, at = tensor_of(input, "take_along_dim"), _index(indices, "take_along_dim")
     given = {"input": x, "indices": indices}
@@ -142,9 +139,8 @@ def take(input: Tensor, index: Tensor) -> Tensor:
         IndexOutOfRangeError: an index isn't in the tensor.
         DTypeError: the index holds no integers.
 
-    Example:
-        >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
-        tensor([1, 4])
+    >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
+    tensor([1, 4])
     """
     x = tensor_of(input, "take")
     flat = reshaped(x, (x._type.size,))
@@ -167,12 +163,11 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         IndexOutOfRangeError: an index isn't in the axis.
         IndexShapeError: the index has more than one axis.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2], [3, 4]])
-        >>> lucid.index_select(x, 0, lucid.tensor([1, 1, 0]))
-        tensor([[3, 4],
-                [3, 4],
-                [1, 2]])
+    >>> x = lucid.tensor([[1, 2], [3, 4]])
+    >>> lucid.index_select(x, 0, lucid.tensor([1, 1, 0]))
+    tensor([[3, 4],
+            [3, 4],
+            [1, 2]])
     """
     x, at = tensor_of(input, "index_select"), _vector(index, "index_select")
     axis = axis_of(dim, x.ndim, "index_select")
@@ -212,7 +207,7 @@ def scatter(
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: a tensor, or a number for all places.
-        value: a number, instead of `src`. Default: None.
+        value: a number, instead of `src`.
         reduce: "add" or "multiply", what is there with what comes. Default: None, which replaces.
 
     Raises:
@@ -220,11 +215,10 @@ def scatter(
         OptionError: `reduce` is something else.
         IndexOutOfRangeError: an index isn't in the axis.
 
-    Example:
-        >>> index = lucid.tensor([[0, 1, 0]])
-        >>> lucid.scatter(lucid.zeros(2, 3), 0, index, lucid.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[1., 0., 3.],
-                [0., 2., 0.]])
+    >>> index = lucid.tensor([[0, 1, 0]])
+    >>> lucid.scatter(lucid.zeros(2, 3), 0, index, lucid.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[1., 0., 3.],
+            [0., 2., 0.]])
     """
     if (src is None) == (value is None):
         raise ArgumentError("scatter: takes src or value")
@@ -235,8 +229,6 @@ def scatter(
         return scattered("scatter", ops.scatter_add, input, dim, index, source)
     if reduce != "multiply":
         raise OptionError(f"scatter: reduce argument must be either add or multiply, got {reduce}")
-    from lucid.functions.gathering import reduced_at
-
     if not isinstance(source, Tensor):
         source = broadcast(operand(source, input._type.dtype, "scatter"), index._type.shape)
     return reduced_at("scatter", input, dim, index, source, "prod", True)
@@ -259,10 +251,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         IndexOutOfRangeError: an index isn't in the axis.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> src = lucid.tensor([1.0, 2.0, 5.0])
-        >>> lucid.scatter_add(lucid.zeros(2), 0, lucid.tensor([0, 0, 1]), src)
-        tensor([3., 5.])
+    >>> src = lucid.tensor([1.0, 2.0, 5.0])
+    >>> lucid.scatter_add(lucid.zeros(2), 0, lucid.tensor([0, 0, 1]), src)
+    tensor([3., 5.])
     """
     source = tensor_of(src, "scatter_add", "src")
     return scattered("scatter_add", ops.scatter_add, input, dim, index, source)
@@ -312,12 +303,11 @@ def index_add(
         dim: the axis; negative ones count from the end.
         index: a vector of integers from 0 to the size of that axis.
         source: what to add, of the dtype of `input`.
-        alpha: its factor. Default: 1.
+        alpha: its factor.
 
-    Example:
-        >>> source = lucid.tensor([1.0, 2.0, 4.0])
-        >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
-        tensor([4., 0., 3.])
+    >>> source = lucid.tensor([1.0, 2.0, 4.0])
+    >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
+    tensor([4., 0., 3.])
     """
     source = tensor_of(source, "index_add", "source")
     if type(alpha) is not int or alpha != 1:
@@ -341,9 +331,8 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
         ShapeError: the source has another shape.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([5.0, 6.0]))
-        tensor([6., 0., 5.])
+    >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([5.0, 6.0]))
+    tensor([6., 0., 5.])
     """
     source = tensor_of(source, "index_copy", "source")
     return _slices("index_copy", ops.index_set, input, dim, index, source)
@@ -360,9 +349,8 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
         ShapeError: the value is a tensor that isn't 0-d.
         IndexOutOfRangeError: an index isn't in the axis.
 
-    Example:
-        >>> lucid.index_fill(lucid.tensor([1, 2, 3]), 0, lucid.tensor([0, -1]), 9)
-        tensor([9, 2, 9])
+    >>> lucid.index_fill(lucid.tensor([1, 2, 3]), 0, lucid.tensor([0, -1]), 9)
+    tensor([9, 2, 9])
     """
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError("index_fill: only supports a 0-dimensional value")
@@ -395,17 +383,16 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
         indices: a tuple of integer tensors, bool masks or None, one for each leading axis; None is
             the whole axis.
         values: what to write, of the dtype of `input`; it broadcasts.
-        accumulate: whether to add. Default: False.
+        accumulate: whether to add.
 
     Raises:
         ArgumentError: `indices` is no tuple or list.
         IndexOutOfRangeError: there are more indices than axes, or one isn't in its axis.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> at = (lucid.tensor([0, 0]),)
-        >>> lucid.index_put(lucid.zeros(2), at, lucid.tensor([1.0, 2.0]), accumulate=True)
-        tensor([3., 0.])
+    >>> at = (lucid.tensor([0, 0]),)
+    >>> lucid.index_put(lucid.zeros(2), at, lucid.tensor([1.0, 2.0]), accumulate=True)
+    tensor([3., 0.])
     """
     x = tensor_of(input, "index_put")
     if not isinstance(indices, (tuple, list)):
@@ -445,10 +432,9 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
         DTypeError: the mask isn't bool.
         ShapeError: the shapes don't broadcast.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2], [3, 4]])
-        >>> lucid.masked_select(x, x > 1)
-        tensor([2, 3, 4])
+    >>> x = lucid.tensor([[1, 2], [3, 4]])
+    >>> lucid.masked_select(x, x > 1)
+    tensor([2, 3, 4])
     """
     x, where_ = tensor_of(input, "masked_select"), tensor_of(mask, "masked_select", "mask")
     if where_._type.dtype.kind != "bool":
@@ -467,16 +453,14 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     dtype: int64.
 
     Args:
-        as_tuple: whether to return one vector for each axis, which can index `input`. Default:
-            False.
+        as_tuple: whether to return one vector for each axis, which can index `input`.
 
-    Example:
-        >>> x = lucid.tensor([[0, 2], [3, 0]])
-        >>> lucid.nonzero(x)
-        tensor([[0, 1],
-                [1, 0]])
-        >>> x[lucid.nonzero(x, as_tuple=True)]
-        tensor([2, 3])
+    >>> x = lucid.tensor([[0, 2], [3, 0]])
+    >>> lucid.nonzero(x)
+    tensor([[0, 1],
+            [1, 0]])
+    >>> x[lucid.nonzero(x, as_tuple=True)]
+    tensor([2, 3])
     """
     x = tensor_of(input, "nonzero").detach()
     if as_tuple:
@@ -490,10 +474,9 @@ def argwhere(input: Tensor) -> Tensor:
     Args:
         input: the tensor, often a bool one, such as a comparison.
 
-    Example:
-        >>> lucid.argwhere(lucid.tensor([5, 0, 7]))
-        tensor([[0],
-                [2]])
+    >>> lucid.argwhere(lucid.tensor([5, 0, 7]))
+    tensor([[0],
+            [2]])
     """
     indices: Tensor = nonzero(input)
     return indices
@@ -519,19 +502,18 @@ def unique(
     traced anew for each size. The result has no history.
 
     Args:
-        sorted: True or False; they are in order with either. Default: True.
-        return_inverse: whether to return also where each element went. Default: False.
-        return_counts: whether to return also how often each came. Default: False.
+        sorted: True or False; they are in order with either.
+        return_inverse: whether to return also where each element went.
+        return_counts: whether to return also how often each came.
         dim: the axis whose slices are compared. Default: None, single elements.
 
     Raises:
         ArgumentError: `sorted` is no bool.
 
-    Example:
-        >>> lucid.unique(lucid.tensor([3, 1, 3]))
-        tensor([1, 3])
-        >>> lucid.unique(lucid.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
-        (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
+    >>> lucid.unique(lucid.tensor([3, 1, 3]))
+    tensor([1, 3])
+    >>> lucid.unique(lucid.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
+    (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
     """
     x = tensor_of(input, "unique")
     check_flag(sorted, "sorted", "unique")
@@ -553,10 +535,9 @@ def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Te
         condition: where to take them, a tensor of bools.
         other: the values elsewhere, a number or a tensor.
 
-    Example:
-        >>> x = lucid.tensor([1, -2, 3])
-        >>> x.where(x > 0, 0)
-        tensor([1, 0, 3])
+    >>> x = lucid.tensor([1, -2, 3])
+    >>> x.where(x > 0, 0)
+    tensor([1, 0, 3])
     """
     return choose(condition, input, other)
 
@@ -568,16 +549,15 @@ def unique_consecutive(
 
     Args:
         input: a tensor of any dtype.
-        return_inverse: whether to return where each element went, too. Default: False.
-        return_counts: whether to return how often each came in a row, too. Default: False.
-        dim: PyTorch's; None alone is supported. Default: None.
+        return_inverse: whether to return where each element went, too.
+        return_counts: whether to return how often each came in a row, too.
+        dim: PyTorch's; None alone is supported.
 
     Raises:
         OptionError: a `dim`.
 
-    Example:
-        >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]), return_counts=True)
-        (tensor([1, 2, 1]), tensor([2, 1, 1]))
+    >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]), return_counts=True)
+    (tensor([1, 2, 1]), tensor([2, 1, 1]))
     """
     if dim is not None:
         raise OptionError("unique_consecutive: only of the flattened tensor, without dim")
@@ -608,20 +588,18 @@ def scatter_reduce(
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: what is reduced.
         reduce: "sum", "mean", "prod", "amax" or "amin".
-        include_self: whether elements of `input` take part where something is written. Default:
-            True.
+        include_self: whether elements of `input` take part where something is written.
 
     Raises:
         OptionError: `reduce` is something else.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> x, index = lucid.tensor([9.0, 9.0, 9.0]), lucid.tensor([0, 0, 1])
-        >>> src = lucid.tensor([1.0, 2.0, 3.0])
-        >>> lucid.scatter_reduce(x, 0, index, src, "mean", include_self=False)
-        tensor([1.5000, 3.0000, 9.0000])
-        >>> lucid.scatter_reduce(x, 0, index, src, "amin")
-        tensor([1., 3., 9.])
+    >>> x, index = lucid.tensor([9.0, 9.0, 9.0]), lucid.tensor([0, 0, 1])
+    >>> src = lucid.tensor([1.0, 2.0, 3.0])
+    >>> lucid.scatter_reduce(x, 0, index, src, "mean", include_self=False)
+    tensor([1.5000, 3.0000, 9.0000])
+    >>> lucid.scatter_reduce(x, 0, index, src, "amin")
+    tensor([1., 3., 9.])
     """
     return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
 
@@ -646,18 +624,16 @@ def index_reduce(
         index: a vector of integers from 0 to the size of that axis.
         source: the slices.
         reduce: "prod", "mean", "amax" or "amin"; `index_add` makes sums.
-        include_self: whether slices of `input` take part where something is written. Default:
-            True.
+        include_self: whether slices of `input` take part where something is written.
 
     Raises:
         OptionError: `reduce` is something else.
         ShapeError: the index is no vector, or `source` has another shape.
         DTypeError: the dtypes differ.
 
-    Example:
-        >>> source = lucid.tensor([1.0, 2.0, 3.0])
-        >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
-        tensor([4., 2., 6.])
+    >>> source = lucid.tensor([1.0, 2.0, 3.0])
+    >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
+    tensor([4., 2., 6.])
     """
     x, at, slices = (
         tensor_of(input, "index_reduce"),
@@ -802,10 +778,9 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         DTypeError: the mask isn't bool, or the source has another dtype.
         IndexOutOfRangeError: the source has too few elements.
 
-    Example:
-        >>> x = lucid.tensor([1, 2, 3, 4])
-        >>> lucid.masked_scatter(x, x % 2 == 0, lucid.tensor([20, 40]))
-        tensor([ 1, 20,  3, 40])
+    >>> x = lucid.tensor([1, 2, 3, 4])
+    >>> lucid.masked_scatter(x, x % 2 == 0, lucid.tensor([20, 40]))
+    tensor([ 1, 20,  3, 40])
     """
     x, values = tensor_of(input, "masked_scatter"), tensor_of(source, "masked_scatter", "source")
     if mask.dtype.kind != "bool" or values._type.dtype is not x._type.dtype:
@@ -814,17 +789,13 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
     counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
     flat = reshaped(values, (values._type.size,))
-    in_range(counted, 0, flat._type.size + 1, partial(_too_few, x, mask, values))
+    few = "masked_scatter: the source has fewer elements than the mask has ones"
+    in_range(counted, 0, flat._type.size + 1, few, input=x, mask=mask, source=values)
     if not flat._type.size:
         return clone(broadcast(x, shape))
     place = choose(inside, counted - 1, 0)
     taken = reshaped(emit(ops.take, (flat, place), axis=0), shape)
     return choose(reshaped(inside, shape), taken, broadcast(x, shape))
-
-
-def _too_few(input: Tensor, mask: Tensor, source: Tensor) -> str:
-    listing = typed(input=input, mask=mask, source=source)
-    return f"masked_scatter: the source has fewer elements than the mask has ones{listing}"
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
@@ -838,17 +809,16 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     Args:
         input: a vector of integers that aren't negative.
         weights: what each element counts, of the length of `input`. Default: None, one each.
-        minlength: how long the result is at least. Default: 0.
+        minlength: how long the result is at least.
 
     Raises:
         OptionError: a number is negative, or `minlength` is.
         ShapeError: `input` is no vector of integers.
 
-    Example:
-        >>> lucid.bincount(lucid.tensor([1, 3, 1]))
-        tensor([0, 2, 0, 1])
-        >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
-        tensor([2.5000, 1.0000])
+    >>> lucid.bincount(lucid.tensor([1, 3, 1]))
+    tensor([0, 2, 0, 1])
+    >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
+    tensor([2.5000, 1.0000])
     """
     x = tensor_of(input, "bincount")
     if x.ndim != 1 or x._type.dtype.kind != "int":
@@ -876,17 +846,16 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
     Args:
         input: floats, of any shape.
-        bins: how many parts, above 0. Default: 100.
-        min: the lower limit. Default: 0.
-        max: the upper limit. Default: 0.
+        bins: how many parts, above 0.
+        min: the lower limit.
+        max: the upper limit.
 
     Raises:
         DTypeError: `input` holds integers, of whose dtype the result would be.
         OptionError: `bins` isn't above 0.
 
-    Example:
-        >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
-        tensor([0., 2., 1., 1.])
+    >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
+    tensor([0., 2., 1., 1.])
     """
     x = tensor_of(input, "histc")
     if not x._type.dtype.is_floating_point:

@@ -74,15 +74,14 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         NotAnIndexError: an entry can't be an index, such as a tensor of floats.
         IndexShapeError: index tensors don't broadcast.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
-        >>> x[0, 1:]
-        tensor([2, 3])
-        >>> x[:, [2, 0]]
-        tensor([[3, 1],
-                [6, 4]])
-        >>> x[x > 3]
-        tensor([4, 5, 6])
+    >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
+    >>> x[0, 1:]
+    tensor([2, 3])
+    >>> x[:, [2, 0]]
+    tensor([[3, 1],
+            [6, 4]])
+    >>> x[x > 3]
+    tensor([4, 5, 6])
     """
     recorder, found = context.recorder, index
     if recorder is not None:
@@ -126,13 +125,12 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         ShapeError: the value doesn't broadcast.
         IndexOutOfRangeError: an index isn't in its axis.
 
-    Example:
-        >>> x = lucid.zeros(2, 3)
-        >>> x[:, 1] = lucid.tensor([7.0, 8.0])
-        >>> x[x == 0] = -1.0
-        >>> x
-        tensor([[-1.,  7., -1.],
-                [-1.,  8., -1.]])
+    >>> x = lucid.zeros(2, 3)
+    >>> x[:, 1] = lucid.tensor([7.0, 8.0])
+    >>> x[x == 0] = -1.0
+    >>> x
+    tensor([[-1.,  7., -1.],
+            [-1.,  8., -1.]])
     """
     new = _assigned(value, input)
     recorder, part = context.recorder, None

@@ -110,11 +110,10 @@ def resize_(input: Tensor, *sizes: Any) -> Tensor:
         ShapeError: a size is negative.
         LucidError: the tensor requires grad.
 
-    Example:
-        >>> x = lucid.tensor([1, 2, 3])
-        >>> x.resize_(2, 2)
-        tensor([[1, 2],
-                [3, 0]])
+    >>> x = lucid.tensor([1, 2, 3])
+    >>> x.resize_(2, 2)
+    tensor([[1, 2],
+            [3, 0]])
     """
     shape = shape_of(sizes, "resize_")
     if input.requires_grad:
@@ -138,9 +137,8 @@ def resize_as_(input: Tensor, other: Tensor) -> Tensor:
     Args:
         other: whose shape it gets.
 
-    Example:
-        >>> lucid.tensor([1, 2, 3]).resize_as_(lucid.zeros(2))
-        tensor([1, 2])
+    >>> lucid.tensor([1, 2, 3]).resize_as_(lucid.zeros(2))
+    tensor([1, 2])
     """
     return resize_(input, *other._type.shape) if other.ndim else resize_(input, ())
 
@@ -154,13 +152,12 @@ def set_(input: Tensor, source: Tensor) -> Tensor:
         input: the tensor, whose own memory it lets go of.
         source: a tensor, whose history isn't taken over.
 
-    Example:
-        >>> x, y = lucid.zeros(2), lucid.ones(3)
-        >>> x.set_(y)
-        tensor([1., 1., 1.])
-        >>> y[0] = 5.0
-        >>> x
-        tensor([5., 1., 1.])
+    >>> x, y = lucid.zeros(2), lucid.ones(3)
+    >>> x.set_(y)
+    tensor([1., 1., 1.])
+    >>> y[0] = 5.0
+    >>> x
+    tensor([5., 1., 1.])
     """
     set_data(input, tensor_of(source, "set_", "source").detach())
     return input
@@ -175,9 +172,8 @@ def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
     Args:
         callable: takes a Python number and returns one.
 
-    Example:
-        >>> lucid.tensor([1, 2]).apply_(lambda x: 10 * x)
-        tensor([10, 20])
+    >>> lucid.tensor([1, 2]).apply_(lambda x: 10 * x)
+    tensor([10, 20])
     """
     refuse_overlaps(input)
     array = input.detach().numpy()
@@ -197,9 +193,8 @@ def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> 
         tensor: the second operands; it broadcasts to the shape of `input`.
         callable: takes two Python numbers and returns one.
 
-    Example:
-        >>> lucid.tensor([1, 2]).map_(lucid.tensor([10, 20]), lambda a, b: a + b)
-        tensor([11, 22])
+    >>> lucid.tensor([1, 2]).map_(lucid.tensor([10, 20]), lambda a, b: a + b)
+    tensor([11, 22])
     """
     refuse_overlaps(input)
     array = input.detach().numpy()
@@ -222,9 +217,8 @@ def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         ArgumentError: `src` is no tensor, or `non_blocking` no bool.
         ShapeError: `src` doesn't broadcast.
 
-    Example:
-        >>> lucid.zeros(2, dtype=lucid.int64).copy_(lucid.tensor([1.7, -1.7]))
-        tensor([ 1, -1])
+    >>> lucid.zeros(2, dtype=lucid.int64).copy_(lucid.tensor([1.7, -1.7]))
+    tensor([ 1, -1])
     """
     if non_blocking is not False:
         check_flag(non_blocking, "non_blocking", "copy_")
@@ -241,9 +235,8 @@ def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
     Raises:
         ShapeError: the value is a tensor that isn't 0-d.
 
-    Example:
-        >>> lucid.zeros(3).fill_(2.5)
-        tensor([2.5000, 2.5000, 2.5000])
+    >>> lucid.zeros(3).fill_(2.5)
+    tensor([2.5000, 2.5000, 2.5000])
     """
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError("fill_: only supports 0-dimension value tensors")
@@ -253,12 +246,11 @@ def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
 def zero_(input: Tensor) -> Tensor:
     """Overwrite every element with 0, and return the tensor.
 
-    Example:
-        >>> x = lucid.ones(3)
-        >>> x[1:].zero_()
-        tensor([0., 0.])
-        >>> x
-        tensor([1., 0., 0.])
+    >>> x = lucid.ones(3)
+    >>> x[1:].zero_()
+    tensor([0., 0.])
+    >>> x
+    tensor([1., 0., 0.])
     """
     return fill_(input, 0)
 
@@ -273,10 +265,9 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     Raises:
         ShapeError: the mask doesn't broadcast.
 
-    Example:
-        >>> x = lucid.tensor([1, -2, 3])
-        >>> x.masked_fill_(x < 0, 0)
-        tensor([1, 0, 3])
+    >>> x = lucid.tensor([1, -2, 3])
+    >>> x.masked_fill_(x < 0, 0)
+    tensor([1, 0, 3])
     """
     return write_(input, masked_fill(input, mask, value))
 
@@ -293,10 +284,9 @@ def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
     Raises:
         ShapeError: it is no matrix.
 
-    Example:
-        >>> lucid.zeros(2, 3).fill_diagonal_(1)
-        tensor([[1., 0., 0.],
-                [0., 1., 0.]])
+    >>> lucid.zeros(2, 3).fill_diagonal_(1)
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]])
     """
     if input.ndim != 2:
         raise ShapeError("fill_diagonal_: takes a matrix")
@@ -312,10 +302,9 @@ def detach_(input: Tensor) -> Tensor:
     Raises:
         LucidError: it is a view, whose history is that of its base.
 
-    Example:
-        >>> x = lucid.ones(2, requires_grad=True) * 2
-        >>> x.detach_().requires_grad
-        False
+    >>> x = lucid.ones(2, requires_grad=True) * 2
+    >>> x.detach_().requires_grad
+    False
     """
     if input._base is not None or input._guard is not None:
         raise LucidError(

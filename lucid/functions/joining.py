@@ -65,12 +65,11 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
         ShapeError: a tensor is 0-d, or sizes on another axis differ.
         OptionError: there are no tensors.
 
-    Example:
-        >>> lucid.cat([lucid.tensor([1, 2]), lucid.tensor([3])])
-        tensor([1, 2, 3])
-        >>> lucid.cat([lucid.zeros(2, 1), lucid.ones(2, 2)], 1)
-        tensor([[0., 1., 1.],
-                [0., 1., 1.]])
+    >>> lucid.cat([lucid.tensor([1, 2]), lucid.tensor([3])])
+    tensor([1, 2, 3])
+    >>> lucid.cat([lucid.zeros(2, 1), lucid.ones(2, 2)], 1)
+    tensor([[0., 1., 1.],
+            [0., 1., 1.]])
     """
     parts = _listed(tensors, "cat")
     dtype = common_dtype(tuple(parts), "cat")
@@ -96,20 +95,19 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
 
     Args:
         tensors: a list or tuple of at least one tensor, 0-d ones too.
-        dim: where the new axis goes; -1 puts it last. Default: 0.
+        dim: where the new axis goes; -1 puts it last.
 
     Raises:
         ShapeError: the shapes differ.
         OptionError: there are no tensors.
 
-    Example:
-        >>> x, y = lucid.tensor([1, 2]), lucid.tensor([3, 4])
-        >>> lucid.stack([x, y])
-        tensor([[1, 2],
-                [3, 4]])
-        >>> lucid.stack([x, y], -1)
-        tensor([[1, 3],
-                [2, 4]])
+    >>> x, y = lucid.tensor([1, 2]), lucid.tensor([3, 4])
+    >>> lucid.stack([x, y])
+    tensor([[1, 2],
+            [3, 4]])
+    >>> lucid.stack([x, y], -1)
+    tensor([[1, 3],
+            [2, 4]])
     """
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
@@ -128,12 +126,11 @@ def hstack(tensors: Tensors) -> Tensor:
     Raises:
         ShapeError: sizes on another axis differ.
 
-    Example:
-        >>> lucid.hstack([lucid.tensor([1, 2]), lucid.tensor([3])])
-        tensor([1, 2, 3])
-        >>> lucid.hstack([lucid.tensor([[1], [2]]), lucid.tensor([[3], [4]])])
-        tensor([[1, 3],
-                [2, 4]])
+    >>> lucid.hstack([lucid.tensor([1, 2]), lucid.tensor([3])])
+    tensor([1, 2, 3])
+    >>> lucid.hstack([lucid.tensor([[1], [2]]), lucid.tensor([[3], [4]])])
+    tensor([[1, 3],
+            [2, 4]])
     """
     parts = [part if part.ndim else reshaped(part, (1,)) for part in _listed(tensors, "hstack")]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
@@ -147,11 +144,10 @@ def vstack(tensors: Tensors) -> Tensor:
     Raises:
         ShapeError: rows have different lengths.
 
-    Example:
-        >>> lucid.vstack([lucid.tensor([1, 2]), lucid.tensor([[3, 4], [5, 6]])])
-        tensor([[1, 2],
-                [3, 4],
-                [5, 6]])
+    >>> lucid.vstack([lucid.tensor([1, 2]), lucid.tensor([[3, 4], [5, 6]])])
+    tensor([[1, 2],
+            [3, 4],
+            [5, 6]])
     """
     parts = _listed(tensors, "vstack")
     return cat([p if p.ndim >= 2 else reshaped(p, (1, p._type.size)) for p in parts], 0)
@@ -177,11 +173,10 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
             tensor is 0-d.
         OptionError: the size is negative, or 0 where the axis isn't.
 
-    Example:
-        >>> lucid.split(lucid.arange(5), 2)
-        (tensor([0, 1]), tensor([2, 3]), tensor([4]))
-        >>> lucid.split(lucid.arange(5), [1, 4])
-        (tensor([0]), tensor([1, 2, 3, 4]))
+    >>> lucid.split(lucid.arange(5), 2)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    >>> lucid.split(lucid.arange(5), [1, 4])
+    (tensor([0]), tensor([1, 2, 3, 4]))
     """
     x = tensor_of(tensor, "split")
     axis = axis_of(dim, x.ndim, "split")
@@ -218,11 +213,10 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
     Raises:
         ShapeError: the listed sizes don't sum to the size of the axis.
 
-    Example:
-        >>> lucid.arange(5).split(3)
-        (tensor([0, 1, 2]), tensor([3, 4]))
-        >>> lucid.arange(5).unsafe_split([1, 4])
-        (tensor([0]), tensor([1, 2, 3, 4]))
+    >>> lucid.arange(5).split(3)
+    (tensor([0, 1, 2]), tensor([3, 4]))
+    >>> lucid.arange(5).unsafe_split([1, 4])
+    (tensor([0]), tensor([1, 2, 3, 4]))
     """
     return split(self, split_size, dim)
 
@@ -245,9 +239,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         OptionError: `chunks` isn't above 0.
         ShapeError: the tensor is 0-d.
 
-    Example:
-        >>> lucid.chunk(lucid.arange(5), 4)
-        (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    >>> lucid.chunk(lucid.arange(5), 4)
+    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     """
     if chunks <= 0:
         raise OptionError(f"chunk: expects `chunks` to be greater than 0, got: {chunks}")
@@ -272,9 +265,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     Raises:
         ShapeError: the tensor is 0-d.
 
-    Example:
-        >>> lucid.unbind(lucid.tensor([[1, 2], [3, 4]]), 1)
-        (tensor([1, 3]), tensor([2, 4]))
+    >>> lucid.unbind(lucid.tensor([[1, 2], [3, 4]]), 1)
+    (tensor([1, 3]), tensor([2, 4]))
     """
     x = tensor_of(input, "unbind")
     axis = axis_of(dim, x.ndim, "unbind")
@@ -298,13 +290,12 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     Raises:
         ArgumentError: there are more shifts than axes, or fewer.
 
-    Example:
-        >>> lucid.roll(lucid.tensor([1, 2, 3, 4]), 1)
-        tensor([4, 1, 2, 3])
-        >>> lucid.roll(lucid.tensor([[1, 2], [3, 4], [5, 6]]), -1, 0)
-        tensor([[3, 4],
-                [5, 6],
-                [1, 2]])
+    >>> lucid.roll(lucid.tensor([1, 2, 3, 4]), 1)
+    tensor([4, 1, 2, 3])
+    >>> lucid.roll(lucid.tensor([[1, 2], [3, 4], [5, 6]]), -1, 0)
+    tensor([[3, 4],
+            [5, 6],
+            [1, 2]])
     """
     x = tensor_of(input, "roll")
     amounts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
@@ -337,19 +328,18 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
     Args:
         input: a tensor of at least two axes.
-        dim1: the axis of rows. Default: 0.
-        dim2: the axis of columns. Default: 1.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
 
     Raises:
         OptionError: both axes are the same.
         IndexOutOfRangeError: there is no such axis.
 
-    Example:
-        >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
-        >>> lucid.diagonal(x)
-        tensor([1, 5])
-        >>> lucid.diagonal(x, 1)
-        tensor([2, 6])
+    >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
+    >>> lucid.diagonal(x)
+    tensor([1, 5])
+    >>> lucid.diagonal(x, 1)
+    tensor([2, 6])
     """
     x = tensor_of(input, "diagonal")
     first, second = axis_of(dim1, x.ndim, "diagonal"), axis_of(dim2, x.ndim, "diagonal")
@@ -378,17 +368,16 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Args:
         input: a vector or a matrix.
-        diagonal: which one; above 0 right of the main diagonal, below 0 left of it. Default: 0.
+        diagonal: which one; above 0 right of the main diagonal, below 0 left of it.
 
     Raises:
         ShapeError: it is neither a vector nor a matrix.
 
-    Example:
-        >>> lucid.diag(lucid.tensor([1, 2]))
-        tensor([[1, 0],
-                [0, 2]])
-        >>> lucid.diag(lucid.tensor([[1, 2], [3, 4]]))
-        tensor([1, 4])
+    >>> lucid.diag(lucid.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    >>> lucid.diag(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([1, 4])
     """
     x = tensor_of(input, "diag")
     if x.ndim == 1:
@@ -410,18 +399,17 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
     Args:
         input: a tensor of at least one axis.
-        dim1: where the matrices' rows are in the result. Default: -2.
-        dim2: where their columns are, another axis. Default: -1.
+        dim1: where the matrices' rows are in the result.
+        dim2: where their columns are, another axis.
 
     Raises:
         IndexOutOfRangeError: there are no such axes.
         OptionError: they are the same.
 
-    Example:
-        >>> lucid.diag_embed(lucid.tensor([1, 2]), 1)
-        tensor([[0, 1, 0],
-                [0, 0, 2],
-                [0, 0, 0]])
+    >>> lucid.diag_embed(lucid.tensor([1, 2]), 1)
+    tensor([[0, 1, 0],
+            [0, 0, 2],
+            [0, 0, 0]])
     """
     x = tensor_of(input, "diag_embed")
     length = x._type.shape[-1]
@@ -457,9 +445,8 @@ def trace(input: Tensor) -> Tensor:
     Raises:
         ShapeError: it is no matrix.
 
-    Example:
-        >>> lucid.trace(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        tensor(5.)
+    >>> lucid.trace(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(5.)
     """
     if input.ndim != 2:
         raise ShapeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
@@ -474,15 +461,13 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     Args:
         input: a tensor of at least two axes.
         diagonal: the last one that is kept; above 0 right of the main one, below 0 left of it.
-            Default: 0.
 
     Raises:
         ShapeError: it has fewer than two axes.
 
-    Example:
-        >>> lucid.tril(lucid.tensor([[1, 2], [3, 4]]))
-        tensor([[1, 0],
-                [3, 4]])
+    >>> lucid.tril(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[1, 0],
+            [3, 4]])
     """
     return _triangle(input, "tril", diagonal)
 
@@ -493,12 +478,10 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Args:
         diagonal: the first one that is kept; above 0 right of the main one, below 0 left of it.
-            Default: 0.
 
-    Example:
-        >>> lucid.triu(lucid.tensor([[1, 2], [3, 4]]), 1)
-        tensor([[0, 2],
-                [0, 0]])
+    >>> lucid.triu(lucid.tensor([[1, 2], [3, 4]]), 1)
+    tensor([[0, 2],
+            [0, 0]])
     """
     return _triangle(input, "triu", diagonal)
 
@@ -526,7 +509,7 @@ def pad(
 
     Args:
         pad: the widths, two for each axis, beginning with the last one.
-        mode: "constant", which is what there is here. Default: "constant".
+        mode: "constant", which is what there is here.
         value: what to add. Default: None, which is 0.
 
     Raises:
@@ -572,11 +555,10 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     Raises:
         ShapeError: the shapes don't broadcast.
 
-    Example:
-        >>> lucid.broadcast_tensors(lucid.tensor([[1], [2]]), lucid.tensor([5, 6]))
-        (tensor([[1, 1],
-                [2, 2]]), tensor([[5, 6],
-                [5, 6]]))
+    >>> lucid.broadcast_tensors(lucid.tensor([[1], [2]]), lucid.tensor([5, 6]))
+    (tensor([[1, 1],
+            [2, 2]]), tensor([[5, 6],
+            [5, 6]]))
     """
     shape = broadcast_shapes(*(tensor._type.shape for tensor in tensors))
     return tuple(broadcast(tensor, tuple(shape)) for tensor in tensors)
@@ -593,9 +575,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     Raises:
         ShapeError: they don't broadcast.
 
-    Example:
-        >>> lucid.broadcast_shapes((2, 1), (3,))
-        lucid.Size([2, 3])
+    >>> lucid.broadcast_shapes((2, 1), (3,))
+    lucid.Size([2, 3])
     """
     from lucid.tensor.size import Size
 
@@ -616,20 +597,19 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
     Args:
         *tensors: vectors or 0-d tensors, or one list of them.
-        indexing: "ij", or "xy", which swaps the first two axes. Default: "ij".
+        indexing: "ij", or "xy", which swaps the first two axes.
 
     Raises:
         OptionError: the indexing is neither of the two.
         ShapeError: a tensor has more than one axis.
 
-    Example:
-        >>> rows, columns = lucid.meshgrid(lucid.arange(2), lucid.arange(3))
-        >>> rows
-        tensor([[0, 0, 0],
-                [1, 1, 1]])
-        >>> columns
-        tensor([[0, 1, 2],
-                [0, 1, 2]])
+    >>> rows, columns = lucid.meshgrid(lucid.arange(2), lucid.arange(3))
+    >>> rows
+    tensor([[0, 0, 0],
+            [1, 1, 1]])
+    >>> columns
+    tensor([[0, 1, 2],
+            [0, 1, 2]])
     """
     check_choice(indexing, "indexing", "meshgrid", ("ij", "xy"))
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):

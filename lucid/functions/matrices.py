@@ -32,10 +32,9 @@ def inverse(input: Tensor) -> Tensor:
         ShapeError: no square matrices.
         DTypeError: no floats.
 
-    Example:
-        >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.2500]])
+    >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
     """
     return inv(input)
 
@@ -48,15 +47,14 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
     Args:
         input: matrices of floats.
-        rcond: a relative bound. Default: 1e-15.
+        rcond: a relative bound.
 
     Raises:
         ShapeError: no matrices.
         DTypeError: no floats.
 
-    Example:
-        >>> lucid.pinverse(lucid.tensor([[2.0], [0.0]]))
-        tensor([[0.5000, 0.0000]])
+    >>> lucid.pinverse(lucid.tensor([[2.0], [0.0]]))
+    tensor([[0.5000, 0.0000]])
     """
     return pinv(input, rtol=rcond)
 
@@ -73,9 +71,8 @@ def logdet(input: Tensor) -> Tensor:
         ShapeError: no square matrices.
         DTypeError: no floats.
 
-    Example:
-        >>> lucid.logdet(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
-        tensor(2.0794)
+    >>> lucid.logdet(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
+    tensor(2.0794)
     """
     sign, logarithm = slogdet(input)
     return choose(sign < 0, math.nan, logarithm)
@@ -89,21 +86,20 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
 
     Args:
         A: matrices of floats (..., m, n).
-        pivot: whether rows are exchanged; True alone is supported. Default: True.
-        get_infos: whether to return the third part. Default: False.
+        pivot: whether rows are exchanged; True alone is supported.
+        get_infos: whether to return the third part.
 
     Raises:
         OptionError: without `pivot`.
         ShapeError: no matrices.
         DTypeError: no floats.
 
-    Example:
-        >>> lu, pivots = lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        >>> lu
-        tensor([[1., 3.],
-                [0., 2.]])
-        >>> pivots
-        tensor([2, 2], dtype=lucid.int32)
+    >>> lu, pivots = lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    >>> lu
+    tensor([[1., 3.],
+            [0., 2.]])
+    >>> pivots
+    tensor([2, 2], dtype=lucid.int32)
     """
     found = linalg.lu_factor_ex(A, pivot=pivot)
     return tuple(found) if get_infos else (found.LU, found.pivots)
@@ -121,11 +117,10 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
         ShapeError: shapes that don't fit, a `b` of vectors among them.
         DTypeError: `b` and `LU_data` have different dtypes, or pivots aren't int32.
 
-    Example:
-        >>> lu, pivots = lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
-        >>> lucid.lu_solve(lucid.tensor([[4.0], [7.0]]), lu, pivots)
-        tensor([[1.],
-                [2.]])
+    >>> lu, pivots = lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
+    >>> lucid.lu_solve(lucid.tensor([[4.0], [7.0]]), lu, pivots)
+    tensor([[1.],
+            [2.]])
     """
     return linalg.lu_solve(LU_data, LU_pivots, b)
 
@@ -138,14 +133,13 @@ def lu_unpack(
     Args:
         LU_data: L and U in one matrix, (..., m, n).
         LU_pivots: the rows that were exchanged, int32 (..., k).
-        unpack_data: whether L and U are wanted. Default: True.
-        unpack_pivots: whether P is wanted. Default: True.
+        unpack_data: whether L and U are wanted.
+        unpack_pivots: whether P is wanted.
 
-    Example:
-        >>> p, l, u = lucid.lu_unpack(*lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]])))
-        >>> p @ l @ u
-        tensor([[0., 2.],
-                [1., 3.]])
+    >>> p, l, u = lucid.lu_unpack(*lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]])))
+    >>> p @ l @ u
+    tensor([[0., 2.],
+            [1., 3.]])
     """
     empty = LU_data.detach().new_empty(0)
     lower, upper = unpacked(LU_data) if unpack_data else (empty, empty)
@@ -164,13 +158,12 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
 
     Args:
         input: matrices of floats (..., m, n).
-        some: whether Q has min(m, n) columns, else m. Default: True.
+        some: whether Q has min(m, n) columns, else m.
 
-    Example:
-        >>> q, r = lucid.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
-        >>> (q @ r).round(decimals=3)
-        tensor([[3., 1.],
-                [4., 2.]])
+    >>> q, r = lucid.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> (q @ r).round(decimals=3)
+    tensor([[3., 1.],
+            [4., 2.]])
     """
     return return_types.qr(*linalg.qr(input, "reduced" if some else "complete"))
 
@@ -183,18 +176,17 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
 
     Args:
         input: matrices of floats (..., m, n).
-        some: whether U and V have k columns alone. Default: True.
-        compute_uv: whether U and V are wanted, else they are zeros. Default: True.
+        some: whether U and V have k columns alone.
+        compute_uv: whether U and V are wanted, else they are zeros.
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
         ShapeError: no matrices.
         DTypeError: no floats.
 
-    Example:
-        >>> u, s, v = lucid.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
-        >>> u.shape, s, v.shape
-        (lucid.Size([3, 2]), tensor([3., 2.]), lucid.Size([2, 2]))
+    >>> u, s, v = lucid.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
+    >>> u.shape, s, v.shape
+    (lucid.Size([3, 2]), tensor([3., 2.]), lucid.Size([2, 2]))
     """
     u, s, vh = linalg.svd(input, not some)
     if not compute_uv:
@@ -210,18 +202,17 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     Args:
         B: matrices of floats, no vectors.
         L: Cholesky's factors, (..., n, n), of the same dtype.
-        upper: whether they are upper triangles. Default: False.
+        upper: whether they are upper triangles.
 
     Raises:
         LinAlgError: a factor is singular.
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ, or aren't of floats.
 
-    Example:
-        >>> factor = lucid.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
-        >>> lucid.cholesky_solve(lucid.tensor([[8.0], [8.0]]), factor).round(decimals=3)
-        tensor([[1.],
-                [2.]])
+    >>> factor = lucid.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
+    >>> lucid.cholesky_solve(lucid.tensor([[8.0], [8.0]]), factor).round(decimals=3)
+    tensor([[1.],
+            [2.]])
     """
     half = linalg.solve_triangular(L.mT if upper else L, B, upper=False)
     return linalg.solve_triangular(L if upper else L.mT, half, upper=True)
@@ -234,17 +225,16 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
 
     Args:
         L: Cholesky's factors, of floats.
-        upper: whether they are upper triangles. Default: False.
+        upper: whether they are upper triangles.
 
     Raises:
         LinAlgError: a factor is singular.
         ShapeError: no square matrices.
 
-    Example:
-        >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
-        >>> (lucid.cholesky_inverse(lucid.cholesky(a)) @ a).round(decimals=3)
-        tensor([[1., 0.],
-                [0., 1.]])
+    >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
+    >>> (lucid.cholesky_inverse(lucid.cholesky(a)) @ a).round(decimals=3)
+    tensor([[1., 0.],
+            [0., 1.]])
     """
     return cholesky_solve(eye(L._type.shape[-1], dtype=L.dtype), L, upper)
 
@@ -259,21 +249,20 @@ def triangular_solve(
     Args:
         b: matrices of floats, no vectors.
         A: matrices (..., n, n), of the same dtype.
-        upper: whether the upper triangle is read, else the lower. Default: True.
-        transpose: whether A counts as transposed. Default: False.
-        unitriangular: whether the diagonal counts as 1, unread. Default: False.
+        upper: whether the upper triangle is read, else the lower.
+        transpose: whether A counts as transposed.
+        unitriangular: whether the diagonal counts as 1, unread.
 
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ, or aren't of floats.
 
-    Example:
-        >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
-        >>> x, _ = lucid.triangular_solve(lucid.tensor([[5.0], [8.0]]), a)
-        >>> x
-        tensor([[1.],
-                [2.]])
+    >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
+    >>> x, _ = lucid.triangular_solve(lucid.tensor([[5.0], [8.0]]), a)
+    >>> x
+    tensor([[1.],
+            [2.]])
     """
     matrix, is_upper = (A.mT, not upper) if transpose else (A, upper)
     x = linalg.solve_triangular(matrix, b, upper=is_upper, unitriangular=unitriangular)
@@ -288,12 +277,11 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     Args:
         x: a vector of numbers.
         N: how many powers. Default: None, as many as there are elements.
-        increasing: whether the power 0 comes first. Default: False.
+        increasing: whether the power 0 comes first.
 
-    Example:
-        >>> lucid.vander(lucid.tensor([2, 3]), N=3)
-        tensor([[4, 2, 1],
-                [9, 3, 1]])
+    >>> lucid.vander(lucid.tensor([2, 3]), N=3)
+    tensor([[4, 2, 1],
+            [9, 3, 1]])
     """
     powers = linalg.vander(x, N=N)
     return powers if increasing else powers.flip(-1)
@@ -308,12 +296,11 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
 
     Args:
         A: matrices of floats (..., m, n).
-        q: how many are wanted. Default: 6.
+        q: how many are wanted.
 
-    Example:
-        >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
-        >>> u.shape, s, v.shape
-        (lucid.Size([3, 1]), tensor([3.]), lucid.Size([2, 1]))
+    >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
+    >>> u.shape, s, v.shape
+    (lucid.Size([3, 1]), tensor([3.]), lucid.Size([2, 1]))
     """
     u, s, vh = linalg.svd(A, False)
     rank = min(6 if q is None else q, s._type.shape[-1])
@@ -329,13 +316,12 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_
 
     Args:
         q: how many components. Default: None, min(6, m, n).
-        center: whether the means are subtracted. Default: True.
+        center: whether the means are subtracted.
 
-    Example:
-        >>> _, s, v = lucid.pca_lowrank(lucid.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), q=1)
-        >>> s, v.abs()
-        (tensor([1.4142]), tensor([[1.],
-                [0.]]))
+    >>> _, s, v = lucid.pca_lowrank(lucid.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), q=1)
+    >>> s, v.abs()
+    (tensor([1.4142]), tensor([[1.],
+            [0.]]))
     """
     x = A - A.mean(-2, keepdim=True) if center else A
     return svd_lowrank(x, min(6, *A._type.shape[-2:]) if q is None else q)

@@ -31,19 +31,18 @@ def vector_norm(
 
     Args:
         x: a tensor of floats, unless `dtype` makes it one.
-        ord: the order, a number. Default: 2.
+        ord: the order, a number.
         dim: an axis or several, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before. Default: None.
+        dtype: what the elements are converted to before.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: a string but "fro".
 
-    Example:
-        >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]))
-        tensor(5.)
-        >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]), 1)
-        tensor(7.)
+    >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]))
+    tensor(5.)
+    >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]), 1)
+    tensor(7.)
     """
     return _norm(x, ord, dim, keepdim, dtype=dtype)
 
@@ -59,16 +58,14 @@ def matrix_norm(
         ord: "fro" (Frobenius); 1, -1 (the largest, the smallest of the columns' sums of absolute
             values); inf, -inf (of the rows'); "nuc", 2, -2 (the sum, the largest, the smallest
             singular value).
-            Default: "fro".
-        dim: the axes of rows and columns, which the result lacks. Default: (-2, -1).
+        dim: the axes of rows and columns, which the result lacks.
 
     Raises:
         OptionError: another `ord`.
         DTypeError: integers or bools.
 
-    Example:
-        >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
-        tensor(6.)
+    >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
+    tensor(6.)
     """
     if ord == "fro":
         return _norm(A, 2, dim, keepdim)
@@ -113,19 +110,18 @@ def norm(
 
     Args:
         A: a tensor of floats, unless `dtype` makes it one.
-        ord: the order. Default: None.
+        ord: the order.
         dim: an axis or two, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before. Default: None.
+        dtype: what the elements are converted to before.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: an `ord` for more than two axes, or one that there isn't.
 
-    Example:
-        >>> lucid.linalg.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 2, dim=1)
-        tensor([ 5., 10.])
-        >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
-        tensor(7.)
+    >>> lucid.linalg.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 2, dim=1)
+    tensor([ 5., 10.])
+    >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
+    tensor(7.)
     """
     x = A if dtype is None else A.to(dtype)
     if ord is None:
@@ -145,13 +141,12 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     Args:
         x: a tensor of numbers.
         y: another one.
-        dim: the axis of the vectors' elements, which the result lacks. Default: -1.
+        dim: the axis of the vectors' elements, which the result lacks.
 
     Raises:
         ShapeError: the shapes don't broadcast.
 
-    Example:
-        >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
-        tensor([21., 43.])
+    >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
+    tensor([21., 43.])
     """
     return (x * y).sum(dim)

@@ -57,9 +57,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         ShapeError: the inner sizes differ, the batches don't broadcast, or one has no axis.
         DTypeError: the dtypes differ; products don't promote.
 
-    Example:
-        >>> lucid.matmul(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
-        tensor([3., 7.])
+    >>> lucid.matmul(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
+    tensor([3., 7.])
     """
     if _is_sparse(input, other):
         return _sparse_product(input, other)
@@ -115,10 +114,9 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ; products don't promote.
 
-    Example:
-        >>> lucid.mm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.eye(2) * 2)
-        tensor([[2., 4.],
-                [6., 8.]])
+    >>> lucid.mm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.eye(2) * 2)
+    tensor([[2., 4.],
+            [6., 8.]])
     """
     if _is_sparse(input, mat2):
         return _sparse_product(input, mat2)
@@ -136,11 +134,10 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ; products don't promote.
 
-    Example:
-        >>> a = lucid.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
-        >>> lucid.spmm(a, lucid.eye(2))
-        tensor([[0., 2.],
-                [3., 0.]])
+    >>> a = lucid.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
+    >>> lucid.spmm(a, lucid.eye(2))
+    tensor([[0., 2.],
+            [3., 0.]])
     """
     return mm(input, mat2)
 
@@ -155,9 +152,8 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
         input: a batch of matrices.
         mat2: a batch of as many, of the same dtype.
 
-    Example:
-        >>> lucid.bmm(lucid.ones(3, 2, 4), lucid.ones(3, 4, 5)).shape
-        lucid.Size([3, 2, 5])
+    >>> lucid.bmm(lucid.ones(3, 2, 4), lucid.ones(3, 4, 5)).shape
+    lucid.Size([3, 2, 5])
     """
     a, b = _ranked(input, mat2, (3, 3), "bmm")
     if a._type.shape[0] != b._type.shape[0]:
@@ -173,9 +169,8 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
         input: a matrix.
         vec: a vector of the same dtype.
 
-    Example:
-        >>> lucid.mv(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
-        tensor([3., 7.])
+    >>> lucid.mv(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
+    tensor([3., 7.])
     """
     return matmul(*_ranked(input, vec, (2, 1), "mv"))
 
@@ -188,9 +183,8 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
         input: a vector.
         tensor: a vector of the same size and dtype.
 
-    Example:
-        >>> lucid.dot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-        tensor(11.)
+    >>> lucid.dot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+    tensor(11.)
     """
     a, b = _ranked(input, tensor, (1, 1), "dot")
     if a._type.shape != b._type.shape:
@@ -208,10 +202,9 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     Raises:
         ShapeError: one of them is no vector.
 
-    Example:
-        >>> lucid.outer(lucid.tensor([1, 2]), lucid.tensor([3, 4]))
-        tensor([[3, 4],
-                [6, 8]])
+    >>> lucid.outer(lucid.tensor([1, 2]), lucid.tensor([3, 4]))
+    tensor([[3, 4],
+            [6, 8]])
     """
     a, b = tensor_of(input, "outer"), tensor_of(vec2, "outer", "vec2")
     if a.ndim != 1 or b.ndim != 1:
@@ -233,13 +226,12 @@ def addmm(
     Args:
         input: what is added to.
         mat1: a matrix.
-        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
-        alpha: a factor of the product. Default: 1.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count.
+        alpha: a factor of the product.
 
-    Example:
-        >>> lucid.addmm(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.eye(2), alpha=3)
-        tensor([[13., 20.],
-                [10., 23.]])
+    >>> lucid.addmm(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.eye(2), alpha=3)
+    tensor([[13., 20.],
+            [10., 23.]])
     """
     return combined(input, mm(mat1, mat2), beta, alpha)
 
@@ -256,9 +248,8 @@ def addmv(
         mat: a matrix.
         vec: a vector of the same dtype.
 
-    Example:
-        >>> lucid.addmv(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.tensor([1.0, 2.0]))
-        tensor([11., 22.])
+    >>> lucid.addmv(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.tensor([1.0, 2.0]))
+    tensor([11., 22.])
     """
     return combined(input, mv(mat, vec), beta, alpha)
 
@@ -275,10 +266,9 @@ def baddbmm(
         batch1: a batch of matrices.
         batch2: a batch of as many, of the same dtype.
 
-    Example:
-        >>> lucid.baddbmm(lucid.tensor(10.0), lucid.ones(1, 2, 3), lucid.ones(1, 3, 2), beta=2)
-        tensor([[[23., 23.],
-                 [23., 23.]]])
+    >>> lucid.baddbmm(lucid.tensor(10.0), lucid.ones(1, 2, 3), lucid.ones(1, 3, 2), beta=2)
+    tensor([[[23., 23.],
+             [23., 23.]]])
     """
     return combined(input, bmm(batch1, batch2), beta, alpha)
 
@@ -291,10 +281,9 @@ def addbmm(
 
     Shapes: (b, n, k) and (b, k, m) give (n, m), with which `input` broadcasts.
 
-    Example:
-        >>> lucid.addbmm(lucid.tensor(10.0), lucid.ones(4, 2, 3), lucid.ones(4, 3, 2))
-        tensor([[22., 22.],
-                [22., 22.]])
+    >>> lucid.addbmm(lucid.tensor(10.0), lucid.ones(4, 2, 3), lucid.ones(4, 3, 2))
+    tensor([[22., 22.],
+            [22., 22.]])
     """
     return combined(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
@@ -319,15 +308,13 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         a: a tensor.
         b: a tensor of the same dtype.
         dims: how many axes, or two lists of axes: those of `a` and, in the same order, of `b`.
-            Default: 2.
 
     Raises:
         ShapeError: the sizes of axes that belong together differ.
         DTypeError: the dtypes differ; products don't promote.
 
-    Example:
-        >>> lucid.tensordot(lucid.ones(2, 3, 4), lucid.ones(4, 3, 5), ([1, 2], [1, 0])).shape
-        lucid.Size([2, 5])
+    >>> lucid.tensordot(lucid.ones(2, 3, 4), lucid.ones(4, 3, 5), ([1, 2], [1, 0])).shape
+    lucid.Size([2, 5])
     """
     x, y = _pair(a, b, "tensordot")
     if isinstance(dims, int):
@@ -356,10 +343,9 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     Args:
         other: a tensor; dtypes promote.
 
-    Example:
-        >>> lucid.kron(lucid.tensor([[1, 10]]), lucid.tensor([[1, 2], [3, 4]]))
-        tensor([[ 1,  2, 10, 20],
-                [ 3,  4, 30, 40]])
+    >>> lucid.kron(lucid.tensor([[1, 10]]), lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[ 1,  2, 10, 20],
+            [ 3,  4, 30, 40]])
     """
     a, b = tensor_of(input, "kron"), tensor_of(other, "kron", "other")
     ndim = max(a.ndim, b.ndim)
@@ -382,9 +368,8 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
         ShapeError: the last axes differ in size.
         DTypeError: the dtypes differ, and both have axes.
 
-    Example:
-        >>> lucid.inner(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
-        tensor([3., 7.])
+    >>> lucid.inner(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
+    tensor([3., 7.])
     """
     if not input.ndim or not other.ndim:
         return mul(input, other)
@@ -412,16 +397,15 @@ def addr(
         input: what is added to.
         vec1: a vector.
         vec2: a vector; dtypes promote.
-        beta: a factor of `input`; with 0 its NaN and infinities don't count. Default: 1.
-        alpha: a factor of the product. Default: 1.
+        beta: a factor of `input`; with 0 its NaN and infinities don't count.
+        alpha: a factor of the product.
 
     Raises:
         ShapeError: one of `vec1` and `vec2` is no vector, or `input` doesn't broadcast.
 
-    Example:
-        >>> lucid.addr(lucid.ones(2, 2), lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-        tensor([[4., 5.],
-                [7., 9.]])
+    >>> lucid.addr(lucid.ones(2, 2), lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+    tensor([[4., 5.],
+            [7., 9.]])
     """
     return combined(input, outer(vec1, vec2), beta, alpha)
 
@@ -439,9 +423,8 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     Raises:
         ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
 
-    Example:
-        >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
-        tensor([0., 0., 1.])
+    >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
+    tensor([0., 0., 1.])
     """
     x, y = tensor_of(input, "cross"), tensor_of(other, "cross", "other")
     if dim is None:
@@ -466,10 +449,9 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         LinAlgError: a negative `n` of a singular matrix.
         ShapeError: a power other than 1 of matrices that aren't square.
 
-    Example:
-        >>> lucid.matrix_power(lucid.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
-        tensor([[1., 5.],
-                [0., 1.]])
+    >>> lucid.matrix_power(lucid.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
+    tensor([[1., 5.],
+            [0., 1.]])
     """
     x, power = tensor_of(input, "matrix_power"), integer(n, "matrix_power", "n")
     if power < 0:
@@ -499,10 +481,9 @@ def multi_dot(tensors: Any) -> Tensor:
         OptionError: fewer than two tensors.
         ShapeError: the inner sizes differ.
 
-    Example:
-        >>> lucid.linalg.multi_dot([lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1)])
-        tensor([[12.],
-                [12.]])
+    >>> lucid.linalg.multi_dot([lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1)])
+    tensor([[12.],
+            [12.]])
     """
     if len(tensors) < 2:
         raise OptionError(f"multi_dot: expected at least 2 tensors but got {len(tensors)}")
@@ -520,9 +501,8 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
         OptionError: no matrix.
         ShapeError: the inner sizes differ.
 
-    Example:
-        >>> lucid.chain_matmul(lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1))
-        tensor([[12.],
-                [12.]])
+    >>> lucid.chain_matmul(lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1))
+    tensor([[12.],
+            [12.]])
     """
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices)

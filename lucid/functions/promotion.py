@@ -60,11 +60,10 @@ def result_type(*operands: Tensor | Number) -> DType:
     Raises:
         ArgumentError: no operand, or one that is neither a tensor nor a number.
 
-    Example:
-        >>> lucid.result_type(lucid.tensor([1, 2]), 1.0)
-        lucid.float32
-        >>> lucid.result_type(lucid.tensor([1.0]), lucid.tensor(2.0, dtype=lucid.float64))
-        lucid.float32
+    >>> lucid.result_type(lucid.tensor([1, 2]), 1.0)
+    lucid.float32
+    >>> lucid.result_type(lucid.tensor([1.0]), lucid.tensor(2.0, dtype=lucid.float64))
+    lucid.float32
     """
     return common_dtype(operands, "result_type")
 

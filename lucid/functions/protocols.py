@@ -29,9 +29,8 @@ def item(input: Tensor) -> Any:
     Raises:
         ShapeError: several elements, or none.
 
-    Example:
-        >>> lucid.tensor([2.5]).item()
-        2.5
+    >>> lucid.tensor([2.5]).item()
+    2.5
     """
     if input._type.size != 1:
         raise ShapeError(
@@ -52,9 +51,8 @@ def tolist(input: Tensor) -> Any:
     Raises:
         TooLargeError: more elements than can be listed.
 
-    Example:
-        >>> lucid.tensor([[1, 2], [3, 4]]).tolist()
-        [[1, 2], [3, 4]]
+    >>> lucid.tensor([[1, 2], [3, 4]]).tolist()
+    [[1, 2], [3, 4]]
     """
     if context.recorder is not None and input._known("tolist()") is None:
         return context.recorder.list_of(input)
@@ -164,12 +162,11 @@ def to_sparse(self: Tensor) -> Any:
 
     In a trace it isn't known how many there are: it is a host call there.
 
-    Example:
-        >>> lucid.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
-        tensor(indices=tensor([[0],
-                [1]]),
-               values=tensor([2.]),
-               size=(2, 2), nnz=1, layout=sparse_coo)
+    >>> lucid.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
+    tensor(indices=tensor([[0],
+            [1]]),
+           values=tensor([2.]),
+           size=(2, 2), nnz=1, layout=sparse_coo)
     """
     from lucid.sparse.tensor import from_dense
 

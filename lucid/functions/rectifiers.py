@@ -35,9 +35,8 @@ def relu(input: Tensor) -> Tensor:
     Args:
         input: a tensor of numbers.
 
-    Example:
-        >>> lucid.relu(lucid.tensor([-1.0, 0.0, 2.0]))
-        tensor([0., 0., 2.])
+    >>> lucid.relu(lucid.tensor([-1.0, 0.0, 2.0]))
+    tensor([0., 0., 2.])
     """
     if input._type.dtype.kind != "float":
         return input.clamp(min=0)
@@ -51,11 +50,10 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
     Args:
         input: the tensor, of a float dtype.
-        beta: how sharp the bend is. Default: 1.0.
-        threshold: from where on it is taken for a line. Default: 20.0.
+        beta: how sharp the bend is.
+        threshold: from where on it is taken for a line.
 
-    Example:
-        >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.1269, 0.9741, 3.0486])
+    >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([0.1269, 0.9741, 3.0486])
     """
     return _softplus(floating(input, "softplus"), beta, threshold)

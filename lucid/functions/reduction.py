@@ -74,11 +74,10 @@ def sum(
     Raises:
         OptionError: an axis is named twice.
 
-    Example:
-        >>> lucid.sum(lucid.ones(2, 3), 1)
-        tensor([3., 3.])
-        >>> lucid.sum(lucid.tensor([True, True, False]))
-        tensor(2)
+    >>> lucid.sum(lucid.ones(2, 3), 1)
+    tensor([3., 3.])
+    >>> lucid.sum(lucid.tensor([True, True, False]))
+    tensor(2)
     """
     x = _summable(input, dtype, "sum")
     axes = axes_of(dim, x.ndim, "sum")
@@ -99,9 +98,8 @@ def mean(
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
 
-    Example:
-        >>> lucid.mean(lucid.tensor([[1.0, 2.0], [3.0, 6.0]]), 0)
-        tensor([2., 4.])
+    >>> lucid.mean(lucid.tensor([[1.0, 2.0], [3.0, 6.0]]), 0)
+    tensor([2., 4.])
     """
     x = tensor_of(input, "mean")
     if dtype is not None:
@@ -138,9 +136,8 @@ def prod(
     Raises:
         ArgumentError: several axes.
 
-    Example:
-        >>> lucid.prod(lucid.tensor([[1, 2], [3, 4]]), 1)
-        tensor([ 2, 12])
+    >>> lucid.prod(lucid.tensor([[1, 2], [3, 4]]), 1)
+    tensor([ 2, 12])
     """
     x = _summable(input, dtype, "prod")
     if dim is not None:
@@ -164,9 +161,8 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     Raises:
         ShapeError: an axis has no elements.
 
-    Example:
-        >>> lucid.amax(lucid.tensor([[1, 5], [7, 2]]), 1)
-        tensor([5, 7])
+    >>> lucid.amax(lucid.tensor([[1, 5], [7, 2]]), 1)
+    tensor([5, 7])
     """
     x = tensor_of(input, "amax")
     return _reduced(ops.amax, x, axes_of(dim, x.ndim, "amax"), keepdim)
@@ -179,9 +175,8 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
     Equal ones share the gradient, unlike those of `min` along an axis.
 
-    Example:
-        >>> lucid.amin(lucid.tensor([[1, 5], [7, 2]]), 1)
-        tensor([1, 2])
+    >>> lucid.amin(lucid.tensor([[1, 5], [7, 2]]), 1)
+    tensor([1, 2])
     """
     x = tensor_of(input, "amin")
     return _reduced(ops.amin, x, axes_of(dim, x.ndim, "amin"), keepdim)
@@ -194,18 +189,17 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     Along an axis the index is that of the first one among equals, which gets the gradient.
 
     Args:
-        dim: the axis, which the results lack, or in its place the other tensor. Default: None.
-        other: a second tensor; then this is `maximum`. Default: None.
+        dim: the axis, which the results lack, or in its place the other tensor.
+        other: a second tensor; then this is `maximum`.
 
     Raises:
         ArgumentError: both `dim` and `other`, or `keepdim` without a `dim`.
         ShapeError: an axis has no elements.
 
-    Example:
-        >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]))
-        tensor(7)
-        >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]), 1).indices
-        tensor([1, 0])
+    >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]))
+    tensor(7)
+    >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]), 1).indices
+    tensor([1, 0])
     """
     how = ops.amax, ops.argmax, maximum
     return _extremum(return_types.max, input, dim, keepdim, other, how)
@@ -217,13 +211,12 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     """Return the smallest element of all, or (values, indices) along `dim`, or of two tensors.
 
     Args:
-        other: a second tensor; then this is `minimum`. Default: None.
+        other: a second tensor; then this is `minimum`.
 
-    Example:
-        >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]))
-        tensor(1)
-        >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]), 1).indices
-        tensor([0, 1])
+    >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]))
+    tensor(1)
+    >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]), 1).indices
+    tensor([0, 1])
     """
     how = ops.amin, ops.argmin, minimum
     return _extremum(return_types.min, input, dim, keepdim, other, how)
@@ -272,11 +265,10 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     Args:
         dim: one axis, which the result lacks. Default: None, the tensor in row-major order.
 
-    Example:
-        >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]), 1)
-        tensor([1, 0])
-        >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]))
-        tensor(2)
+    >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]), 1)
+    tensor([1, 0])
+    >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]))
+    tensor(2)
     """
     return _position(ops.argmax, input, dim, keepdim)
 
@@ -288,11 +280,10 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     A NaN counts as smaller than all else. dtype: int64.
 
-    Example:
-        >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]), 1)
-        tensor([0, 1])
-        >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]))
-        tensor(0)
+    >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]), 1)
+    tensor([0, 1])
+    >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]))
+    tensor(0)
     """
     return _position(ops.argmin, input, dim, keepdim)
 
@@ -320,9 +311,8 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
     dtype: bool; of uint8 a uint8, as PyTorch's.
 
-    Example:
-        >>> lucid.any(lucid.tensor([[0, 2], [0, 0]]), 1)
-        tensor([ True, False])
+    >>> lucid.any(lucid.tensor([[0, 2], [0, 0]]), 1)
+    tensor([ True, False])
     """
     x = truth(tensor_of(input, "any"), "any")
     found = _reduced(ops.any, x, axes_of(dim, x.ndim, "any"), keepdim)
@@ -334,9 +324,8 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return whether all elements over `dim` are true, that is, not zero; of nothing it is True.
 
-    Example:
-        >>> lucid.all(lucid.tensor([[3, 2], [0, 1]]), 1)
-        tensor([ True, False])
+    >>> lucid.all(lucid.tensor([[3, 2], [0, 1]]), 1)
+    tensor([ True, False])
     """
     x = truth(tensor_of(input, "all"), "all")
     found = _reduced(ops.all, x, axes_of(dim, x.ndim, "all"), keepdim)
@@ -348,9 +337,8 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """Return how many elements over `dim` are not zero, as int64; a NaN is not zero.
 
-    Example:
-        >>> lucid.count_nonzero(lucid.tensor([[0, 2], [3, 4]]), 0)
-        tensor([1, 2])
+    >>> lucid.count_nonzero(lucid.tensor([[0, 2], [3, 4]]), 0)
+    tensor([1, 2])
     """
     return sum(truth(tensor_of(input, "count_nonzero"), "count_nonzero"), dim)
 
@@ -378,21 +366,21 @@ def var(
         input: a tensor of floats.
         dim: an axis or several, which the result lacks. Default: None, all of them. A bool in its
             place is read as `unbiased`, as in PyTorch.
-        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
+        unbiased: False is `correction=0`, True is `correction=1`.
         correction: what is taken off the number of elements. Default: None, 1.
 
     Raises:
         DTypeError: integers or bools.
         ArgumentError: both `unbiased` and `correction`.
 
-    Example:
-        >>> lucid.var(lucid.tensor([1.0, 2.0, 3.0, 4.0]), correction=0)
-        tensor(1.2500)
+    >>> lucid.var(lucid.tensor([1.0, 2.0, 3.0, 4.0]), correction=0)
+    tensor(1.2500)
     """
     return var_mean(input, dim, unbiased, keepdim, correction=correction)[0]
 
 
 @numpy_names
+@like(var)
 def var_mean(
     input: Tensor,
     dim: Any = None,
@@ -403,20 +391,8 @@ def var_mean(
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean over `dim`, in this order; see `var`.
 
-    Args:
-        input: a tensor of floats.
-        dim: an axis or several, which the results lack. Default: None, all of them. A bool in its
-            place is read as `unbiased`, as in PyTorch.
-        unbiased: False is `correction=0`, True is `correction=1`. Default: None.
-        correction: what is taken off the number of elements. Default: None, 1.
-
-    Raises:
-        DTypeError: integers or bools.
-        ArgumentError: both `unbiased` and `correction`.
-
-    Example:
-        >>> lucid.var_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
-        (tensor([2., 2.]), tensor([2., 3.]))
+    >>> lucid.var_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
+    (tensor([2., 2.]), tensor([2., 3.]))
     """
     x = tensor_of(input, "var")
     _require_float(x, "var")
@@ -451,9 +427,8 @@ def std(
 
     Where it is 0, so is its derivative.
 
-    Example:
-        >>> lucid.std(lucid.tensor([1.0, 2.0, 3.0]))
-        tensor(1.)
+    >>> lucid.std(lucid.tensor([1.0, 2.0, 3.0]))
+    tensor(1.)
     """
     return _root(var(input, dim, unbiased, keepdim, correction=correction))
 
@@ -468,11 +443,12 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the standard deviation and the mean over `dim`, in this order; see `std`.
+    """Return the standard deviation and the mean over `dim`, in this order.
 
-    Example:
-        >>> lucid.std_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
-        (tensor([1.4142, 1.4142]), tensor([2., 3.]))
+    The deviation is the square root of the variance; where it is 0, so is its derivative.
+
+    >>> lucid.std_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
+    (tensor([1.4142, 1.4142]), tensor([2., 3.]))
     """
     spread, center = var_mean(input, dim, unbiased, keepdim, correction=correction)
     return _root(spread), center
@@ -500,18 +476,17 @@ def norm(
     The derivative of the 2-norm at 0 is 0.
 
     Args:
-        p: a number; "fro" and None are 2. Default: "fro".
+        p: a number; "fro" and None are 2.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: another string as `p`, "nuc" included.
         ShapeError: inf or -inf over an axis without elements.
 
-    Example:
-        >>> lucid.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
-        tensor([ 5., 10.])
-        >>> lucid.norm(lucid.tensor([3.0, -4.0]), 1)
-        tensor(7.)
+    >>> lucid.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
+    tensor([ 5., 10.])
+    >>> lucid.norm(lucid.tensor([3.0, -4.0]), 1)
+    tensor(7.)
     """
     x = tensor_of(input, "norm")
     if dtype is not None:
@@ -554,9 +529,8 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     Raises:
         ShapeError: an axis has no elements.
 
-    Example:
-        >>> lucid.logsumexp(lucid.tensor([1000.0, 1000.0]), 0)
-        tensor(1000.6932)
+    >>> lucid.logsumexp(lucid.tensor([1000.0, 1000.0]), 0)
+    tensor(1000.6932)
     """
     x = tensor_of(input, "logsumexp")
     if x._type.dtype.kind != "float":
@@ -582,10 +556,9 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     Args:
         dim: the axis to go along, which keeps its size.
 
-    Example:
-        >>> lucid.cumsum(lucid.tensor([[1, 2, 3], [4, 5, 6]]), 1)
-        tensor([[ 1,  3,  6],
-                [ 4,  9, 15]])
+    >>> lucid.cumsum(lucid.tensor([[1, 2, 3], [4, 5, 6]]), 1)
+    tensor([[ 1,  3,  6],
+            [ 4,  9, 15]])
     """
     x = _summable(input, dtype, "cumsum")
     axis = axis_of(dim, x.ndim, "cumsum")
@@ -600,9 +573,8 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     Args:
         dim: the axis whose elements sum to 1 then.
 
-    Example:
-        >>> lucid.softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
-        tensor([0., 0., 1.])
+    >>> lucid.softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
+    tensor([0., 0., 1.])
     """
     x = input if dtype is None else _summable(input, dtype, "softmax")
     return softmaxes.softmax(x, dim)
@@ -616,9 +588,8 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tenso
     Args:
         dim: the axis along which the exponentials of the result sum to 1.
 
-    Example:
-        >>> lucid.log_softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
-        tensor([-1000., -1000.,     0.])
+    >>> lucid.log_softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
+    tensor([-1000., -1000.,     0.])
     """
     x = input if dtype is None else _summable(input, dtype, "log_softmax")
     return softmaxes.log_softmax(x, dim)
@@ -631,17 +602,15 @@ def aminmax(
     """Return (min, max), the least and the greatest element, of all or along `dim`.
 
     Args:
-        input: a tensor of any dtype.
         dim: one axis, which the results lack. Default: None, all of them.
 
     Raises:
         ShapeError: an axis has no elements.
 
-    Example:
-        >>> lucid.aminmax(lucid.tensor([[1, 5], [7, 2]]), dim=1)
-        lucid.return_types.aminmax(
-        min=tensor([1, 2]),
-        max=tensor([5, 7]))
+    >>> lucid.aminmax(lucid.tensor([[1, 5], [7, 2]]), dim=1)
+    lucid.return_types.aminmax(
+    min=tensor([1, 2]),
+    max=tensor([5, 7]))
     """
     x = tensor_of(input, "aminmax")
     axes: Any = tuple(range(x.ndim)) if dim is None else dim
@@ -657,12 +626,9 @@ def nansum(
 
     Args:
         input: a tensor of any dtype; integers and bools are summed as int64.
-        dim: an axis or several, which the result lacks. Default: None, all of them.
-        dtype: what the elements are converted to before. Default: None.
 
-    Example:
-        >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
-        tensor(3.)
+    >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
+    tensor(3.)
     """
     x = tensor_of(input, "nansum")
     return sum(choose(x != x, 0, x), dim, keepdim, dtype=dtype)
@@ -678,11 +644,10 @@ def nanmean(
 
     Args:
         input: a tensor of any dtype; of integers and bools the mean is a float.
-        dtype: the dtype to sum in. Default: None.
+        dtype: the dtype to sum in.
 
-    Example:
-        >>> lucid.nanmean(lucid.tensor([1.0, float("nan"), 2.0]))
-        tensor(1.5000)
+    >>> lucid.nanmean(lucid.tensor([1.0, float("nan"), 2.0]))
+    tensor(1.5000)
     """
     x = tensor_of(input, "nanmean")
     count = sum(x == x, dim, keepdim)
@@ -696,17 +661,15 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
     Of equally frequent ones it is the least; the index is that of its last occurrence.
 
     Args:
-        input: a tensor of any dtype.
-        dim: the axis to look along, which the results lack. Default: -1.
+        dim: the axis to look along, which the results lack.
 
     Raises:
         ShapeError: the axis has no elements.
 
-    Example:
-        >>> lucid.mode(lucid.tensor([2, 1, 3, 2]))
-        lucid.return_types.mode(
-        values=tensor(2),
-        indices=tensor(3))
+    >>> lucid.mode(lucid.tensor([2, 1, 3, 2]))
+    lucid.return_types.mode(
+    values=tensor(2),
+    indices=tensor(3))
     """
     x = tensor_of(input, "mode")
     if not x.ndim:
@@ -738,17 +701,16 @@ def cov(
 
     Args:
         input: a tensor of at most two axes; integers give floats.
-        correction: what is taken off the number of observations to divide by. Default: 1.
+        correction: what is taken off the number of observations to divide by.
         fweights: how often each observation counts, a vector of integers. Default: None, once.
         aweights: how much each observation counts, a vector. Default: None, equally.
 
     Raises:
         ShapeError: more than two axes.
 
-    Example:
-        >>> lucid.cov(lucid.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
-        tensor([[ 1., -1.],
-                [-1.,  1.]])
+    >>> lucid.cov(lucid.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
     """
     x = floating(input, "cov")
     if x.ndim > 2:
@@ -779,10 +741,9 @@ def corrcoef(input: Tensor) -> Tensor:
 
     They are within [-1, 1]; of a variable that does not vary they are NaN. Shapes: as `cov`.
 
-    Example:
-        >>> lucid.corrcoef(lucid.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
-        tensor([[ 1., -1.],
-                [-1.,  1.]])
+    >>> lucid.corrcoef(lucid.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
     """
     c = cov(input)
     if not c.ndim:

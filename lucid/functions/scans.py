@@ -37,11 +37,10 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     Args:
         input: a tensor of any dtype.
         dim: the axis to go along, which keeps its size.
-        dtype: what the elements are converted to before. Default: None.
+        dtype: what the elements are converted to before.
 
-    Example:
-        >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
-        tensor([ 1,  2,  6, 24])
+    >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
+    tensor([ 1,  2,  6, 24])
     """
     x = _summable(input, dtype, "cumprod")
     axis = axis_of(dim, x.ndim, "cumprod")
@@ -56,9 +55,8 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
         input: a tensor; integers and bools give the default float dtype.
         dim: the axis to go along, which keeps its size.
 
-    Example:
-        >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
-        tensor([1000.0000, 1000.6932, 1001.0986])
+    >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
+    tensor([1000.0000, 1000.6932, 1001.0986])
     """
     x = floating(input, "logcumsumexp")
     axis = axis_of(dim, x.ndim, "logcumsumexp")
@@ -72,11 +70,10 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
 
     From a NaN on all values are NaN.
 
-    Example:
-        >>> lucid.cummax(lucid.tensor([1, 3, 2, 3]), 0)
-        lucid.return_types.cummax(
-        values=tensor([1, 3, 3, 3]),
-        indices=tensor([0, 1, 1, 3]))
+    >>> lucid.cummax(lucid.tensor([1, 3, 2, 3]), 0)
+    lucid.return_types.cummax(
+    values=tensor([1, 3, 3, 3]),
+    indices=tensor([0, 1, 1, 3]))
     """
     return _running_extremum(return_types.cummax, input, dim)
 
@@ -86,11 +83,10 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
 def cummin(input: Tensor, dim: int) -> return_types.cummin:
     """Return (values, indices) of the smallest element so far along `dim`, the last of equals.
 
-    Example:
-        >>> lucid.cummin(lucid.tensor([3, 1, 2, 1]), 0)
-        lucid.return_types.cummin(
-        values=tensor([3, 1, 1, 1]),
-        indices=tensor([0, 1, 1, 3]))
+    >>> lucid.cummin(lucid.tensor([3, 1, 2, 1]), 0)
+    lucid.return_types.cummin(
+    values=tensor([3, 1, 1, 1]),
+    indices=tensor([0, 1, 1, 3]))
     """
     return _running_extremum(return_types.cummin, input, dim)
 
@@ -138,16 +134,15 @@ def diff(
 
     Args:
         input: a tensor of at least one axis.
-        n: how often; 0 gives the tensor itself. Default: 1.
-        dim: the axis to go along. Default: -1.
-        prepend: what stands before the elements along the axis. Default: None.
-        append: what stands after them. Default: None.
+        n: how often; 0 gives the tensor itself.
+        dim: the axis to go along.
+        prepend: what stands before the elements along the axis.
+        append: what stands after them.
 
-    Example:
-        >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
-        tensor([2, 3, 4])
-        >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
-        tensor([1, 1])
+    >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
+    tensor([2, 3, 4])
+    >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
+    tensor([1, 1])
     """
     x = tensor_of(input, "diff")
     axis = axis_of(dim, x.ndim, "diff")
@@ -169,18 +164,17 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     Args:
         y: the values of the function.
         x: its points: a vector, or as many as values. Default: None, equally far points.
-        dx: how far these are. Default: 1.
-        dim: the axis to go along, which the result lacks. Default: -1.
+        dx: how far these are.
+        dim: the axis to go along, which the result lacks.
 
     Raises:
         OptionError: there are no points.
         ShapeError: another number of points than of values.
 
-    Example:
-        >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
-        tensor(4.)
-        >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([0.0, 2.0, 3.0]))
-        tensor(5.5000)
+    >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
+    tensor(4.)
+    >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([0.0, 2.0, 3.0]))
+    tensor(5.5000)
     """
     axis = axis_of(dim, y.ndim, "trapezoid")
     size = y._type.shape[axis]
@@ -209,11 +203,10 @@ def cumulative_trapezoid(
     Args:
         y: the values of the function.
         x: its points: a vector, or as many as values. Default: None, equally far points.
-        dx: how far these are. Default: 1.
+        dx: how far these are.
 
-    Example:
-        >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
-        tensor([1.5000, 4.0000])
+    >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
+    tensor([1.5000, 4.0000])
     """
     axis = axis_of(dim, y.ndim, "cumulative_trapezoid")
     size = y._type.shape[axis]
@@ -231,17 +224,16 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
 
     Args:
         input: a tensor of numbers, samples of a function on a grid.
-        spacing: the distance of neighbours, one number for all axes. Default: 1.
+        spacing: the distance of neighbours, one number for all axes.
         dim: an axis or several to differentiate along. Default: None, each.
-        edge_order: PyTorch's; 1 alone is supported. Default: 1.
+        edge_order: PyTorch's; 1 alone is supported.
 
     Raises:
         OptionError: several spacings or coordinates, or another `edge_order`.
         ShapeError: fewer than two elements along an axis.
 
-    Example:
-        >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
-        (tensor([3., 4., 6., 7.]),)
+    >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
+    (tensor([3., 4., 6., 7.]),)
     """
     x = tensor_of(input, "gradient")
     if edge_order != 1 or not isinstance(spacing, (int, float)):

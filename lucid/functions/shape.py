@@ -56,11 +56,10 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
         ShapeError: the shape has another number of elements, or two sizes are -1.
         ArgumentError: there is no shape, or there are two.
 
-    Example:
-        >>> x = lucid.arange(6)
-        >>> x.reshape(2, -1)
-        tensor([[0, 1, 2],
-                [3, 4, 5]])
+    >>> x = lucid.arange(6)
+    >>> x.reshape(2, -1)
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
     """
     x = tensor_of(input, "reshape")
     given = _named(one_way(sizes, shape, "shape", "reshape"))
@@ -88,11 +87,10 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
             is another.
         ArgumentError: there is no shape, or there are two.
 
-    Example:
-        >>> x = lucid.arange(4)
-        >>> x.view(2, 2)[0, 0] = 9
-        >>> x
-        tensor([9, 1, 2, 3])
+    >>> x = lucid.arange(4)
+    >>> x.view(2, 2)[0, 0] = 9
+    >>> x
+    tensor([9, 1, 2, 3])
     """
     x = tensor_of(input, "view")
     given = _named(one_way(shape, size, "size", "view"))
@@ -119,10 +117,9 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         ShapeError: the strides don't allow a view, or the number of elements is another.
 
-    Example:
-        >>> lucid.arange(4).view_as(lucid.zeros(2, 2))
-        tensor([[0, 1],
-                [2, 3]])
+    >>> lucid.arange(4).view_as(lucid.zeros(2, 2))
+    tensor([[0, 1],
+            [2, 3]])
     """
     return view(input, other._type.shape)
 
@@ -151,16 +148,15 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     Aliasing: a view where strides allow it, else a copy.
 
     Args:
-        start_dim: the first axis to merge; negative ones count from the end. Default: 0.
-        end_dim: the last axis to merge. Default: -1.
+        start_dim: the first axis to merge; negative ones count from the end.
+        end_dim: the last axis to merge.
 
     Raises:
         OptionError: `start_dim` comes after `end_dim`.
         IndexOutOfRangeError: there is no such axis.
 
-    Example:
-        >>> lucid.zeros(2, 3, 4).flatten(1).shape
-        lucid.Size([2, 12])
+    >>> lucid.zeros(2, 3, 4).flatten(1).shape
+    lucid.Size([2, 12])
     """
     x = tensor_of(input, "flatten")
     start, end = axis_of(start_dim, x.ndim, "flatten"), axis_of(end_dim, x.ndim, "flatten")
@@ -179,9 +175,8 @@ def ravel(input: Tensor) -> Tensor:
 
     Aliasing: a view where strides allow it, else a copy.
 
-    Example:
-        >>> lucid.tensor([[1, 2], [3, 4]]).ravel()
-        tensor([1, 2, 3, 4])
+    >>> lucid.tensor([[1, 2], [3, 4]]).ravel()
+    tensor([1, 2, 3, 4])
     """
     return flatten(input) if input.ndim != 1 else input
 
@@ -196,10 +191,9 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     Raises:
         ShapeError: the product of the sizes isn't that of the axis.
 
-    Example:
-        >>> lucid.arange(6).unflatten(0, (2, -1))
-        tensor([[0, 1, 2],
-                [3, 4, 5]])
+    >>> lucid.arange(6).unflatten(0, (2, -1))
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
     """
     x = tensor_of(input, "unflatten")
     axis = axis_of(dim, x.ndim, "unflatten")
@@ -221,12 +215,11 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     Raises:
         OptionError: an axis is named twice.
 
-    Example:
-        >>> x = lucid.zeros(1, 3, 1)
-        >>> x.squeeze().shape
-        lucid.Size([3])
-        >>> x.squeeze((0, 1)).shape
-        lucid.Size([3, 1])
+    >>> x = lucid.zeros(1, 3, 1)
+    >>> x.squeeze().shape
+    lucid.Size([3])
+    >>> x.squeeze((0, 1)).shape
+    lucid.Size([3, 1])
     """
     x = tensor_of(input, "squeeze")
     shape = x._type.shape
@@ -250,13 +243,12 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     Raises:
         IndexOutOfRangeError: `dim` is outside of that range.
 
-    Example:
-        >>> x = lucid.tensor([1, 2])
-        >>> x.unsqueeze(0)
-        tensor([[1, 2]])
-        >>> x.unsqueeze(-1)
-        tensor([[1],
-                [2]])
+    >>> x = lucid.tensor([1, 2])
+    >>> x.unsqueeze(0)
+    tensor([[1, 2]])
+    >>> x.unsqueeze(-1)
+    tensor([[1],
+            [2]])
     """
     x = tensor_of(input, "unsqueeze")
     shape = x._type.shape
@@ -286,9 +278,8 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
         ShapeError: there are more or fewer axes in the order than in the tensor.
         OptionError: an axis comes twice.
 
-    Example:
-        >>> lucid.zeros(2, 3, 4).permute(2, 0, 1).shape
-        lucid.Size([4, 2, 3])
+    >>> lucid.zeros(2, 3, 4).permute(2, 0, 1).shape
+    lucid.Size([4, 2, 3])
     """
     x = tensor_of(input, "permute")
     given = sizes_of(one_way(order, dims, "dims", "permute"), "permute")
@@ -314,10 +305,9 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     Raises:
         IndexOutOfRangeError: there is no such axis.
 
-    Example:
-        >>> lucid.transpose(lucid.tensor([[1, 2], [3, 4]]), 0, 1)
-        tensor([[1, 3],
-                [2, 4]])
+    >>> lucid.transpose(lucid.tensor([[1, 2], [3, 4]]), 0, 1)
+    tensor([[1, 3],
+            [2, 4]])
     """
     x = tensor_of(input, "transpose")
     first, second = axis_of(dim0, x.ndim, "transpose"), axis_of(dim1, x.ndim, "transpose")
@@ -339,11 +329,10 @@ def t(input: Tensor) -> Tensor:
     Raises:
         ShapeError: it has more than two axes.
 
-    Example:
-        >>> lucid.t(lucid.tensor([[1, 2, 3]]))
-        tensor([[1],
-                [2],
-                [3]])
+    >>> lucid.t(lucid.tensor([[1, 2, 3]]))
+    tensor([[1],
+            [2],
+            [3]])
     """
     x = tensor_of(input, "t")
     if x.ndim > 2:
@@ -365,10 +354,9 @@ def matrix_transpose(input: Tensor) -> Tensor:
     Raises:
         ShapeError: it has fewer than two axes.
 
-    Example:
-        >>> lucid.tensor([[[1, 2], [3, 4]]]).mT
-        tensor([[[1, 3],
-                 [2, 4]]])
+    >>> lucid.tensor([[[1, 2], [3, 4]]]).mT
+    tensor([[[1, 3],
+             [2, 4]]])
     """
     if input.ndim < 2:
         raise ShapeError(f"mT: needs at least 2 dimensions, not {input.ndim}")
@@ -387,11 +375,10 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
         OptionError: an axis comes twice.
         IndexOutOfRangeError: there is no such axis.
 
-    Example:
-        >>> lucid.zeros(2, 3, 4).movedim(0, -1).shape
-        lucid.Size([3, 4, 2])
-        >>> lucid.zeros(2, 3, 4).movedim((0, 1), (1, 0)).shape
-        lucid.Size([3, 2, 4])
+    >>> lucid.zeros(2, 3, 4).movedim(0, -1).shape
+    lucid.Size([3, 4, 2])
+    >>> lucid.zeros(2, 3, 4).movedim((0, 1), (1, 0)).shape
+    lucid.Size([3, 2, 4])
     """
     x = tensor_of(input, "movedim")
     sources = source if isinstance(source, (tuple, list)) else (source,)
@@ -430,10 +417,9 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
         ShapeError: there are fewer sizes than axes, an axis that isn't 1 would change, or a new one
             has size -1.
 
-    Example:
-        >>> lucid.tensor([[1], [2]]).expand(-1, 3)
-        tensor([[1, 1, 1],
-                [2, 2, 2]])
+    >>> lucid.tensor([[1], [2]]).expand(-1, 3)
+    tensor([[1, 1, 1],
+            [2, 2, 2]])
     """
     x = tensor_of(input, "expand")
     wanted = sizes_of(one_way(sizes, size, "size", "expand"), "expand")
@@ -470,10 +456,9 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         ShapeError: `input` doesn't broadcast to the shape of `other`.
 
-    Example:
-        >>> lucid.tensor([1, 2]).expand_as(lucid.zeros(2, 2))
-        tensor([[1, 2],
-                [1, 2]])
+    >>> lucid.tensor([1, 2]).expand_as(lucid.zeros(2, 2))
+    tensor([[1, 2],
+            [1, 2]])
     """
     return expand(input, other._type.shape)
 
@@ -490,11 +475,10 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
     Raises:
         ShapeError: `input` doesn't broadcast to that shape.
 
-    Example:
-        >>> lucid.broadcast_to(lucid.tensor([1, 2]), (3, 2))
-        tensor([[1, 2],
-                [1, 2],
-                [1, 2]])
+    >>> lucid.broadcast_to(lucid.tensor([1, 2]), (3, 2))
+    tensor([[1, 2],
+            [1, 2],
+            [1, 2]])
     """
     return expand(input, *sizes_of((size,), "broadcast_to"))
 
@@ -514,10 +498,9 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     Raises:
         ShapeError: there are fewer counts than axes, or one is negative.
 
-    Example:
-        >>> lucid.tensor([1, 2]).repeat(2, 2)
-        tensor([[1, 2, 1, 2],
-                [1, 2, 1, 2]])
+    >>> lucid.tensor([1, 2]).repeat(2, 2)
+    tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]])
     """
     x = tensor_of(input, "repeat")
     counts = shape_of(one_way(times, repeats, "repeats", "repeat"), "repeat")
@@ -547,10 +530,9 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     Raises:
         ShapeError: a count is negative.
 
-    Example:
-        >>> lucid.tensor([[1, 2], [3, 4]]).tile(2)
-        tensor([[1, 2, 1, 2],
-                [3, 4, 3, 4]])
+    >>> lucid.tensor([[1, 2], [3, 4]]).tile(2)
+    tensor([[1, 2, 1, 2],
+            [3, 4, 3, 4]])
     """
     counts = shape_of(one_way(times, dims, "dims", "tile"), "tile")
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
@@ -575,12 +557,11 @@ def repeat_interleave(
         OptionError: a count is negative.
         ShapeError: there are not as many counts as indices, or they don't add up to `output_size`.
 
-    Example:
-        >>> x = lucid.tensor([1, 2, 3])
-        >>> x.repeat_interleave(2)
-        tensor([1, 1, 2, 2, 3, 3])
-        >>> x.repeat_interleave(lucid.tensor([0, 1, 2]))
-        tensor([2, 3, 3])
+    >>> x = lucid.tensor([1, 2, 3])
+    >>> x.repeat_interleave(2)
+    tensor([1, 1, 2, 2, 3, 3])
+    >>> x.repeat_interleave(lucid.tensor([0, 1, 2]))
+    tensor([2, 3, 3])
     """
     x = tensor_of(input, "repeat_interleave")
     if dim is None:
@@ -633,9 +614,8 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
         IndexOutOfRangeError: the range isn't inside of the axis.
         ShapeError: the tensor is 0-d.
 
-    Example:
-        >>> lucid.arange(5).narrow(0, 1, 3)
-        tensor([1, 2, 3])
+    >>> lucid.arange(5).narrow(0, 1, 3)
+    tensor([1, 2, 3])
     """
     x = tensor_of(input, "narrow")
     axis = axis_of(dim, x.ndim, "narrow")
@@ -662,9 +642,8 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
         IndexOutOfRangeError: there is no such axis, or the index isn't in it.
         ShapeError: the tensor is 0-d.
 
-    Example:
-        >>> lucid.select(lucid.tensor([[1, 2], [3, 4]]), 1, -1)
-        tensor([2, 4])
+    >>> lucid.select(lucid.tensor([[1, 2], [3, 4]]), 1, -1)
+    tensor([2, 4])
     """
     x = tensor_of(input, "select")
     if not x.ndim:
@@ -703,10 +682,9 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
         OptionError: an axis comes twice.
         IndexOutOfRangeError: there is no such axis.
 
-    Example:
-        >>> lucid.flip(lucid.tensor([[1, 2], [3, 4]]), 1)
-        tensor([[2, 1],
-                [4, 3]])
+    >>> lucid.flip(lucid.tensor([[1, 2], [3, 4]]), 1)
+    tensor([[2, 1],
+            [4, 3]])
     """
     x = tensor_of(input, "flip")
     shape = x._type.shape
@@ -731,10 +709,9 @@ def fliplr(input: Tensor) -> Tensor:
     Raises:
         IndexOutOfRangeError: it has fewer than two axes.
 
-    Example:
-        >>> lucid.fliplr(lucid.tensor([[1, 2], [3, 4]]))
-        tensor([[2, 1],
-                [4, 3]])
+    >>> lucid.fliplr(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[2, 1],
+            [4, 3]])
     """
     return flip(input, 1)
 
@@ -745,10 +722,9 @@ def flipud(input: Tensor) -> Tensor:
     Args:
         input: a tensor, of which a vector is reversed as a whole.
 
-    Example:
-        >>> lucid.flipud(lucid.tensor([[1, 2], [3, 4]]))
-        tensor([[3, 4],
-                [1, 2]])
+    >>> lucid.flipud(lucid.tensor([[1, 2], [3, 4]]))
+    tensor([[3, 4],
+            [1, 2]])
     """
     return flip(input, 0)
 
@@ -765,12 +741,11 @@ def size(input: Tensor, dim: int | None = None) -> Any:
     Raises:
         IndexOutOfRangeError: there is no such axis; a 0-d tensor has none.
 
-    Example:
-        >>> x = lucid.zeros(2, 3)
-        >>> x.size()
-        lucid.Size([2, 3])
-        >>> x.size(-1)
-        3
+    >>> x = lucid.zeros(2, 3)
+    >>> x.size()
+    lucid.Size([2, 3])
+    >>> x.size(-1)
+    3
     """
     if dim is None:
         return new_size(Size, input._type.shape)
@@ -784,9 +759,8 @@ def storage_offset(input: Tensor) -> int:
 
     It isn't 0 only for views. It looks at memory, so in a trace it raises `TraceError`.
 
-    Example:
-        >>> lucid.arange(6)[2:].storage_offset()
-        2
+    >>> lucid.arange(6)[2:].storage_offset()
+    2
     """
     array = input._concrete("storage_offset()")
     whole: Any = array
@@ -805,12 +779,11 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
     Args:
         dim: the axis; negative ones count from the end. Default: None, a tuple of all.
 
-    Example:
-        >>> x = lucid.zeros(2, 3)
-        >>> x.stride()
-        (3, 1)
-        >>> x.T.stride(0)
-        1
+    >>> x = lucid.zeros(2, 3)
+    >>> x.stride()
+    (3, 1)
+    >>> x.T.stride(0)
+    1
     """
     strides = input.element_strides()
     return strides if dim is None else strides[axis_of(dim, input.ndim, "stride")]
@@ -819,9 +792,8 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
 def numel(input: Tensor) -> int:
     """Return the number of elements, the product of the sizes; a 0-d tensor has one.
 
-    Example:
-        >>> lucid.numel(lucid.zeros(2, 3))
-        6
+    >>> lucid.numel(lucid.zeros(2, 3))
+    6
     """
     return input._type.size
 
@@ -829,9 +801,8 @@ def numel(input: Tensor) -> int:
 def dim(input: Tensor) -> int:
     """Return the number of axes; a 0-d tensor has none.
 
-    Example:
-        >>> lucid.zeros(2, 3).dim()
-        2
+    >>> lucid.zeros(2, 3).dim()
+    2
     """
     return input.ndim
 
@@ -839,9 +810,8 @@ def dim(input: Tensor) -> int:
 def element_size(input: Tensor) -> int:
     """Return how many bytes an element takes, which the dtype says.
 
-    Example:
-        >>> lucid.zeros(2, dtype=lucid.float64).element_size()
-        8
+    >>> lucid.zeros(2, dtype=lucid.float64).element_size()
+    8
     """
     return input._type.dtype.itemsize
 
@@ -859,10 +829,9 @@ def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
 
     No other order is ever wanted, so all memory formats ask for the same.
 
-    Example:
-        >>> x = lucid.zeros(2, 3)
-        >>> x.is_contiguous(), x.T.is_contiguous()
-        (True, False)
+    >>> x = lucid.zeros(2, 3)
+    >>> x.is_contiguous(), x.T.is_contiguous()
+    (True, False)
     """
     check_memory_format(memory_format, "is_contiguous")
     return strides_are_contiguous(input._type.shape, input.element_strides())
@@ -874,12 +843,11 @@ def contiguous(input: Tensor, *, memory_format: object = None) -> Tensor:
 
     Gradients flow through either.
 
-    Example:
-        >>> x = lucid.zeros(2, 3)
-        >>> x.contiguous() is x
-        True
-        >>> x.T.contiguous().stride()
-        (2, 1)
+    >>> x = lucid.zeros(2, 3)
+    >>> x.contiguous() is x
+    True
+    >>> x.T.contiguous().stride()
+    (2, 1)
     """
     check_memory_format(memory_format, "contiguous")
     return input if is_contiguous(input) else clone(input)

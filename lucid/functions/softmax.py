@@ -87,14 +87,13 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     Args:
         input: a tensor of floats.
         dim: the axis. Default: None, PyTorch's old choice, with a warning.
-        dtype: the input is cast to it first. Default: None.
+        dtype: the input is cast to it first.
 
     Raises:
         DTypeError: integers without a dtype.
 
-    Example:
-        >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
-        tensor([0.0900, 0.2447, 0.6652])
+    >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
+    tensor([0.0900, 0.2447, 0.6652])
     """
     return _along(_softmax, "softmax", input, dim, dtype)
 
@@ -105,9 +104,8 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
 
     It is `input - logsumexp(input, dim)`.
 
-    Example:
-        >>> lucid.log_softmax(lucid.tensor([0.0, 1000.0]), 0)
-        tensor([-1000.,     0.])
+    >>> lucid.log_softmax(lucid.tensor([0.0, 1000.0]), 0)
+    tensor([-1000.,     0.])
     """
     return _along(_log_softmax, "log_softmax", input, dim, dtype)
 
@@ -119,8 +117,7 @@ def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     Raises:
         DTypeError: integers without a dtype.
 
-    Example:
-        >>> lucid.nn.functional.softmin(lucid.tensor([1.0, 2.0]), 0)
-        tensor([0.7311, 0.2689])
+    >>> lucid.nn.functional.softmin(lucid.tensor([1.0, 2.0]), 0)
+    tensor([0.7311, 0.2689])
     """
     return _along(_softmax, "softmin", -input, dim, dtype)

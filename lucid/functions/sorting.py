@@ -40,16 +40,15 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     Equal elements keep their order in either direction, and a NaN counts as the greatest.
 
     Args:
-        dim: the axis to sort along. Default: -1.
-        descending: whether the greatest come first. Default: False.
-        stable: True or False; sorting is stable with either. Default: False.
+        dim: the axis to sort along.
+        descending: whether the greatest come first.
+        stable: True or False; sorting is stable with either.
 
     Raises:
         ArgumentError: `stable` is no bool.
 
-    Example:
-        >>> lucid.argsort(lucid.tensor([3, 1, 2]))
-        tensor([1, 2, 0])
+    >>> lucid.argsort(lucid.tensor([3, 1, 2]))
+    tensor([1, 2, 0])
     """
     x = tensor_of(input, "argsort")
     check_flag(stable, "stable", "argsort", or_none=True)
@@ -66,11 +65,10 @@ def sort(
 ) -> return_types.sort:
     """Return (values, indices) in order along `dim`; gradients flow to the values.
 
-    Example:
-        >>> lucid.sort(lucid.tensor([3, 1, 2]), descending=True)
-        lucid.return_types.sort(
-        values=tensor([3, 2, 1]),
-        indices=tensor([0, 2, 1]))
+    >>> lucid.sort(lucid.tensor([3, 1, 2]), descending=True)
+    lucid.return_types.sort(
+    values=tensor([3, 2, 1]),
+    indices=tensor([0, 2, 1]))
     """
     x = tensor_of(input, "sort")
     indices = argsort(x, dim, descending, stable)
@@ -83,11 +81,10 @@ def sort(
 def msort(input: Tensor) -> Tensor:
     """Return the elements in ascending order along axis 0, each column by itself.
 
-    Example:
-        >>> lucid.msort(lucid.tensor([[3, 1], [2, 5], [1, 4]]))
-        tensor([[1, 1],
-                [2, 4],
-                [3, 5]])
+    >>> lucid.msort(lucid.tensor([[3, 1], [2, 5], [1, 4]]))
+    tensor([[1, 1],
+            [2, 4],
+            [3, 5]])
     """
     return sort(input, 0).values
 
@@ -102,19 +99,18 @@ def topk(
 
     Args:
         k: how many, from 0 to the size of the axis.
-        dim: the axis to look along. Default: -1.
-        largest: whether the greatest are wanted, else the smallest. Default: True.
-        sorted: True or False; they are in order with either. Default: True.
+        dim: the axis to look along.
+        largest: whether the greatest are wanted, else the smallest.
+        sorted: True or False; they are in order with either.
 
     Raises:
         ArgumentError: `sorted` is no bool.
         OptionError: `k` is negative or more than there are.
 
-    Example:
-        >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)
-        lucid.return_types.topk(
-        values=tensor([4, 3]),
-        indices=tensor([2, 0]))
+    >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)
+    lucid.return_types.topk(
+    values=tensor([4, 3]),
+    indices=tensor([2, 0]))
     """
     x = tensor_of(input, "topk")
     check_flag(sorted, "sorted", "topk")
@@ -136,16 +132,15 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
 
     Args:
         k: which one, from 1 to the size of the axis.
-        dim: the axis to look along, which the results lack. Default: -1.
+        dim: the axis to look along, which the results lack.
 
     Raises:
         OptionError: there is no such element.
 
-    Example:
-        >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
-        lucid.return_types.kthvalue(
-        values=tensor(3.),
-        indices=tensor(0))
+    >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
+    lucid.return_types.kthvalue(
+    values=tensor(3.),
+    indices=tensor(0))
     """
     x = tensor_of(input, "kthvalue")
     axis = axis_of(dim, x.ndim, "kthvalue")
@@ -179,30 +174,25 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     Raises:
         OptionError: there are no elements.
 
-    Example:
-        >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
-        tensor(2.)
-        >>> lucid.median(lucid.tensor([[1, 5, 3], [9, 7, 8]]), 1)
-        lucid.return_types.median(
-        values=tensor([3, 8]),
-        indices=tensor([2, 2]))
+    >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
+    tensor(2.)
+    >>> lucid.median(lucid.tensor([[1, 5, 3], [9, 7, 8]]), 1)
+    lucid.return_types.median(
+    values=tensor([3, 8]),
+    indices=tensor([2, 2]))
     """
     return _median(return_types.median, input, dim, keepdim)
 
 
 @numpy_names
+@like(median)
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the `median` of the elements that are no NaN; of NaN alone it is NaN.
 
-    Args:
-        dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
+    Of an even number it is the lower one of the two in the middle.
 
-    Raises:
-        OptionError: there are no elements.
-
-    Example:
-        >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
-        tensor(2.)
+    >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
+    tensor(2.)
     """
     return _median(return_types.nanmedian, input, dim, keepdim)
 
@@ -264,23 +254,23 @@ def quantile(
         q: a number in [0, 1], or a 0-d tensor or vector of such.
         dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
         interpolation: where the place is between two elements: "linear", "lower", "higher",
-            "midpoint" or "nearest". Default: "linear".
+            "midpoint" or "nearest".
 
     Raises:
         DTypeError: integers or bools.
         OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
         ShapeError: `q` has more than one axis.
 
-    Example:
-        >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), lucid.tensor([0.5, 0.75]))
-        tensor([2., 3.])
-        >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), 0.75, interpolation="lower")
-        tensor(2.)
+    >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), lucid.tensor([0.5, 0.75]))
+    tensor([2., 3.])
+    >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), 0.75, interpolation="lower")
+    tensor(2.)
     """
     return _quantile(input, q, dim, keepdim, interpolation, "quantile")
 
 
 @numpy_names
+@like(quantile)
 def nanquantile(
     input: Tensor,
     q: Tensor | float,
@@ -291,21 +281,8 @@ def nanquantile(
 ) -> Tensor:
     """Return the `quantile` of the elements that are no NaN; of NaN alone it is NaN.
 
-    Args:
-        input: a tensor of floats.
-        q: a number in [0, 1], or a 0-d tensor or vector of such.
-        dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
-        interpolation: where the place is between two elements: "linear", "lower", "higher",
-            "midpoint" or "nearest". Default: "linear".
-
-    Raises:
-        DTypeError: integers or bools.
-        OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
-        ShapeError: `q` has more than one axis.
-
-    Example:
-        >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
-        tensor(1.5000)
+    >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
+    tensor(1.5000)
     """
     return _quantile(input, q, dim, keepdim, interpolation, "nanquantile")
 
@@ -331,10 +308,8 @@ def _quantile(
     if not x._type.shape[-1]:
         raise OptionError(f"{op}: no elements")
     if isinstance(q, Tensor):
-        require(
-            (ranks >= 0) & (ranks <= 1),
-            lambda: f"{op}: q must be in the range [0, 1]{typed(input=input, q=q)}",
-        )
+        inside = (ranks >= 0) & (ranks <= 1)
+        require(inside, f"{op}: q must be in the range [0, 1]", input=input, q=q)
     values = _interpolated(x, reshaped(ranks, (ranks._type.size,)), interpolation, op)
     result = movedim(values, -1, 0)  # the quantiles first
     if keepdim:
@@ -388,21 +363,19 @@ def searchsorted(
     Args:
         sorted_sequence: the rows, in ascending order, which isn't checked; NaN is greatest.
         input: a tensor or a number.
-        out_int32: whether the result is int32. Default: False.
-        right: whether behind equal elements instead of before them. Default: False.
+        out_int32: whether the result is int32.
+        right: whether behind equal elements instead of before them.
         sorter: an index of the same shape that sorts the rows, which then are in any order.
-            Default: None.
-        side: "right" for `right=True`; "left" changes nothing. Default: None.
+        side: "right" for `right=True`; "left" changes nothing.
 
     Raises:
         OptionError: another `side`.
         ShapeError: the leading axes differ, the row is 0-d, or `sorter` has another shape.
 
-    Example:
-        >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([0, 3, 9]))
-        tensor([0, 1, 3])
-        >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), 3, right=True)
-        tensor(2)
+    >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([0, 3, 9]))
+    tensor([0, 1, 3])
+    >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), 3, right=True)
+    tensor(2)
     """
     if side not in (None, "left", "right"):
         raise OptionError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
@@ -454,15 +427,14 @@ def bucketize(
     Args:
         input: a tensor or a number.
         boundaries: a vector in ascending order, which isn't checked.
-        out_int32: whether the result is int32 instead of int64. Default: False.
-        right: whether a boundary belongs to the bucket above it. Default: False.
+        out_int32: whether the result is int32 instead of int64.
+        right: whether a boundary belongs to the bucket above it.
 
     Raises:
         ShapeError: boundaries without an axis.
 
-    Example:
-        >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
-        tensor([0, 1, 2])
+    >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
+    tensor([0, 1, 2])
     """
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
@@ -475,16 +447,15 @@ def isin(
     Args:
         elements: a tensor or a number.
         test_elements: what they are compared with, of any shape, likewise.
-        assume_unique: True or False; equal elements make no difference. Default: False.
-        invert: whether it tells those that aren't among them. Default: False.
+        assume_unique: True or False; equal elements make no difference.
+        invert: whether it tells those that aren't among them.
 
     Raises:
         ArgumentError: `assume_unique` is no bool.
 
-    Example:
-        >>> lucid.isin(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([2, 4, 6]))
-        tensor([[False,  True],
-                [False,  True]])
+    >>> lucid.isin(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([2, 4, 6]))
+    tensor([[False,  True],
+            [False,  True]])
     """
     check_flag(assume_unique, "assume_unique", "isin")
     x, among = promoted(elements, test_elements, "isin")
@@ -513,18 +484,17 @@ def histogram(
         bins: the edges, a vector that ascends; or how many bins of equal width there are.
         range: where those begin and end. Default: None, at the least and the greatest element.
         weight: what each element counts, of the shape of `input`. Default: None, one each.
-        density: whether to divide by the sum of all and by the bin's width. Default: False.
+        density: whether to divide by the sum of all and by the bin's width.
 
     Raises:
         DTypeError: `input` holds integers, or edges or weights have another dtype.
         ShapeError: the edges are no vector, or the weights have another shape.
         OptionError: there is no bin, or the range is empty, or given with edges.
 
-    Example:
-        >>> lucid.histogram(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=2)
-        lucid.return_types.histogram(
-        hist=tensor([3., 1.]),
-        bin_edges=tensor([1.0000, 2.5000, 4.0000]))
+    >>> lucid.histogram(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=2)
+    lucid.return_types.histogram(
+    hist=tensor([3., 1.]),
+    bin_edges=tensor([1.0000, 2.5000, 4.0000]))
     """
     x = tensor_of(input, "histogram").detach()
     dtype = x._type.dtype

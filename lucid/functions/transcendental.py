@@ -62,9 +62,8 @@ _ATAN_UNDER = (
 def exp(input: Tensor) -> Tensor:
     """Return e to the power of `input`, a float; inf where that is above the dtype's range.
 
-    Example:
-        >>> lucid.exp(lucid.tensor([0.0, 1.0]))
-        tensor([1.0000, 2.7183])
+    >>> lucid.exp(lucid.tensor([0.0, 1.0]))
+    tensor([1.0000, 2.7183])
     """
     return emit(ops.exp, (floating(input, "exp"),))
 
@@ -72,9 +71,8 @@ def exp(input: Tensor) -> Tensor:
 def exp2(input: Tensor) -> Tensor:
     """Return 2 to the power of `input`, a float; exact for whole exponents in range.
 
-    Example:
-        >>> lucid.exp2(lucid.tensor([0, 3, -1]))
-        tensor([1.0000, 8.0000, 0.5000])
+    >>> lucid.exp2(lucid.tensor([0, 3, -1]))
+    tensor([1.0000, 8.0000, 0.5000])
     """
     x = floating(input, "exp2")
     return emit(ops.pow, (constant(2.0, x._type.dtype), x))
@@ -83,9 +81,8 @@ def exp2(input: Tensor) -> Tensor:
 def expm1(input: Tensor) -> Tensor:
     """Return `exp(input) - 1`, accurate near zero, where the difference would cancel.
 
-    Example:
-        >>> lucid.expm1(lucid.tensor([1e-8, 1.0], dtype=lucid.float64))
-        tensor([1.0000e-08, 1.7183e+00], dtype=lucid.float64)
+    >>> lucid.expm1(lucid.tensor([1e-8, 1.0], dtype=lucid.float64))
+    tensor([1.0000e-08, 1.7183e+00], dtype=lucid.float64)
     """
     return emit(ops.expm1, (floating(input, "expm1"),))
 
@@ -93,9 +90,8 @@ def expm1(input: Tensor) -> Tensor:
 def log(input: Tensor) -> Tensor:
     """Return the natural logarithm, a float; -inf of 0, NaN of negative numbers.
 
-    Example:
-        >>> lucid.log(lucid.tensor([1.0, 2.718281828, 0.0]))
-        tensor([0., 1., -inf])
+    >>> lucid.log(lucid.tensor([1.0, 2.718281828, 0.0]))
+    tensor([0., 1., -inf])
     """
     return emit(ops.log, (floating(input, "log"),))
 
@@ -103,9 +99,8 @@ def log(input: Tensor) -> Tensor:
 def log2(input: Tensor) -> Tensor:
     """Return the logarithm to base 2, a float; -inf of 0, NaN of negative numbers.
 
-    Example:
-        >>> lucid.log2(lucid.tensor([1, 2, 8]))
-        tensor([0., 1., 3.])
+    >>> lucid.log2(lucid.tensor([1, 2, 8]))
+    tensor([0., 1., 3.])
     """
     return log(input) / math.log(2)
 
@@ -113,9 +108,8 @@ def log2(input: Tensor) -> Tensor:
 def log10(input: Tensor) -> Tensor:
     """Return the logarithm to base 10, a float; -inf of 0, NaN of negative numbers.
 
-    Example:
-        >>> lucid.log10(lucid.tensor([1, 10, 1000]))
-        tensor([0., 1., 3.])
+    >>> lucid.log10(lucid.tensor([1, 10, 1000]))
+    tensor([0., 1., 3.])
     """
     return log(input) / math.log(10)
 
@@ -123,9 +117,8 @@ def log10(input: Tensor) -> Tensor:
 def log1p(input: Tensor) -> Tensor:
     """Return `log(1 + input)`, accurate near zero; -inf of -1, NaN below.
 
-    Example:
-        >>> lucid.log1p(lucid.tensor([0.0, 1.0, -1.0]))
-        tensor([0.0000, 0.6931,   -inf])
+    >>> lucid.log1p(lucid.tensor([0.0, 1.0, -1.0]))
+    tensor([0.0000, 0.6931,   -inf])
     """
     return emit(ops.log1p, (floating(input, "log1p"),))
 
@@ -133,9 +126,8 @@ def log1p(input: Tensor) -> Tensor:
 def sin(input: Tensor) -> Tensor:
     """Return the sine of angles in radians, a float; NaN of infinities.
 
-    Example:
-        >>> lucid.sin(lucid.tensor([0.0, 1.0]))
-        tensor([0.0000, 0.8415])
+    >>> lucid.sin(lucid.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.8415])
     """
     return emit(ops.sin, (floating(input, "sin"),))
 
@@ -143,9 +135,8 @@ def sin(input: Tensor) -> Tensor:
 def cos(input: Tensor) -> Tensor:
     """Return the cosine of angles in radians, a float; NaN of infinities.
 
-    Example:
-        >>> lucid.cos(lucid.tensor([0.0, 1.0]))
-        tensor([1.0000, 0.5403])
+    >>> lucid.cos(lucid.tensor([0.0, 1.0]))
+    tensor([1.0000, 0.5403])
     """
     return emit(ops.cos, (floating(input, "cos"),))
 
@@ -155,9 +146,8 @@ def tanh(input: Tensor) -> Tensor:
 
     Derivative: 1 - tanh(x)**2.
 
-    Example:
-        >>> lucid.tanh(lucid.tensor([0.0, 1.0, -20.0]))
-        tensor([ 0.0000,  0.7616, -1.0000])
+    >>> lucid.tanh(lucid.tensor([0.0, 1.0, -20.0]))
+    tensor([ 0.0000,  0.7616, -1.0000])
     """
     return emit(ops.tanh, (floating(input, "tanh"),))
 
@@ -167,9 +157,8 @@ def sigmoid(input: Tensor) -> Tensor:
 
     Nothing overflows for large negative numbers.
 
-    Example:
-        >>> lucid.sigmoid(lucid.tensor([0.0, 2.0, -100.0]))
-        tensor([5.0000e-01, 8.8080e-01, 3.7835e-44])
+    >>> lucid.sigmoid(lucid.tensor([0.0, 2.0, -100.0]))
+    tensor([5.0000e-01, 8.8080e-01, 3.7835e-44])
     """
     return emit(ops.sigmoid, (floating(input, "sigmoid"),))
 
@@ -177,9 +166,8 @@ def sigmoid(input: Tensor) -> Tensor:
 def erf(input: Tensor) -> Tensor:
     """Return the error function 2 / sqrt(pi) * integral of exp(-t**2) from 0 to `input`, a float.
 
-    Example:
-        >>> lucid.erf(lucid.tensor([0.0, 0.5, 3.0]))
-        tensor([0.0000, 0.5205, 1.0000])
+    >>> lucid.erf(lucid.tensor([0.0, 0.5, 3.0]))
+    tensor([0.0000, 0.5205, 1.0000])
     """
     return emit(ops.erf, (floating(input, "erf"),))
 
@@ -236,9 +224,8 @@ def _cathetus(x: Tensor) -> Tensor:
 def tan(input: Tensor) -> Tensor:
     """Return the tangent of angles in radians, a float; NaN of infinities.
 
-    Example:
-        >>> lucid.tan(lucid.tensor([0.0, 1.0]))
-        tensor([0.0000, 1.5574])
+    >>> lucid.tan(lucid.tensor([0.0, 1.0]))
+    tensor([0.0000, 1.5574])
     """
     return sin(input) / cos(input)
 
@@ -247,9 +234,8 @@ def tan(input: Tensor) -> Tensor:
 def asin(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1].
 
-    Example:
-        >>> lucid.asin(lucid.tensor([0.0, 1.0, 2.0]))
-        tensor([0.0000, 1.5708,    nan])
+    >>> lucid.asin(lucid.tensor([0.0, 1.0, 2.0]))
+    tensor([0.0000, 1.5708,    nan])
     """
     return 2 * _odd(_right_atan, input / (1 + _cathetus(input)))
 
@@ -261,9 +247,8 @@ arcsin = asin
 def acos(input: Tensor) -> Tensor:
     """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1].
 
-    Example:
-        >>> lucid.acos(lucid.tensor([1.0, -1.0]))
-        tensor([0.0000, 3.1416])
+    >>> lucid.acos(lucid.tensor([1.0, -1.0]))
+    tensor([0.0000, 3.1416])
     """
     return 2 * _right_atan(sqrt((1 - input) / (1 + input)))
 
@@ -275,9 +260,8 @@ arccos = acos
 def atan(input: Tensor) -> Tensor:
     """Return the angle in [-pi/2, pi/2] with this tangent; the bounds for infinities.
 
-    Example:
-        >>> lucid.atan(lucid.tensor([0.0, 1.0]))
-        tensor([0.0000, 0.7854])
+    >>> lucid.atan(lucid.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.7854])
     """
     return _odd(_right_atan, input)
 
@@ -318,9 +302,8 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
         input: the points' second coordinate.
         other: their first one.
 
-    Example:
-        >>> lucid.atan2(lucid.tensor([0.0, 1.0]), lucid.tensor([-1.0, 0.0]))
-        tensor([3.1416, 1.5708])
+    >>> lucid.atan2(lucid.tensor([0.0, 1.0]), lucid.tensor([-1.0, 0.0]))
+    tensor([3.1416, 1.5708])
     """
     y, x = promoted(input, other, "atan2")
     return _atan2(floating(y, "atan2"), floating(x, "atan2"))
@@ -348,9 +331,8 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
         input: one leg.
         other: the other one.
 
-    Example:
-        >>> lucid.hypot(lucid.tensor([3.0]), lucid.tensor([4.0]))
-        tensor([5.])
+    >>> lucid.hypot(lucid.tensor([3.0]), lucid.tensor([4.0]))
+    tensor([5.])
     """
     x, y = promoted(input, other, "hypot")
     return _hypot(floating(x, "hypot"), floating(y, "hypot"))
@@ -359,9 +341,8 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
 def sinc(input: Tensor) -> Tensor:
     """Return `sin(pi x) / (pi x)`, the normalized cardinal sine, and 1 at 0.
 
-    Example:
-        >>> lucid.sinc(lucid.tensor([0.0, 0.5]))
-        tensor([1.0000, 0.6366])
+    >>> lucid.sinc(lucid.tensor([0.0, 0.5]))
+    tensor([1.0000, 0.6366])
     """
     x = floating(input, "sinc") * math.pi
     zero = x == 0
@@ -374,9 +355,8 @@ def deg2rad(input: Tensor) -> Tensor:
     Args:
         input: angles; integers give the default float dtype.
 
-    Example:
-        >>> lucid.deg2rad(lucid.tensor([0.0, 180.0]))
-        tensor([0.0000, 3.1416])
+    >>> lucid.deg2rad(lucid.tensor([0.0, 180.0]))
+    tensor([0.0000, 3.1416])
     """
     return floating(input, "deg2rad") * (math.pi / 180)
 
@@ -387,9 +367,8 @@ def rad2deg(input: Tensor) -> Tensor:
     Args:
         input: angles; integers give the default float dtype.
 
-    Example:
-        >>> lucid.rad2deg(lucid.tensor([0.0, 1.0]))
-        tensor([ 0.0000, 57.2958])
+    >>> lucid.rad2deg(lucid.tensor([0.0, 1.0]))
+    tensor([ 0.0000, 57.2958])
     """
     return floating(input, "rad2deg") * (180 / math.pi)
 
@@ -403,9 +382,8 @@ def sinh(input: Tensor) -> Tensor:
 
     It overflows to an infinity of the element's sign.
 
-    Example:
-        >>> lucid.sinh(lucid.tensor([0.0, 1.0]))
-        tensor([0.0000, 1.1752])
+    >>> lucid.sinh(lucid.tensor([0.0, 1.0]))
+    tensor([0.0000, 1.1752])
     """
     return _odd(_right_sinh, input)
 
@@ -416,9 +394,8 @@ def cosh(input: Tensor) -> Tensor:
 
     It overflows to inf on both sides.
 
-    Example:
-        >>> lucid.cosh(lucid.tensor([0.0, 1.0]))
-        tensor([1.0000, 1.5431])
+    >>> lucid.cosh(lucid.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.5431])
     """
     size = absolute(input)
     large = size > _ROOT_FROM
@@ -431,9 +408,8 @@ def cosh(input: Tensor) -> Tensor:
 def asinh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic sine, a float: log(x + sqrt(x**2 + 1)).
 
-    Example:
-        >>> lucid.asinh(lucid.tensor([0.0, 1.0]))
-        tensor([0.0000, 0.8814])
+    >>> lucid.asinh(lucid.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.8814])
     """
     return _odd(_right_asinh, input)
 
@@ -445,9 +421,8 @@ arcsinh = asinh
 def acosh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic cosine, a float; NaN below 1.
 
-    Example:
-        >>> lucid.acosh(lucid.tensor([1.0, 2.0]))
-        tensor([0.0000, 1.3170])
+    >>> lucid.acosh(lucid.tensor([1.0, 2.0]))
+    tensor([0.0000, 1.3170])
     """
     large = input > 1e8
     above = choose(large, 1.0, choose(input < 1, math.nan, input - 1))
@@ -461,9 +436,8 @@ arccosh = acosh
 def atanh(input: Tensor) -> Tensor:
     """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond.
 
-    Example:
-        >>> lucid.atanh(lucid.tensor([0.0, 0.5]))
-        tensor([0.0000, 0.5493])
+    >>> lucid.atanh(lucid.tensor([0.0, 0.5]))
+    tensor([0.0000, 0.5493])
     """
     return _odd(lambda a: 0.5 * log1p(2 * a / (1 - a)), input)
 

@@ -66,18 +66,16 @@ def hann_window(
     Args:
         window_length: how many places, at least 0.
         periodic: whether it is a period of a longer signal, as `stft` wants it, or symmetric.
-            Default: True.
         dtype: of the result. Default: the default dtype.
 
     Raises:
         OptionError: the length is negative.
         DTypeError: the dtype isn't one of floats.
 
-    Example:
-        >>> lucid.hann_window(4)
-        tensor([0.0000, 0.5000, 1.0000, 0.5000])
-        >>> lucid.hann_window(5, periodic=False)
-        tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    >>> lucid.hann_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    >>> lucid.hann_window(5, periodic=False)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     """
 
     options = dtype, layout, device, requires_grad
@@ -104,13 +102,12 @@ def hamming_window(
     dtype: a float dtype.
 
     Args:
-        periodic: whether it is a period of a longer signal, or symmetric. Default: True.
-        alpha: the mean of a period. Default: 0.54.
-        beta: the factor of the cosine. Default: 0.46.
+        periodic: whether it is a period of a longer signal, or symmetric.
+        alpha: the mean of a period.
+        beta: the factor of the cosine.
 
-    Example:
-        >>> lucid.hamming_window(4)
-        tensor([0.0800, 0.5400, 1.0000, 0.5400])
+    >>> lucid.hamming_window(4)
+    tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
 
     options = dtype, layout, device, requires_grad
@@ -136,9 +133,8 @@ def blackman_window(
 
     dtype: a float dtype.
 
-    Example:
-        >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
-        tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
+    >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
+    tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
     """
 
     options = dtype, layout, device, requires_grad
@@ -167,9 +163,8 @@ def bartlett_window(
 
     dtype: a float dtype.
 
-    Example:
-        >>> lucid.bartlett_window(4)
-        tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    >>> lucid.bartlett_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
 
     options = dtype, layout, device, requires_grad
@@ -197,13 +192,11 @@ def kaiser_window(
     dtype: a float dtype.
 
     Args:
-        periodic: whether t stops one step before 1, as in a period of a longer signal. Default:
-            True.
-        beta: the shape. Default: 12.0.
+        periodic: whether t stops one step before 1, as in a period of a longer signal.
+        beta: the shape.
 
-    Example:
-        >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
-        tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
+    >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
+    tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
     """
 
     options = dtype, layout, device, requires_grad

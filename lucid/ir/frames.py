@@ -139,13 +139,13 @@ def _edged(value: Any) -> Any:
         return value
     if inspect.iscoroutinefunction(value):
         return value
-    return _edge(value)
+    return _edge(described(value))
 
 
 def edge_of_module(name: str) -> None:
     """Let a module's public functions, and its own classes' methods, be such functions.
 
-    What their docstrings leave out, they have from the module's.
+    What their docstrings leave out, they have from that of the module where they are.
     """
     module = sys.modules[name]
     names = vars(module)

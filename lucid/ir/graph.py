@@ -25,18 +25,17 @@ class Value(Operand):
         type: element type and shape, which never change.
         graph: the graph that operators on it append to.
         producer: the node that computes it; None for a graph's input.
-        index: which of the node's results, or of the graph's inputs. Default: 0.
+        index: which of the node's results, or of the graph's inputs.
         name: a hint for printing, often the user's own name for it; not unique, may be empty.
 
     Attributes:
         name, producer: as given; passes may change both.
 
-    Example:
-        >>> from lucid.ir import Value, parse
-        >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
-        >>> (y,) = graph.outputs
-        >>> isinstance(y, Value), y, y.producer.op
-        (True, %y: f32[3], <op add>)
+    >>> from lucid.ir import Value, parse
+    >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
+    >>> (y,) = graph.outputs
+    >>> isinstance(y, Value), y, y.producer.op
+    (True, %y: f32[3], <op add>)
     """
 
     __slots__ = ("_type", "graph", "index", "name", "producer")
@@ -78,11 +77,10 @@ class Region:
         kind: "region" (a custom Function's: nodes carry it until they are outlined), "checkpoint"
             (a checkpointed block's) or "repeated" (what is computed again of such a block).
 
-    Example:
-        >>> from lucid.ir import Region
-        >>> outer = Region("Block", None, None, "checkpoint")
-        >>> [region.name for region in Region("Square", None, outer).blocks]
-        ['Block']
+    >>> from lucid.ir import Region
+    >>> outer = Region("Block", None, None, "checkpoint")
+    >>> [region.name for region in Region("Square", None, outer).blocks]
+    ['Block']
     """
 
     name: str
@@ -117,12 +115,11 @@ class Node:
         region: the call of a custom Function, or the checkpointed block, that it was recorded in. A
             barrier with one operand carries the block that has saved that operand.
 
-    Example:
-        >>> from lucid.ir import Node, parse
-        >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
-        >>> (node,) = graph.nodes
-        >>> isinstance(node, Node), node.op, node.result
-        (True, <op add>, %y: f32[3])
+    >>> from lucid.ir import Node, parse
+    >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
+    >>> (node,) = graph.nodes
+    >>> isinstance(node, Node), node.op, node.result
+    (True, <op add>, %y: f32[3])
     """
 
     __slots__ = (
@@ -183,12 +180,11 @@ class Input:
             as an int).
         source: how the user gets at it, such as `model.0.weight`; empty when unknown.
 
-    Example:
-        >>> from lucid.ir import Input, parse
-        >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
-        >>> (x,) = graph.inputs
-        >>> isinstance(x, Input), x.kind, x.value
-        (True, 'arg', %x: f32[3])
+    >>> from lucid.ir import Input, parse
+    >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
+    >>> (x,) = graph.inputs
+    >>> isinstance(x, Input), x.kind, x.value
+    (True, 'arg', %x: f32[3])
     """
 
     value: Value
@@ -200,7 +196,7 @@ class Graph:
     """A typed program: inputs, nodes in an order that respects dependence, results, writes.
 
     Args:
-        name: what its text calls it. Default: "graph".
+        name: what its text calls it.
 
     Attributes:
         outputs: the returned values.
@@ -211,18 +207,17 @@ class Graph:
             text of a graph leaves them out.
         location: the user's function that was traced.
 
-    Example:
-        >>> from lucid.ir import Graph, TensorType, ops
-        >>> graph = Graph("shifted")
-        >>> x = graph.add_input(TensorType(lucid.float32, (3,)), name="x")
-        >>> graph.outputs = [ops.exp(x) + 1]
-        >>> print(graph, end="")
-        graph shifted(%x: f32[3]) {
-          %exp = exp %x : f32[3]
-          %c = constant 1.0 : f32[]
-          %add = add %exp, %c : f32[3]
-          return %add
-        }
+    >>> from lucid.ir import Graph, TensorType, ops
+    >>> graph = Graph("shifted")
+    >>> x = graph.add_input(TensorType(lucid.float32, (3,)), name="x")
+    >>> graph.outputs = [ops.exp(x) + 1]
+    >>> print(graph, end="")
+    graph shifted(%x: f32[3]) {
+      %exp = exp %x : f32[3]
+      %c = constant 1.0 : f32[]
+      %add = add %exp, %c : f32[3]
+      return %add
+    }
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -359,11 +354,10 @@ def is_same_program(a: Graph, b: Graph) -> bool:
     Args:
         a, b: the two graphs.
 
-    Example:
-        >>> from lucid.ir import is_same_program, parse
-        >>> text = "graph double(%x: f32[3]) { %y = add %x, %x return %y }"
-        >>> is_same_program(parse(text), parse(text)), parse(text) == parse(text)
-        (True, False)
+    >>> from lucid.ir import is_same_program, parse
+    >>> text = "graph double(%x: f32[3]) { %y = add %x, %x return %y }"
+    >>> is_same_program(parse(text), parse(text)), parse(text) == parse(text)
+    (True, False)
     """
     return str(a) == str(b)
 

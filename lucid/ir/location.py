@@ -27,11 +27,10 @@ class Location:
         line: the number of the line, from 1 on.
         source: the line as IR text quotes it, for a location that was parsed; None: read the file.
 
-    Example:
-        >>> from lucid.ir import Location
-        >>> place = Location("train.py", 12, "y = model(x)")
-        >>> str(place), place.text
-        ('train.py:12', 'y = model(x)')
+    >>> from lucid.ir import Location
+    >>> place = Location("train.py", 12, "y = model(x)")
+    >>> str(place), place.text
+    ('train.py:12', 'y = model(x)')
     """
 
     file: str

@@ -30,9 +30,8 @@ class Operand:
             operands, whatever the others are.
         _type: element type and shape. (`Tensor.type` is PyTorch's method.)
 
-    Example:
-        >>> issubclass(lucid.Tensor, lucid.ir.Operand), issubclass(lucid.ir.Value, lucid.ir.Operand)
-        (True, True)
+    >>> issubclass(lucid.Tensor, lucid.ir.Operand), issubclass(lucid.ir.Value, lucid.ir.Operand)
+    (True, True)
     """
 
     __slots__ = ()
@@ -100,10 +99,9 @@ class Sample:
         domain: interval from which the numbers of shape operands are drawn, for ops that are not
             defined, or not smooth, everywhere.
 
-    Example:
-        >>> from lucid.ir import Sample
-        >>> Sample(((2, 3),), {"axes": (1,)}, domain=(0.5, 2.0))
-        Sample(operands=((2, 3),), attributes={'axes': (1,)}, domain=(0.5, 2.0))
+    >>> from lucid.ir import Sample
+    >>> Sample(((2, 3),), {"axes": (1,)}, domain=(0.5, 2.0))
+    Sample(operands=((2, 3),), attributes={'axes': (1,)}, domain=(0.5, 2.0))
     """
 
     operands: tuple[Shape | np.ndarray, ...]
@@ -165,12 +163,11 @@ class Op:
             None from it where only a copy has the result's shape.
         samples: what the generated tests feed; they are run over the dtypes that `infer` accepts.
 
-    Example:
-        >>> from lucid.ir import Op, ops
-        >>> isinstance(ops.mul, Op), ops.mul.kind, ops.mul.arity
-        (True, 'map', None)
-        >>> ops.mul(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-        tensor([3., 8.])
+    >>> from lucid.ir import Op, ops
+    >>> isinstance(ops.mul, Op), ops.mul.kind, ops.mul.arity
+    (True, 'map', None)
+    >>> ops.mul(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
+    tensor([3., 8.])
     """
 
     name: str

@@ -26,10 +26,9 @@ class DType:
         numpy: the NumPy dtype with the same bytes.
         kind: "bool", "int" or "float".
 
-    Example:
-        >>> from lucid.ir import DType
-        >>> isinstance(lucid.float32, DType), lucid.float32.name, lucid.float32.itemsize
-        (True, 'f32', 4)
+    >>> from lucid.ir import DType
+    >>> isinstance(lucid.float32, DType), lucid.float32.name, lucid.float32.itemsize
+    (True, 'f32', 4)
     """
 
     name: str
@@ -131,10 +130,9 @@ class TensorType:
         TooLargeError: the elements, in row-major order without gaps, would take more than
             `MOST_BYTES`.
 
-    Example:
-        >>> type = lucid.ir.TensorType(lucid.float32, (64, 128))
-        >>> str(type), type.size, type.nbytes
-        ('f32[64,128]', 8192, 32768)
+    >>> type = lucid.ir.TensorType(lucid.float32, (64, 128))
+    >>> str(type), type.size, type.nbytes
+    ('f32[64,128]', 8192, 32768)
     """
 
     dtype: DType

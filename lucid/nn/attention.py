@@ -15,9 +15,8 @@ __all__ = ["SDPBackend", "sdpa_kernel"]
 class SDPBackend(enum.IntEnum):
     """PyTorch's attention kernels, by name. All mean what `scaled_dot_product_attention` computes.
 
-    Example:
-        >>> lucid.nn.attention.SDPBackend.MATH.name
-        'MATH'
+    >>> lucid.nn.attention.SDPBackend.MATH.name
+    'MATH'
     """
 
     ERROR = -1
@@ -36,16 +35,15 @@ def sdpa_kernel(
 
     Args:
         backends: one of them, or several.
-        set_priority: whether their order says which comes first. Default: False.
+        set_priority: whether their order says which comes first.
 
     Raises:
         ArgumentError: something that isn't an `SDPBackend`.
 
-    Example:
-        >>> from lucid.nn.attention import SDPBackend, sdpa_kernel
-        >>> with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        ...     F.scaled_dot_product_attention(*3 * [lucid.ones(1, 2, 3)]).shape
-        lucid.Size([1, 2, 3])
+    >>> from lucid.nn.attention import SDPBackend, sdpa_kernel
+    >>> with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+    ...     F.scaled_dot_product_attention(*3 * [lucid.ones(1, 2, 3)]).shape
+    lucid.Size([1, 2, 3])
     """
     for backend in [backends] if isinstance(backends, SDPBackend) else backends:
         check_kind(backend, SDPBackend, "backends", "sdpa_kernel")

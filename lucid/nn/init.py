@@ -3,6 +3,9 @@
 Args:
     generator: where random numbers come from. None is lucid's own.
     tensor: what is filled, in place.
+    a: the lower bound.
+    b: the upper bound.
+    gain: a factor of the standard deviation; see `calculate_gain`.
 """
 
 from __future__ import annotations
@@ -47,9 +50,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     Raises:
         OptionError: another function.
 
-    Example:
-        >>> nn.init.calculate_gain("relu")
-        1.4142135623730951
+    >>> nn.init.calculate_gain("relu")
+    1.4142135623730951
     """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
@@ -69,13 +71,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
 
     The tensor is written in place, without history, and returned.
 
-    Args:
-        a: the lower bound. Default: 0.0.
-        b: the upper bound. Default: 1.0.
-
-    Example:
-        >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
-        tensor(True)
+    >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
+    tensor(True)
     """
     with no_grad():
         return tensor.uniform_(a, b, generator=generator)
@@ -86,15 +83,14 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     """Draw from the normal distribution.
 
     Args:
-        mean: the mean. Default: 0.0.
-        std: the standard deviation. Default: 1.0.
+        mean: the mean.
+        std: the standard deviation.
 
     Raises:
         OptionError: `std` is negative.
 
-    Example:
-        >>> nn.init.normal_(lucid.empty(1000)).std().item() < 1.2
-        True
+    >>> nn.init.normal_(lucid.empty(1000)).std().item() < 1.2
+    True
     """
     if std < 0:
         raise OptionError(f"normal_ expects std >= 0.0, but found std {std}")
@@ -113,16 +109,11 @@ def trunc_normal_(
 ) -> Tensor:
     """Draw from the normal distribution cut off at a and b (values, not multiples of std).
 
-    Args:
-        a: the lower bound. Default: -2.0.
-        b: the upper bound. Default: 2.0.
-
     Raises:
         OptionError: `std` isn't positive, or the bounds leave nothing.
 
-    Example:
-        >>> nn.init.trunc_normal_(lucid.empty(1000)).abs().max() <= 2
-        tensor(True)
+    >>> nn.init.trunc_normal_(lucid.empty(1000)).abs().max() <= 2
+    tensor(True)
     """
     if a > b or std <= 0:
         raise OptionError(f"trunc_normal_: needs a <= b and std > 0, got {a=}, {b=}, {std=}")
@@ -150,9 +141,8 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     Args:
         val: the number.
 
-    Example:
-        >>> nn.init.constant_(lucid.empty(2), 3.0)
-        tensor([3., 3.])
+    >>> nn.init.constant_(lucid.empty(2), 3.0)
+    tensor([3., 3.])
     """
     return _write(tensor, lucid.full((), val, dtype=tensor.dtype))
 
@@ -161,9 +151,8 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 def zeros_(tensor: Tensor) -> Tensor:
     """Fill with 0.
 
-    Example:
-        >>> nn.init.zeros_(lucid.empty(2))
-        tensor([0., 0.])
+    >>> nn.init.zeros_(lucid.empty(2))
+    tensor([0., 0.])
     """
     return constant_(tensor, 0)
 
@@ -172,9 +161,8 @@ def zeros_(tensor: Tensor) -> Tensor:
 def ones_(tensor: Tensor) -> Tensor:
     """Fill with 1.
 
-    Example:
-        >>> nn.init.ones_(lucid.empty(2))
-        tensor([1., 1.])
+    >>> nn.init.ones_(lucid.empty(2))
+    tensor([1., 1.])
     """
     return constant_(tensor, 1)
 
@@ -186,10 +174,9 @@ def eye_(tensor: Tensor) -> Tensor:
     Raises:
         ShapeError: it isn't a matrix.
 
-    Example:
-        >>> nn.init.eye_(lucid.empty(2, 2))
-        tensor([[1., 0.],
-                [0., 1.]])
+    >>> nn.init.eye_(lucid.empty(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
     """
     if tensor.ndim != 2:
         raise ShapeError(f"Only tensors with 2 dimensions are supported, got {tensor._type}")
@@ -202,16 +189,15 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     The tensor is written in place, without history, and returned.
 
     Args:
-        groups: each group passes its own channels on. Default: 1.
+        groups: each group passes its own channels on.
 
     Raises:
         OptionError: its first axis can't be cut into the groups.
         ShapeError: it has no axis that a convolution slides along, or more than three.
 
-    Example:
-        >>> nn.init.dirac_(lucid.empty(2, 2, 3))[0]
-        tensor([[0., 1., 0.],
-                [0., 0., 0.]])
+    >>> nn.init.dirac_(lucid.empty(2, 2, 3))[0]
+    tensor([[0., 1., 0.],
+            [0., 0., 0.]])
     """
     if tensor.ndim not in (3, 4, 5):
         raise ShapeError(f"dirac_: takes tensors of 3, 4 or 5 axes, not {tensor._type}")
@@ -244,11 +230,9 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 
     Args:
         tensor: what is filled, in place: (out, in, *).
-        gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
 
-    Example:
-        >>> nn.init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
-        True
+    >>> nn.init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
+    True
     """
     bound = gain * math.sqrt(6.0 / max(sum(_fans(tensor)), 1))
     return uniform_(tensor, -bound, bound, generator)
@@ -282,14 +266,12 @@ def kaiming_uniform_(
 
     Args:
         tensor: what is filled, in place: (out, in, *).
-        a: the slope of "leaky_relu". Default: 0.0.
-        mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward. Default:
-            'fan_in'.
-        nonlinearity: the function that follows, as `calculate_gain` has it. Default: 'leaky_relu'.
+        a: the slope of "leaky_relu".
+        mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward.
+        nonlinearity: the function that follows, as `calculate_gain` has it.
 
-    Example:
-        >>> nn.init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
-        True
+    >>> nn.init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
+    True
     """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -315,16 +297,12 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     Reference: Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning
     in deep linear neural networks", 2013.
 
-    Args:
-        gain: a factor of the standard deviation; see `calculate_gain`. Default: 1.0.
-
     Raises:
         ShapeError: it has less than two axes.
 
-    Example:
-        >>> w = nn.init.orthogonal_(lucid.empty(2, 3))
-        >>> lucid.allclose(w @ w.T, lucid.eye(2), atol=1e-5)
-        True
+    >>> w = nn.init.orthogonal_(lucid.empty(2, 3))
+    >>> lucid.allclose(w @ w.T, lucid.eye(2), atol=1e-5)
+    True
     """
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_: takes tensors of at least 2 axes, not {tensor._type}")
@@ -346,14 +324,13 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     Args:
         tensor: what is filled, in place: (rows, columns).
         sparsity: the share of zeros in each column, from 0 to 1.
-        std: the standard deviation of the others. Default: 0.01.
+        std: the standard deviation of the others.
 
     Raises:
         ShapeError: it hasn't two axes.
 
-    Example:
-        >>> (nn.init.sparse_(lucid.empty(10, 4), 0.25) == 0).sum(0)
-        tensor([3, 3, 3, 3])
+    >>> (nn.init.sparse_(lucid.empty(10, 4), 0.25) == 0).sum(0)
+    tensor([3, 3, 3, 3])
     """
     if tensor.ndim != 2:
         raise ShapeError("Only tensors with 2 dimensions are supported")

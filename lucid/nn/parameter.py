@@ -19,11 +19,10 @@ class Parameter(Tensor):
 
     Args:
         data: its elements. None for an empty one.
-        requires_grad: whether it is trained. Default: True.
+        requires_grad: whether it is trained.
 
-    Example:
-        >>> nn.Parameter(lucid.zeros(2)).requires_grad
-        True
+    >>> nn.Parameter(lucid.zeros(2)).requires_grad
+    True
     """
 
     __slots__ = ()
@@ -74,11 +73,10 @@ class Buffer(Tensor):
 
     Args:
         data: its elements. None for an empty one.
-        persistent: whether it belongs into the state dict. Default: True.
+        persistent: whether it belongs into the state dict.
 
-    Example:
-        >>> nn.Buffer(lucid.zeros(2)).requires_grad
-        False
+    >>> nn.Buffer(lucid.zeros(2)).requires_grad
+    False
     """
 
     __slots__ = ()

@@ -95,15 +95,14 @@ class UninitializedParameter(Uninitialized, Parameter):
     """A parameter whose shape the first input of its module tells; `materialize` gives it one.
 
     Args:
-        requires_grad: whether it is trained. Default: True.
+        requires_grad: whether it is trained.
         device: the CPU; for PyTorch's sake.
         dtype: of the parameters. None is the default dtype.
 
-    Example:
-        >>> p = nn.UninitializedParameter()
-        >>> p.materialize((2, 3))
-        >>> p.shape
-        lucid.Size([2, 3])
+    >>> p = nn.UninitializedParameter()
+    >>> p.materialize((2, 3))
+    >>> p.shape
+    lucid.Size([2, 3])
     """
 
     __slots__ = ()
@@ -124,11 +123,10 @@ class UninitializedParameter(Uninitialized, Parameter):
 class UninitializedBuffer(Uninitialized, Buffer):
     """A buffer whose shape the first input of its module tells; `materialize` gives it one.
 
-    Example:
-        >>> b = nn.UninitializedBuffer()
-        >>> b.materialize((2, 3))
-        >>> b.shape
-        lucid.Size([2, 3])
+    >>> b = nn.UninitializedBuffer()
+    >>> b.materialize((2, 3))
+    >>> b.shape
+    lucid.Size([2, 3])
     """
 
     __slots__ = ()

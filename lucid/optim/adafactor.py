@@ -35,11 +35,10 @@ class Adafactor(Optimizer):
     2018.
 
     Args:
-        beta2_decay: how the mean of squares forgets: 1 - step ** beta2_decay. Default: -0.8.
-        eps: the least square, and the least size of a parameter. Default: (None, 0.001).
-        d: steps are shortened to this root mean square. Default: 1.0.
-        weight_decay: decoupled.
-            Default: 0.0.
+        beta2_decay: how the mean of squares forgets: 1 - step ** beta2_decay.
+        eps: the least square, and the least size of a parameter.
+        d: steps are shortened to this root mean square.
+        weight_decay: decoupled, as that of `AdamW`.
 
     Raises:
         OptionError: a number is out of range.

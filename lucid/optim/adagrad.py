@@ -25,8 +25,8 @@ class Adagrad(Optimizer):
     Stochastic Optimization", 2011.
 
     Args:
-        lr_decay: how the rate falls with the steps. Default: 0.0.
-        initial_accumulator_value: what the sum begins with. Default: 0.0.
+        lr_decay: how the rate falls with the steps.
+        initial_accumulator_value: what the sum begins with.
     """
 
     _ranges = COMMON | {
@@ -77,7 +77,7 @@ class Adadelta(Optimizer):
     Reference: Zeiler, "ADADELTA: An Adaptive Learning Rate Method", 2012.
 
     Args:
-        rho: how much of both means stays at each step. Default: 0.9.
+        rho: how much of both means stays at each step.
 
     Raises:
         OptionError: `rho` is outside of [0, 1].
@@ -119,9 +119,9 @@ class RMSprop(Optimizer):
     Sequences With Recurrent Neural Networks", 2013.
 
     Args:
-        alpha: how much of v stays at each step. Default: 0.99.
-        momentum: the quotient is summed with this decay. Default: 0.0.
-        centered: v less the square of the gradient's running mean. Default: False.
+        alpha: how much of v stays at each step.
+        momentum: the quotient is summed with this decay.
+        centered: v less the square of the gradient's running mean.
     """
 
     _ranges = COMMON | {"alpha": nonnegative("alpha value")}

@@ -23,24 +23,22 @@ class Adam(Optimizer):
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
 
     Args:
-        betas: how much of the two running means stays at each step. Default: (0.9, 0.999).
-        weight_decay: the parameter times this is added to the gradient. Default: 0.0.
-        amsgrad: divide by the greatest second moment so far. Default: False.
+        betas: how much of the two running means stays at each step.
+        weight_decay: the parameter times this is added to the gradient.
+        amsgrad: divide by the greatest second moment so far.
         foreach: True, False or None; the update is the same.
-        maximize: go up instead of down. Default: False.
-        capturable: True or False; the update is the same. Default: False.
-        differentiable: False: an update has no history. Default: False.
+        maximize: go up instead of down.
+        capturable: True or False; the update is the same.
+        differentiable: False: an update has no history.
         fused: True, False or None; the update is the same.
-        decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
-            False.
+        decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay.
 
-    Example:
-        >>> w = lucid.tensor([1.0], requires_grad=True)
-        >>> opt = lucid.optim.Adam([w])
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.item() < 1.0
-        True
+    >>> w = lucid.tensor([1.0], requires_grad=True)
+    >>> opt = lucid.optim.Adam([w])
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.item() < 1.0
+    True
     """
 
     _ranges = COMMON
@@ -90,7 +88,7 @@ class AdamW(Adam):
     Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
 
     Args:
-        weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.01.
+        weight_decay: the parameter is scaled by 1 - lr times this.
     """
 
     def __init__(
@@ -156,9 +154,8 @@ class NAdam(Optimizer):
     Reference: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
 
     Args:
-        momentum_decay: how its schedule rises. Default: 0.004.
-        decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay. Default:
-            False.
+        momentum_decay: how its schedule rises.
+        decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay.
     """
 
     _ranges = COMMON | {"momentum_decay": nonnegative("momentum_decay value")}
@@ -249,10 +246,9 @@ class SparseAdam(Optimizer):
     Args:
         args, kwargs: not looked at.
 
-    Example:
-        >>> lucid.optim.SparseAdam([lucid.ones(1)])
-        Traceback (most recent call last):
-        lucid.ir.errors.OptionError: SparseAdam does not support dense gradients, and gradients ...
+    >>> lucid.optim.SparseAdam([lucid.ones(1)])
+    Traceback (most recent call last):
+    lucid.ir.errors.OptionError: SparseAdam does not support dense gradients, and gradients ...
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,8 @@
-"""Hooks of optimizers: around `step`, and around their state dicts."""
+"""Hooks of optimizers: around `step`, and around their state dicts.
+
+Args:
+    hook: what is called.
+"""
 
 from __future__ import annotations
 
@@ -74,30 +78,22 @@ class Hooked:
 
         It may return other arguments of the step, as a pair (args, kwargs).
 
-        Args:
-            hook: what is called.
-
-        Example:
-            >>> w = lucid.ones(1, requires_grad=True)
-            >>> opt = lucid.optim.SGD([w], lr=0.1)
-            >>> handle = opt.register_step_pre_hook(lambda opt, args, kwargs: print("hook"))
-            >>> opt.step()
-            hook
+        >>> w = lucid.ones(1, requires_grad=True)
+        >>> opt = lucid.optim.SGD([w], lr=0.1)
+        >>> handle = opt.register_step_pre_hook(lambda opt, args, kwargs: print("hook"))
+        >>> opt.step()
+        hook
         """
         return self._add_hook("_step_pre_hooks", hook)
 
     def register_step_post_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(optimizer, args, kwargs)` after each step.
 
-        Args:
-            hook: what is called.
-
-        Example:
-            >>> w = lucid.ones(1, requires_grad=True)
-            >>> opt = lucid.optim.SGD([w], lr=0.1)
-            >>> handle = opt.register_step_post_hook(lambda opt, args, kwargs: print("hook"))
-            >>> opt.step()
-            hook
+        >>> w = lucid.ones(1, requires_grad=True)
+        >>> opt = lucid.optim.SGD([w], lr=0.1)
+        >>> handle = opt.register_step_post_hook(lambda opt, args, kwargs: print("hook"))
+        >>> opt.step()
+        hook
         """
         return self._add_hook("_step_post_hooks", hook)
 
@@ -105,14 +101,12 @@ class Hooked:
         """Call `hook(optimizer)` before a state dict is made.
 
         Args:
-            hook: what is called.
-            prepend: call it before the other hooks. Default: False.
+            prepend: call it before the other hooks.
 
-        Example:
-            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
-            >>> handle = opt.register_state_dict_pre_hook(lambda opt: print("saving"))
-            >>> state = opt.state_dict()
-            saving
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+        >>> handle = opt.register_state_dict_pre_hook(lambda opt: print("saving"))
+        >>> state = opt.state_dict()
+        saving
         """
         return self._add_hook("_state_dict_pre_hooks", hook, prepend)
 
@@ -120,11 +114,10 @@ class Hooked:
     def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer, state_dict)` afterwards; it may return another state dict.
 
-        Example:
-            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
-            >>> handle = opt.register_state_dict_post_hook(lambda opt, state: print("saving"))
-            >>> state = opt.state_dict()
-            saving
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+        >>> handle = opt.register_state_dict_post_hook(lambda opt, state: print("saving"))
+        >>> state = opt.state_dict()
+        saving
         """
         return self._add_hook("_state_dict_post_hooks", hook, prepend)
 
@@ -132,11 +125,10 @@ class Hooked:
     def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer, state_dict)` before it is loaded; it may return another one.
 
-        Example:
-            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
-            >>> handle = opt.register_load_state_dict_pre_hook(lambda opt, state: print("loading"))
-            >>> opt.load_state_dict(opt.state_dict())
-            loading
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+        >>> handle = opt.register_load_state_dict_pre_hook(lambda opt, state: print("loading"))
+        >>> opt.load_state_dict(opt.state_dict())
+        loading
         """
         return self._add_hook("_load_pre_hooks", hook, prepend)
 
@@ -144,11 +136,10 @@ class Hooked:
     def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
         """Call `hook(optimizer)` after a state dict was loaded.
 
-        Example:
-            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
-            >>> handle = opt.register_load_state_dict_post_hook(lambda opt: print("loading"))
-            >>> opt.load_state_dict(opt.state_dict())
-            loading
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+        >>> handle = opt.register_load_state_dict_post_hook(lambda opt: print("loading"))
+        >>> opt.load_state_dict(opt.state_dict())
+        loading
         """
         return self._add_hook("_load_post_hooks", hook, prepend)
 

@@ -25,27 +25,26 @@ class LBFGS(Optimizer):
     Reference: Liu and Nocedal, "On the Limited Memory BFGS Method", 1989.
 
     Args:
-        max_iter: the most iterations of a step. Default: 20.
+        max_iter: the most iterations of a step.
         max_eval: the most calls of the closure. None is max_iter * 5 / 4.
-        tolerance_grad: stop at a gradient below this. Default: 1e-07.
-        tolerance_change: stop at a change below this. Default: 1e-09.
-        history_size: how many changes of the gradient are kept. Default: 100.
+        tolerance_grad: stop at a gradient below this.
+        tolerance_change: stop at a change below this.
+        history_size: how many changes of the gradient are kept.
         line_search_fn: None for steps of length `lr`, or "strong_wolfe".
 
     Raises:
         OptionError: more than one group, or another line search.
 
-    Example:
-        >>> w = lucid.tensor([3.0], requires_grad=True)
-        >>> opt = lucid.optim.LBFGS([w])
-        >>> def closure():
-        ...     opt.zero_grad()
-        ...     loss = ((w - 1) ** 2).sum()
-        ...     loss.backward()
-        ...     return loss
-        >>> loss = opt.step(closure)
-        >>> abs(w.item() - 1) < 1e-3
-        True
+    >>> w = lucid.tensor([3.0], requires_grad=True)
+    >>> opt = lucid.optim.LBFGS([w])
+    >>> def closure():
+    ...     opt.zero_grad()
+    ...     loss = ((w - 1) ** 2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = opt.step(closure)
+    >>> abs(w.item() - 1) < 1e-3
+    True
     """
 
     _ranges = COMMON | {

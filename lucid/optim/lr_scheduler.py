@@ -5,6 +5,13 @@ Args:
     last_epoch: the epoch to go on after; -1 begins.
     gamma: the factor.
     total_iters: how many epochs it takes.
+    lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
+    milestones: epochs, increasing.
+    factor: what the rate is multiplied with.
+    eta_min: the lowest rate.
+    max_lr: the highest rate; a number, or one for each group.
+    base_momentum: the lowest momentum.
+    max_momentum: the highest momentum.
 """
 
 from __future__ import annotations
@@ -92,17 +99,16 @@ class LRScheduler:
     Raises:
         NamingError: `last_epoch` isn't -1, and the groups have no "initial_lr".
 
-    Example:
-        >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
-        ...     def get_lr(self):
-        ...         return [lr * 0.5**self.last_epoch for lr in self.base_lrs]
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = Halving(opt)
-        >>> for _ in range(2):
-        ...     opt.step()
-        ...     scheduler.step()
-        >>> scheduler.get_last_lr()
-        [0.25]
+    >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [lr * 0.5**self.last_epoch for lr in self.base_lrs]
+    >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = Halving(opt)
+    >>> for _ in range(2):
+    ...     opt.step()
+    ...     scheduler.step()
+    >>> scheduler.get_last_lr()
+    [0.25]
     """
 
     optimizer: Optimizer
@@ -237,7 +243,7 @@ def example(arguments: str, rates: list[float], made: str = "lr=1.0") -> Callabl
             repr(rates),
         ]
         own = inspect.cleandoc(cls.__doc__ or "")
-        cls.__doc__ = "\n    ".join([f"{own}\n\nExample:", *lines])
+        cls.__doc__ = "\n".join([f"{own}\n", *lines])
         return like(LRScheduler)(cls)
 
     return complete
@@ -282,11 +288,7 @@ class _ByFunction(LRScheduler):
 
 @example("opt, lambda epoch: 1 / (epoch + 1)", [0.5, 0.3333, 0.25])
 class LambdaLR(_ByFunction):
-    """The initial rate times `lr_lambda(epoch)`; one function, or one per group.
-
-    Args:
-        lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
-    """
+    """The initial rate times `lr_lambda(epoch)`; one function, or one per group."""
 
     def get_lr(self) -> list[Any]:
         return self._times(self.base_lrs)
@@ -294,11 +296,7 @@ class LambdaLR(_ByFunction):
 
 @example("opt, lambda epoch: 0.5", [0.5, 0.25, 0.125])
 class MultiplicativeLR(_ByFunction):
-    """The rate before times `lr_lambda(epoch)`; one function, or one per group.
-
-    Args:
-        lr_lambda: gets the epoch and gives the factor; one function, or one for each group.
-    """
+    """The rate before times `lr_lambda(epoch)`; one function, or one per group."""
 
     def get_lr(self) -> list[Any]:
         return self._rates() if self._is_initial else self._times(self._rates())
@@ -352,9 +350,6 @@ class MultiStepLR(_ByFactor):
     """Multiply by `gamma` at each of the milestones.
 
     At epoch t the rate is `initial * gamma ** (milestones up to t)`.
-
-    Args:
-        milestones: epochs, increasing.
     """
 
     _is_stepwise = True
@@ -393,9 +388,6 @@ class ExponentialLR(_ByFactor):
 class ConstantLR(_ByFactor):
     """The initial rate times `factor` for `total_iters` epochs, then the initial rate.
 
-    Args:
-        factor: what the rate is multiplied with. Default: 0.3333333333333333.
-
     Raises:
         OptionError: `factor` is outside of [0, 1].
     """
@@ -424,8 +416,8 @@ class LinearLR(_ByFactor):
     """From `start_factor` to `end_factor` times the initial rate in `total_iters` equal steps.
 
     Args:
-        start_factor: the factor at first. Default: 0.3333333333333333.
-        end_factor: the factor at last. Default: 1.0.
+        start_factor: the factor at first.
+        end_factor: the factor at last.
 
     Raises:
         OptionError: a factor outside of [0, 1].
@@ -458,7 +450,7 @@ class PolynomialLR(_ByFactor):
     """The initial rate times (1 - epoch / total_iters)^power, then 0.
 
     Args:
-        power: the power of the fall; 1 is a line. Default: 1.0.
+        power: the power of the fall; 1 is a line.
     """
 
     def __init__(
@@ -483,7 +475,6 @@ class CosineAnnealingLR(LRScheduler):
 
     Args:
         T_max: epochs of half a wave.
-        eta_min: the lowest rate. Default: 0.0.
     """
 
     def __init__(
@@ -522,8 +513,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     Args:
         T_0: epochs of the first period.
-        T_mult: how much longer each period is than the one before. Default: 1.
-        eta_min: the lowest rate. Default: 0.0.
+        T_mult: how much longer each period is than the one before.
 
     Raises:
         OptionError: a period below 1.
@@ -610,19 +600,16 @@ class OneCycleLR(_WithMomentum):
     Reference: Smith and Topin, "Super-Convergence", 2017.
 
     Args:
-        max_lr: the highest rate; a number, or one for each group.
         total_steps: how many steps there are. None is `epochs * steps_per_epoch`.
         epochs: beside `steps_per_epoch`.
         steps_per_epoch: beside `epochs`.
-        pct_start: the part of the steps that goes up. Default: 0.3.
-        anneal_strategy: "cos" or "linear". Default: 'cos'.
+        pct_start: the part of the steps that goes up.
+        anneal_strategy: "cos" or "linear".
         cycle_momentum: momentum (or beta1) goes the other way, between `base_momentum` and
-            `max_momentum`. Default: True.
-        base_momentum: the lowest momentum. Default: 0.85.
-        max_momentum: the highest momentum. Default: 0.95.
-        div_factor: the first rate is max_lr over this. Default: 25.0.
-        final_div_factor: the last rate is the first one over this. Default: 10000.0.
-        three_phase: go down to the start symmetrically, then on to the end. Default: False.
+            `max_momentum`.
+        div_factor: the first rate is max_lr over this.
+        final_div_factor: the last rate is the first one over this.
+        three_phase: go down to the start symmetrically, then on to the end.
 
     Raises:
         OptionError: a number out of range, or momentum is to be cycled where there is none.
@@ -731,16 +718,13 @@ class CyclicLR(_WithMomentum):
 
     Args:
         base_lr: the lowest rate; a number, or one for each group.
-        max_lr: the highest rate; a number, or one for each group.
-        step_size_up: steps from the lowest to the highest. Default: 2000.
+        step_size_up: steps from the lowest to the highest.
         step_size_down: steps down again. None is `step_size_up`.
         mode: "triangular", "triangular2" (halves the height with each cycle) or "exp_range" (scales
-            it by gamma**step). Default: 'triangular'.
+            it by gamma**step).
         scale_fn: replaces the mode: the height, between 0 and 1.
-        scale_mode: whether `scale_fn` gets the "cycle" or the "iterations". Default: 'cycle'.
-        cycle_momentum: momentum (or beta1) goes the other way. Default: True.
-        base_momentum: the lowest momentum. Default: 0.8.
-        max_momentum: the highest momentum. Default: 0.9.
+        scale_mode: whether `scale_fn` gets the "cycle" or the "iterations".
+        cycle_momentum: momentum (or beta1) goes the other way.
 
     Raises:
         OptionError: another mode, or momentum is to be cycled where there is none.
@@ -819,25 +803,23 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
 
     Args:
-        mode: what is better: "min" or "max". Default: 'min'.
-        factor: what the rate is multiplied with. Default: 0.1.
-        patience: how many bad epochs are borne. Default: 10.
-        threshold: by how much it must be better. Default: 0.0001.
-        threshold_mode: whether that is "rel" (a part of the best) or "abs". Default: 'rel'.
-        cooldown: epochs to wait after a reduction. Default: 0.
-        min_lr: the lowest rate; a number, or one for each group. Default: 0.0.
-        eps: smaller changes of the rate are not made. Default: 1e-08.
+        mode: what is better: "min" or "max".
+        patience: how many bad epochs are borne.
+        threshold: by how much it must be better.
+        threshold_mode: whether that is "rel" (a part of the best) or "abs".
+        cooldown: epochs to wait after a reduction.
+        min_lr: the lowest rate; a number, or one for each group.
+        eps: smaller changes of the rate are not made.
 
     Raises:
         OptionError: `factor` isn't below 1, or another mode.
 
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)
-        >>> for loss in (3.0, 2.0, 2.0, 2.0):
-        ...     scheduler.step(loss)
-        >>> opt.param_groups[0]["lr"]
-        0.1
+    >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = lucid.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     scheduler.step(loss)
+    >>> opt.param_groups[0]["lr"]
+    0.1
     """
 
     def __init__(
@@ -970,18 +952,17 @@ class ChainedScheduler(_Composed):
         schedulers: of the same optimizer.
         optimizer: that optimizer; None takes it from the schedulers.
 
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
-        >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
-        >>> scheduler = lucid.optim.lr_scheduler.ChainedScheduler([warmup, decay])
-        >>> rates = []
-        >>> for _ in range(4):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.375, 0.25, 0.125, 0.0625]
+    >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+    >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
+    >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+    >>> scheduler = lucid.optim.lr_scheduler.ChainedScheduler([warmup, decay])
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     opt.step()
+    ...     scheduler.step()
+    ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+    >>> rates
+    [0.375, 0.25, 0.125, 0.0625]
     """
 
     def __init__(
@@ -1002,23 +983,21 @@ class SequentialLR(_Composed):
 
     Args:
         schedulers: of the same optimizer, in their order.
-        milestones: epochs, increasing.
 
     Raises:
         OptionError: another number of milestones, or schedulers of other optimizers.
 
-    Example:
-        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
-        >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
-        >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
-        >>> scheduler = lucid.optim.lr_scheduler.SequentialLR(opt, [warmup, decay], milestones=[2])
-        >>> rates = []
-        >>> for _ in range(4):
-        ...     opt.step()
-        ...     scheduler.step()
-        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
-        >>> rates
-        [0.75, 1.0, 0.5, 0.25]
+    >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
+    >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
+    >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+    >>> scheduler = lucid.optim.lr_scheduler.SequentialLR(opt, [warmup, decay], milestones=[2])
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     opt.step()
+    ...     scheduler.step()
+    ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+    >>> rates
+    [0.75, 1.0, 0.5, 0.25]
     """
 
     def __init__(

@@ -28,24 +28,23 @@ class Muon(Optimizer):
     Reference: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
 
     Args:
-        weight_decay: the parameter is scaled by 1 - lr times this. Default: 0.1.
-        momentum: how much of the earlier steps stays. Default: 0.95.
-        nesterov: look one step ahead. Default: True.
-        ns_coefficients: of the quintic iteration. Default: (3.4445, -4.775, 2.0315).
-        ns_steps: how many rounds of it. Default: 5.
+        weight_decay: the parameter is scaled by 1 - lr times this.
+        momentum: how much of the earlier steps stays.
+        nesterov: look one step ahead.
+        ns_coefficients: of the quintic iteration.
+        ns_steps: how many rounds of it.
         adjust_lr_fn: how the rate depends on the shape: None or "original", or "match_rms_adamw".
 
     Raises:
         OptionError: a number out of range, or another `adjust_lr_fn`.
         ShapeError: a parameter that isn't a matrix.
 
-    Example:
-        >>> w = lucid.ones(2, 3, requires_grad=True)
-        >>> opt = lucid.optim.Muon([w], lr=0.1)
-        >>> (w * w).sum().backward()
-        >>> opt.step()
-        >>> w.sum().item() < 6.0
-        True
+    >>> w = lucid.ones(2, 3, requires_grad=True)
+    >>> opt = lucid.optim.Muon([w], lr=0.1)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.sum().item() < 6.0
+    True
     """
 
     _ranges = COMMON | {

@@ -65,21 +65,20 @@ class Optimizer(Hooked):
         ArgumentError: `params` is a tensor, a module, or another thing that isn't iterated over.
         OptionError: it is empty.
 
-    Example:
-        >>> class Signs(lucid.optim.Optimizer):
-        ...     def __init__(self, params, lr=0.1):
-        ...         super().__init__(params, {"lr": lr})
-        ...
-        ...     def step(self, closure=None):
-        ...         with lucid.no_grad():
-        ...             for group in self.param_groups:
-        ...                 for p in group["params"]:
-        ...                     p -= group["lr"] * p.grad.sign()
-        >>> w = lucid.tensor([1.0, -3.0], requires_grad=True)
-        >>> (w * w).sum().backward()
-        >>> Signs([w]).step()
-        >>> w.detach()
-        tensor([ 0.9000, -2.9000])
+    >>> class Signs(lucid.optim.Optimizer):
+    ...     def __init__(self, params, lr=0.1):
+    ...         super().__init__(params, {"lr": lr})
+    ...
+    ...     def step(self, closure=None):
+    ...         with lucid.no_grad():
+    ...             for group in self.param_groups:
+    ...                 for p in group["params"]:
+    ...                     p -= group["lr"] * p.grad.sign()
+    >>> w = lucid.tensor([1.0, -3.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> Signs([w]).step()
+    >>> w.detach()
+    tensor([ 0.9000, -2.9000])
     """
 
     _ranges: ClassVar[Mapping[str, Check]] = {}
@@ -128,11 +127,10 @@ class Optimizer(Hooked):
             OptionError: a parameter is no leaf, or another group has it; an implementation that
                 there isn't; a hyper-parameter is missing whose default is `required`.
 
-        Example:
-            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
-            >>> opt.add_param_group({"params": [lucid.ones(2, requires_grad=True)], "lr": 0.5})
-            >>> [group["lr"] for group in opt.param_groups]
-            [0.1, 0.5]
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+        >>> opt.add_param_group({"params": [lucid.ones(2, requires_grad=True)], "lr": 0.5})
+        >>> [group["lr"] for group in opt.param_groups]
+        [0.1, 0.5]
         """
         if not isinstance(param_group, dict):
             raise ArgumentError(f"param_group must be a dict, but got {type(param_group).__name__}")
@@ -204,15 +202,14 @@ class Optimizer(Hooked):
         """Forget the gradients, or fill them with zeros, which have no history.
 
         Args:
-            set_to_none: forget them; else fill them with zeros. Default: True.
+            set_to_none: forget them; else fill them with zeros.
 
-        Example:
-            >>> w = lucid.ones(1, requires_grad=True)
-            >>> opt = lucid.optim.SGD([w], lr=0.1)
-            >>> (w * 2).sum().backward()
-            >>> opt.zero_grad()
-            >>> print(w.grad)
-            None
+        >>> w = lucid.ones(1, requires_grad=True)
+        >>> opt = lucid.optim.SGD([w], lr=0.1)
+        >>> (w * 2).sum().backward()
+        >>> opt.zero_grad()
+        >>> print(w.grad)
+        None
         """
         gradients = []
         for group in self.param_groups:
@@ -238,13 +235,12 @@ class Optimizer(Hooked):
         Raises:
             ArgumentError: a closure that can't be called, or none where it is needed.
 
-        Example:
-            >>> w = lucid.ones(1, requires_grad=True)
-            >>> opt = lucid.optim.SGD([w], lr=0.1)
-            >>> (w * 2).sum().backward()
-            >>> opt.step()
-            >>> w.detach()
-            tensor([0.8000])
+        >>> w = lucid.ones(1, requires_grad=True)
+        >>> opt = lucid.optim.SGD([w], lr=0.1)
+        >>> (w * 2).sum().backward()
+        >>> opt.step()
+        >>> w.detach()
+        tensor([0.8000])
         """
         loss = None
         if closure is not None:
@@ -377,10 +373,9 @@ class Optimizer(Hooked):
 
         Aliasing: the tensors share the optimizer's memory.
 
-        Example:
-            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
-            >>> sorted(opt.state_dict())
-            ['param_groups', 'state']
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+        >>> sorted(opt.state_dict())
+        ['param_groups', 'state']
         """
         self._run_hooks("_state_dict_pre_hooks")
         numbers: dict[int, int] = {}
@@ -411,13 +406,12 @@ class Optimizer(Hooked):
             ArgumentError: it isn't a state dict.
             OptionError: the groups differ in number or size.
 
-        Example:
-            >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
-            >>> state = opt.state_dict()
-            >>> state["param_groups"][0]["lr"] = 0.5
-            >>> opt.load_state_dict(state)
-            >>> opt.param_groups[0]["lr"]
-            0.5
+        >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+        >>> state = opt.state_dict()
+        >>> state["param_groups"][0]["lr"] = 0.5
+        >>> opt.load_state_dict(state)
+        >>> opt.param_groups[0]["lr"]
+        0.5
         """
         if not {"param_groups", "state"} <= set(getattr(state_dict, "keys", list)()):
             raise ArgumentError(

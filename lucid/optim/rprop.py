@@ -33,9 +33,8 @@ class Rprop(Optimizer):
 
     Args:
         etas: what the step is multiplied with when the sign has changed, and when it hasn't; after
-            a change the element waits once. Default: (0.5, 1.2).
-        step_sizes: the limits of a step, which starts as `lr`. Default: (1e-06,
-            50.0).
+            a change the element waits once.
+        step_sizes: the limits of a step, which starts as `lr`.
 
     Raises:
         OptionError: `etas` aren't below and above 1.

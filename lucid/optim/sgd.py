@@ -25,10 +25,9 @@ class SGD(Optimizer):
     learning", 2013.
 
     Args:
-        momentum: how much of the running sum stays at each step. Default: 0.0.
-        dampening: the gradient counts 1 - dampening in the sum, but for the first time. Default:
-            0.0.
-        nesterov: v is the gradient plus momentum times the sum. Default: False.
+        momentum: how much of the running sum stays at each step.
+        dampening: the gradient counts 1 - dampening in the sum, but for the first time.
+        nesterov: v is the gradient plus momentum times the sum.
 
     Raises:
         OptionError: `nesterov` without momentum, or with dampening.
@@ -94,9 +93,9 @@ class ASGD(Optimizer):
     Reference: Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992.
 
     Args:
-        lambd: decay of the parameters. Default: 0.0001.
-        alpha: the power of the rate's fall. Default: 0.75.
-        t0: from which step on the mean is taken. Default: 1000000.0.
+        lambd: decay of the parameters.
+        alpha: the power of the rate's fall.
+        t0: from which step on the mean is taken.
     """
 
     _ranges = COMMON | {"lambd": float, "alpha": float, "t0": float}

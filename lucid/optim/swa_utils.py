@@ -33,10 +33,9 @@ def get_swa_avg_fn() -> Average:
 
     It is the `avg_fn` that `AveragedModel` has by default; `count` is how many have been averaged.
 
-    Example:
-        >>> mean = lucid.optim.swa_utils.get_swa_avg_fn()
-        >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(3))
-        tensor(1.5000)
+    >>> mean = lucid.optim.swa_utils.get_swa_avg_fn()
+    >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(3))
+    tensor(1.5000)
     """
 
     def mean(average: Tensor, model: Tensor, count: Tensor) -> Tensor:
@@ -51,15 +50,14 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     It is an `avg_fn` of `AveragedModel`.
 
     Args:
-        decay: how much of the average stays, from 0 to 1. Default: 0.999.
+        decay: how much of the average stays, from 0 to 1.
 
     Raises:
         OptionError: another decay.
 
-    Example:
-        >>> mean = lucid.optim.swa_utils.get_ema_avg_fn(0.75)
-        >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(5))
-        tensor(1.5000)
+    >>> mean = lucid.optim.swa_utils.get_ema_avg_fn(0.75)
+    >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(5))
+    tensor(1.5000)
     """
     if not 0.0 <= decay <= 1.0:
         raise OptionError(f"Invalid decay value {decay} provided. Please provide a value in [0, 1]")
@@ -76,12 +74,11 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
 
     It is a `multi_avg_fn` of `AveragedModel`.
 
-    Example:
-        >>> averages = [lucid.tensor(1.0)]
-        >>> update = lucid.optim.swa_utils.get_ema_multi_avg_fn(0.75)
-        >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(5))
-        >>> averages
-        [tensor(1.5000)]
+    >>> averages = [lucid.tensor(1.0)]
+    >>> update = lucid.optim.swa_utils.get_ema_multi_avg_fn(0.75)
+    >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(5))
+    >>> averages
+    [tensor(1.5000)]
     """
     return _each(get_ema_avg_fn(decay))
 
@@ -91,12 +88,11 @@ def get_swa_multi_avg_fn() -> MultiAverage:
 
     It is a `multi_avg_fn` of `AveragedModel`.
 
-    Example:
-        >>> averages = [lucid.tensor(1.0)]
-        >>> update = lucid.optim.swa_utils.get_swa_multi_avg_fn()
-        >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(3))
-        >>> averages
-        [tensor(1.5000)]
+    >>> averages = [lucid.tensor(1.0)]
+    >>> update = lucid.optim.swa_utils.get_swa_multi_avg_fn()
+    >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(3))
+    >>> averages
+    [tensor(1.5000)]
     """
     return _each(get_swa_avg_fn())
 
@@ -117,9 +113,8 @@ class AveragedModel(Module):
         device: where the copy is. Default: None, as the model.
         avg_fn: `(average, model's, count) -> new average` of a parameter. Default: None, the
             running mean.
-        multi_avg_fn: `(averages, model's, count)`, which writes all of them. Default: None.
+        multi_avg_fn: `(averages, model's, count)`, which writes all of them.
         use_buffers: average the buffers too (integers without their fractions), else copy them.
-            Default: False.
 
     Attributes:
         n_averaged: how often `update_parameters` was called, i64; it may be called in a step.
@@ -127,14 +122,13 @@ class AveragedModel(Module):
     Raises:
         OptionError: both `avg_fn` and `multi_avg_fn` are given.
 
-    Example:
-        >>> layer = lucid.nn.Linear(1, 1, bias=False)
-        >>> average = lucid.optim.swa_utils.AveragedModel(layer)
-        >>> for value in (1.0, 2.0, 6.0):
-        ...     _ = lucid.nn.init.constant_(layer.weight, value)
-        ...     average.update_parameters(layer)
-        >>> average(lucid.ones(1)).detach()
-        tensor([3.])
+    >>> layer = lucid.nn.Linear(1, 1, bias=False)
+    >>> average = lucid.optim.swa_utils.AveragedModel(layer)
+    >>> for value in (1.0, 2.0, 6.0):
+    ...     _ = lucid.nn.init.constant_(layer.weight, value)
+    ...     average.update_parameters(layer)
+    >>> average(lucid.ones(1)).detach()
+    tensor([3.])
     """
 
     n_averaged: Tensor
@@ -189,17 +183,16 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
     Args:
         loader: batches; one that is a list or tuple is read for its first element.
         model: whose batch norms are meant; without any nothing happens.
-        device: the CPU or None. Default: None.
+        device: the CPU or None.
 
     Raises:
         OptionError: another device.
 
-    Example:
-        >>> model = lucid.nn.BatchNorm1d(1)
-        >>> batches = [lucid.tensor([[1.0], [3.0]]), lucid.tensor([[5.0], [7.0]])]
-        >>> lucid.optim.swa_utils.update_bn(batches, model)
-        >>> model.running_mean
-        tensor([4.])
+    >>> model = lucid.nn.BatchNorm1d(1)
+    >>> batches = [lucid.tensor([[1.0], [3.0]]), lucid.tensor([[5.0], [7.0]])]
+    >>> lucid.optim.swa_utils.update_bn(batches, model)
+    >>> model.running_mean
+    tensor([4.])
     """
     check_device(device, "update_bn")
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
@@ -225,23 +218,22 @@ class SWALR(LRScheduler):
     Args:
         optimizer: whose learning rates are set.
         swa_lr: the last rate, or a list with one for each group.
-        anneal_epochs: how many steps of the scheduler it takes. Default: 10.
-        anneal_strategy: "cos" or "linear". Default: "cos".
+        anneal_epochs: how many steps of the scheduler it takes.
+        anneal_strategy: "cos" or "linear".
         last_epoch: the number of the epoch to go on after. Default: -1, from the start.
 
     Raises:
         OptionError: another strategy, fewer than 0 epochs, or as many rates as there aren't groups.
 
-    Example:
-        >>> optimizer = lucid.optim.SGD([lucid.zeros(1, requires_grad=True)], lr=1.0)
-        >>> scheduler = lucid.optim.swa_utils.SWALR(optimizer, 0.5, 2, "linear")
-        >>> for _ in range(3):
-        ...     optimizer.step()
-        ...     scheduler.step()
-        ...     print(scheduler.get_last_lr())
-        [0.75]
-        [0.5]
-        [0.5]
+    >>> optimizer = lucid.optim.SGD([lucid.zeros(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = lucid.optim.swa_utils.SWALR(optimizer, 0.5, 2, "linear")
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     scheduler.step()
+    ...     print(scheduler.get_last_lr())
+    [0.75]
+    [0.5]
+    [0.5]
     """
 
     def __init__(

@@ -27,17 +27,16 @@ class set_stance:  # noqa: N801 - the name PyTorch gives it
     Holds from the call on, and until the end of the block when used as a context manager.
 
     Args:
-        stance: "default" or "force_eager". Default: "default".
+        stance: "default" or "force_eager".
 
     Raises:
         OptionError: another one.
 
-    Example:
-        >>> step = lucid.compile(lambda x: 2 * x)
-        >>> with lucid.compiler.set_stance("force_eager"):
-        ...     _ = step(lucid.ones(2))
-        >>> step.stats.traces
-        0
+    >>> step = lucid.compile(lambda x: 2 * x)
+    >>> with lucid.compiler.set_stance("force_eager"):
+    ...     _ = step(lucid.ones(2))
+    >>> step.stats.traces
+    0
     """
 
     def __init__(self, stance: str = "default") -> None:

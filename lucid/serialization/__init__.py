@@ -50,13 +50,12 @@ def save(obj: Any, f: File) -> None:
         OptionError: a container that holds itself, or is nested more than 100 deep.
         OSError: from writing; and what pickle raises for an object that it can't take.
 
-    Example:
-        >>> import io, lucid
-        >>> file = io.BytesIO()
-        >>> lucid.save({"w": lucid.ones(2), "epoch": 3}, file)
-        >>> _ = file.seek(0)
-        >>> lucid.load(file)
-        {'w': tensor([1., 1.]), 'epoch': 3}
+    >>> import io, lucid
+    >>> file = io.BytesIO()
+    >>> lucid.save({"w": lucid.ones(2), "epoch": 3}, file)
+    >>> _ = file.seek(0)
+    >>> lucid.load(file)
+    {'w': tensor([1., 1.]), 'epoch': 3}
     """
     hooks.run_op_by_op("it saves to a file, which each call is to write")
     encoder = Encoder()
@@ -86,7 +85,7 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
     Args:
         f: a path, or a binary file that stands where `save` began to write; it is left where the
             data end.
-        map_location: where tensors go in PyTorch; here there is the CPU alone. Default: None.
+        map_location: where tensors go in PyTorch; here there is the CPU alone.
         weights_only: take data alone, as None does, the default. With False, objects that `save`
             has pickled are unpickled: **this runs code that the file names**. Do it only where you
             would run a program from the same place.
@@ -97,13 +96,12 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
         OptionError: a `map_location` other than the CPU.
         OSError: from reading.
 
-    Example:
-        >>> import io, lucid
-        >>> file = io.BytesIO()
-        >>> lucid.save([lucid.ones(2), "note"], file)
-        >>> _ = file.seek(0)
-        >>> lucid.load(file)
-        [tensor([1., 1.]), 'note']
+    >>> import io, lucid
+    >>> file = io.BytesIO()
+    >>> lucid.save([lucid.ones(2), "note"], file)
+    >>> _ = file.seek(0)
+    >>> lucid.load(file)
+    [tensor([1., 1.]), 'note']
     """
     hooks.run_op_by_op("it loads a file, which each call is to read")
     if not callable(map_location) and not isinstance(map_location, dict):

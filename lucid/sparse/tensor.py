@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.device import check_device
 from lucid.docstrings import like
-from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import (
@@ -48,13 +46,12 @@ class SparseTensor:
         is_pending: coalesced in a trace, where the number of places that differ isn't known: the
             parts are still those of before.
 
-    Example:
-        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
-        >>> isinstance(a, lucid.sparse.SparseTensor), a.shape
-        (True, lucid.Size([2, 3]))
-        >>> (2 * a).to_dense()
-        tensor([[0., 0., 6.],
-                [8., 0., 0.]])
+    >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> isinstance(a, lucid.sparse.SparseTensor), a.shape
+    (True, lucid.Size([2, 3]))
+    >>> (2 * a).to_dense()
+    tensor([[0., 0., 6.],
+            [8., 0., 0.]])
     """
 
     coordinates: Tensor
@@ -269,10 +266,9 @@ def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) ->
         ShapeError: shapes that don't fit.
         IndexOutOfRangeError: a place outside of `size`.
 
-    Example:
-        >>> lucid.sparse.FloatTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
-        tensor([[0., 0., 3.],
-                [4., 0., 0.]])
+    >>> lucid.sparse.FloatTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
+    tensor([[0., 0., 3.],
+            [4., 0., 0.]])
     """
     return sparse_coo_tensor(indices, values, size, dtype=f32)
 
@@ -281,9 +277,8 @@ def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) ->
 def DoubleTensor(indices: Any, values: Any, size: Sequence[int] | None = None) -> SparseTensor:
     """Make a sparse tensor of float64 values: an older name of `lucid.sparse_coo_tensor`.
 
-    Example:
-        >>> lucid.sparse.DoubleTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).dtype
-        lucid.float64
+    >>> lucid.sparse.DoubleTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).dtype
+    lucid.float64
     """
     return sparse_coo_tensor(indices, values, size, dtype=f64)
 
@@ -317,10 +312,10 @@ def sparse_coo_tensor(
         size: the shape. Default: None, the smallest that holds all places, which a trace doesn't
             know.
         dtype: the entries' dtype. Default: None, that of `values`.
-        device: the CPU, as there is no other. Default: None.
-        requires_grad: whether values that are no tensor yet get gradients. Default: False.
-        check_invariants: False leaves out the check that the places are in range. Default: None.
-        is_coalesced: whether the places are known to be sorted and to differ. Default: None.
+        device: the CPU, as there is no other.
+        requires_grad: whether values that are no tensor yet get gradients.
+        check_invariants: False leaves out the check that the places are in range.
+        is_coalesced: whether the places are known to be sorted and to differ.
 
     Raises:
         ShapeError: shapes that don't fit each other, or `size`.
@@ -328,11 +323,10 @@ def sparse_coo_tensor(
         TraceError: no `size` in a trace.
         OptionError: a device that isn't there.
 
-    Example:
-        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
-        >>> a @ lucid.ones(3, 1)
-        tensor([[3.],
-                [4.]])
+    >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> a @ lucid.ones(3, 1)
+    tensor([[3.],
+            [4.]])
     """
     from lucid.functions.from_data import as_tensor
 
@@ -377,14 +371,9 @@ def _check_places(places: Tensor, shape: tuple[int, ...]) -> None:
     """Raise `IndexOutOfRangeError` for a place outside of the shape."""
     for axis, length in enumerate(shape):
         row = ops.slice_axis(places, 0, axis, axis + 1)
-        in_range(row, 0, length, partial(_misplaced, places, axis, length))
-
-
-def _misplaced(places: Tensor, axis: int, length: int) -> str:
-    return (
-        f"sparse_coo_tensor: size is inconsistent with indices: for dim {axis}, size is {length} "
-        f"but found index {{}}{typed(indices=places)}"
-    )
+        text = "sparse_coo_tensor: size is inconsistent with indices: "
+        text += f"for dim {axis}, size is {length} but found index {{}}"
+        in_range(row, 0, length, text, indices=places)
 
 
 def product(first: Any, second: Any) -> Any:
@@ -427,10 +416,9 @@ def mm(first: Any, second: Any) -> Any:
         ArgumentError: both are sparse, or both dense.
         ShapeError: the inner sizes differ.
 
-    Example:
-        >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
-        >>> lucid.sparse.mm(a, lucid.ones(3, 2))
-        tensor([[3., 3.],
-                [4., 4.]])
+    >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    >>> lucid.sparse.mm(a, lucid.ones(3, 2))
+    tensor([[3., 3.],
+            [4., 4.]])
     """
     return product(first, second)

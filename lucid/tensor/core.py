@@ -143,9 +143,8 @@ class TensorCore(Placed, WithGradient):
 
         It is what `stride()` returns, and NumPy's `strides` divided by the bytes of an element.
 
-        Example:
-            >>> lucid.zeros(2, 3).element_strides()
-            (3, 1)
+        >>> lucid.zeros(2, 3).element_strides()
+        (3, 1)
         """
         if self._strides is None:
             if self._array is None:
@@ -166,11 +165,10 @@ class TensorCore(Placed, WithGradient):
             operands: the tensors, or what stands for them.
             attributes: of the op, by name.
 
-        Example:
-            >>> from lucid.ir import ops
-            >>> x = lucid.arange(1.0, 3.0)
-            >>> x.emit(ops.neg, (x,), {})
-            tensor([-1., -2.])
+        >>> from lucid.ir import ops
+        >>> x = lucid.arange(1.0, 3.0)
+        >>> x.emit(ops.neg, (x,), {})
+        tensor([-1., -2.])
         """
         return apply_op(op, operands, attributes)
 
@@ -181,9 +179,8 @@ class TensorCore(Placed, WithGradient):
             value: the number.
             dtype: of the tensor.
 
-        Example:
-            >>> lucid.zeros(2).constant(3, lucid.int32)
-            tensor(3, dtype=lucid.int32)
+        >>> lucid.zeros(2).constant(3, lucid.int32)
+        tensor(3, dtype=lucid.int32)
         """
         return constant(value, dtype)
 
@@ -195,19 +192,17 @@ class TensorCore(Placed, WithGradient):
         Writes to one show in the other. A view gives a view, with its strides.
 
         Args:
-            force: whether to detach a tensor that requires grad instead of refusing it. Default:
-                False.
+            force: whether to detach a tensor that requires grad instead of refusing it.
 
         Raises:
             LucidError: the tensor requires grad while gradients are recorded; detach it first.
             TraceError: the tensor is one of a trace, which has no data yet.
 
-        Example:
-            >>> x = lucid.zeros(3)
-            >>> array = x.numpy()
-            >>> array[0] = 7
-            >>> x
-            tensor([7., 0., 0.])
+        >>> x = lucid.zeros(3)
+        >>> array = x.numpy()
+        >>> array[0] = 7
+        >>> x
+        tensor([7., 0., 0.])
         """
         array = self._array
         if context.grad_enabled and not force and self.requires_grad:
@@ -263,10 +258,9 @@ class TensorCore(Placed, WithGradient):
         Tensors that share memory from the same element on have the same one. A compiled call that
         asks for one runs op by op.
 
-        Example:
-            >>> x = lucid.zeros(2, 3)
-            >>> x.data_ptr() == x.view(6).data_ptr()
-            True
+        >>> x = lucid.zeros(2, 3)
+        >>> x.data_ptr() == x.view(6).data_ptr()
+        True
         """
         if context.recorder is not None:
             context.recorder.refuse_address()
@@ -278,12 +272,11 @@ class TensorCore(Placed, WithGradient):
         Writes to it show in the tensor, and a backward pass that needs what was overwritten raises:
         both have one version counter, unlike `data`.
 
-        Example:
-            >>> x = lucid.ones(2, requires_grad=True)
-            >>> x.detach().requires_grad
-            False
-            >>> x.detach().data_ptr() == x.data_ptr()
-            True
+        >>> x = lucid.ones(2, requires_grad=True)
+        >>> x.detach().requires_grad
+        False
+        >>> x.detach().data_ptr() == x.data_ptr()
+        True
         """
         return self._same_memory()
 
@@ -403,17 +396,16 @@ class TensorCore(Placed, WithGradient):
         """Ask for gradients of this leaf, or no longer; return the tensor.
 
         Args:
-            requires_grad: whether to ask. Default: True.
+            requires_grad: whether to ask.
 
         Raises:
             LucidError: the dtype isn't one of floats, or a computed tensor is to stop requiring
                 grad; `detach` it.
 
-        Example:
-            >>> x = lucid.arange(1.0, 3.0).requires_grad_()
-            >>> (x * x).sum().backward()
-            >>> x.grad
-            tensor([2., 4.])
+        >>> x = lucid.arange(1.0, 3.0).requires_grad_()
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        tensor([2., 4.])
         """
         self._set_requires_grad(requires_grad)
         return cast("Tensor", self)
@@ -517,19 +509,17 @@ class TensorCore(Placed, WithGradient):
             gradient: the gradient of the loss by this tensor. Default: None, which is 1.
             retain_graph: whether to keep the graph for another call. Default: None, as
                 `create_graph`.
-            create_graph: whether to record the backward pass, for gradients of gradients. Default:
-                False.
+            create_graph: whether to record the backward pass, for gradients of gradients.
             inputs: the only tensors to accumulate into. Default: None, all leaves.
 
         Raises:
             LucidError: the tensor doesn't require grad, has several elements and no `gradient`, or
                 its graph was freed.
 
-        Example:
-            >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
-            >>> (x**2).sum().backward()
-            >>> x.grad
-            tensor([2., 4.])
+        >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
+        >>> (x**2).sum().backward()
+        >>> x.grad
+        tensor([2., 4.])
         """
         from lucid.autograd.entry_points import backward
 
@@ -548,12 +538,11 @@ class TensorCore(Placed, WithGradient):
         Raises:
             LucidError: the tensor doesn't require grad.
 
-        Example:
-            >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
-            >>> handle = x.register_hook(lambda grad: 10 * grad)
-            >>> x.sum().backward()
-            >>> x.grad
-            tensor([10., 10.])
+        >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
+        >>> handle = x.register_hook(lambda grad: 10 * grad)
+        >>> x.sum().backward()
+        >>> x.grad
+        tensor([10., 10.])
         """
         from lucid.autograd.hooks import register_tensor_hook
 
@@ -572,11 +561,10 @@ class TensorCore(Placed, WithGradient):
         Raises:
             LucidError: the tensor isn't a leaf that requires grad.
 
-        Example:
-            >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
-            >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
-            >>> (3 * x).sum().backward()
-            tensor([3., 3.])
+        >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
+        >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
+        >>> (3 * x).sum().backward()
+        tensor([3., 3.])
         """
         from lucid.autograd.hooks import register_post_accumulate_hook
 
@@ -587,13 +575,12 @@ class TensorCore(Placed, WithGradient):
 
         A leaf has its gradient anyway. A tensor that doesn't require grad raises `LucidError`.
 
-        Example:
-            >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
-            >>> y = 2 * x
-            >>> y.retain_grad()
-            >>> (y * y).sum().backward()
-            >>> y.grad
-            tensor([4., 8.])
+        >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
+        >>> y = 2 * x
+        >>> y.retain_grad()
+        >>> (y * y).sum().backward()
+        >>> y.grad
+        tensor([4., 8.])
         """
         from lucid.autograd.hooks import retain_grad
 

@@ -45,9 +45,8 @@ class _Current:
 def get_printoptions() -> dict[str, Any]:
     """Return the options for printing tensors, by name, as `set_printoptions` sets them.
 
-    Example:
-        >>> lucid.get_printoptions()["precision"]
-        4
+    >>> lucid.get_printoptions()["precision"]
+    4
     """
     return dict(vars(_Current.options))
 
@@ -69,18 +68,17 @@ def set_printoptions(
         threshold: from how many elements on only the edges are shown. Default: None, at first 1000.
         edgeitems: how many elements are shown at each edge. Default: None, at first 3.
         linewidth: characters in a line. Default: None, at first 80.
-        profile: "default", "short" or "full", which resets what isn't named. Default: None.
+        profile: "default", "short" or "full", which resets what isn't named.
         sci_mode: whether floats have exponents. Default: None, as their sizes are.
 
     Raises:
         OptionError: another `profile`.
         ArgumentError: a value of another type.
 
-    Example:
-        >>> lucid.set_printoptions(precision=2)
-        >>> lucid.tensor([1.23456])
-        tensor([1.23])
-        >>> lucid.set_printoptions(profile="default")
+    >>> lucid.set_printoptions(precision=2)
+    >>> lucid.tensor([1.23456])
+    tensor([1.23])
+    >>> lucid.set_printoptions(profile="default")
     """
     if profile not in (None, "default", "short", "full"):
         raise OptionError(f"set_printoptions: no profile {profile!r}")

@@ -23,12 +23,11 @@ class Size(tuple[int, ...]):
     Raises:
         ArgumentError: one of them is no int.
 
-    Example:
-        >>> shape = lucid.zeros(2, 3).shape
-        >>> shape
-        lucid.Size([2, 3])
-        >>> shape == (2, 3), lucid.Size([2, 3]).numel()
-        (True, 6)
+    >>> shape = lucid.zeros(2, 3).shape
+    >>> shape
+    lucid.Size([2, 3])
+    >>> shape == (2, 3), lucid.Size([2, 3]).numel()
+    (True, 6)
     """
 
     __slots__ = ()
@@ -44,9 +43,8 @@ class Size(tuple[int, ...]):
     def numel(self) -> int:
         """Return the number of elements of a tensor of this shape; 1 for no axes.
 
-        Example:
-            >>> lucid.Size([2, 3]).numel()
-            6
+        >>> lucid.Size([2, 3]).numel()
+        6
         """
         return prod(self)
 

@@ -65,12 +65,11 @@ class Tensor(WrittenInPlace):
             `Tensor()` is for the library. Programs better call `lucid.tensor`, which keeps the kind
             of the data.
 
-    Example:
-        >>> x = lucid.Tensor([1, 2])
-        >>> x
-        tensor([1., 2.])
-        >>> (x + 1).sum()
-        tensor(5.)
+    >>> x = lucid.Tensor([1, 2])
+    >>> x
+    tensor([1., 2.])
+    >>> (x + 1).sum()
+    tensor(5.)
     """
 
     __slots__ = ()

@@ -5,6 +5,7 @@ Tuples, named tuples, lists, deques and dicts are nodes; all else is a leaf, Non
 Args:
     tree: nested values.
     is_leaf: says of a value whether it is a leaf, though it may be a node. Default: None.
+    pred: what is asked of each leaf.
 """
 
 from __future__ import annotations
@@ -87,11 +88,10 @@ def _node(tree: Any) -> tuple[Any, Any, list[Any]]:
 def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], TreeSpec]:
     """Return the leaves in their order, and the tree without them.
 
-    Example:
-        >>> from lucid.utils._pytree import tree_flatten, tree_unflatten
-        >>> leaves, spec = tree_flatten({"a": 1, "b": (2, 3)})
-        >>> leaves, tree_unflatten([4, 5, 6], spec)
-        ([1, 2, 3], {'a': 4, 'b': (5, 6)})
+    >>> from lucid.utils._pytree import tree_flatten, tree_unflatten
+    >>> leaves, spec = tree_flatten({"a": 1, "b": (2, 3)})
+    >>> leaves, tree_unflatten([4, 5, 6], spec)
+    ([1, 2, 3], {'a': 4, 'b': (5, 6)})
     """
     kind, context, parts = _node(tree)
     if kind is None or (is_leaf is not None and is_leaf(tree)):
@@ -111,10 +111,9 @@ def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
     Raises:
         OptionError: there are more or fewer.
 
-    Example:
-        >>> from lucid.utils._pytree import tree_structure, tree_unflatten
-        >>> tree_unflatten([1, 2], tree_structure([0, 0]))
-        [1, 2]
+    >>> from lucid.utils._pytree import tree_structure, tree_unflatten
+    >>> tree_unflatten([1, 2], tree_structure([0, 0]))
+    [1, 2]
     """
     found = [*leaves]
     if len(found) != treespec.num_leaves:
@@ -126,9 +125,8 @@ def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
 def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
     """Return the leaves in their order.
 
-    Example:
-        >>> lucid.utils._pytree.tree_leaves({"a": 1, "b": (2, None)})
-        [1, 2, None]
+    >>> lucid.utils._pytree.tree_leaves({"a": 1, "b": (2, None)})
+    [1, 2, None]
     """
     return tree_flatten(tree, is_leaf)[0]
 
@@ -136,10 +134,9 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
 def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> TreeSpec:
     """Return the tree without its leaves.
 
-    Example:
-        >>> from lucid.utils._pytree import tree_structure
-        >>> tree_structure((1, 2)) == tree_structure((3, 4))
-        True
+    >>> from lucid.utils._pytree import tree_structure
+    >>> tree_structure((1, 2)) == tree_structure((3, 4))
+    True
     """
     return tree_flatten(tree, is_leaf)[1]
 
@@ -154,10 +151,9 @@ def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf =
     Raises:
         OptionError: another tree has other nodes.
 
-    Example:
-        >>> from lucid.utils._pytree import tree_map
-        >>> tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
-        {'a': 11, 'b': [22]}
+    >>> from lucid.utils._pytree import tree_map
+    >>> tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
+    {'a': 11, 'b': [22]}
     """
     leaves, spec = tree_flatten(tree, is_leaf)
     others = [spec._opened(rest) for rest in rests]
@@ -173,10 +169,9 @@ def tree_map_only(
         type_or_types: a class or a tuple of some.
         func: what is called for such a leaf.
 
-    Example:
-        >>> from lucid.utils._pytree import tree_map_only
-        >>> tree_map_only(int, lambda x: x + 1, [1, "a", 2.0])
-        [2, 'a', 2.0]
+    >>> from lucid.utils._pytree import tree_map_only
+    >>> tree_map_only(int, lambda x: x + 1, [1, "a", 2.0])
+    [2, 'a', 2.0]
     """
 
     def mapped(leaf: Any) -> Any:
@@ -188,12 +183,8 @@ def tree_map_only(
 def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf = None) -> bool:
     """Return whether something holds for all leaves.
 
-    Args:
-        pred: what is asked of each leaf.
-
-    Example:
-        >>> lucid.utils._pytree.tree_all(lambda x: x > 0, [1, (2, 3)])
-        True
+    >>> lucid.utils._pytree.tree_all(lambda x: x > 0, [1, (2, 3)])
+    True
     """
     return all(map(pred, tree_leaves(tree, is_leaf)))
 
@@ -201,12 +192,8 @@ def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf = None) -> 
 def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: IsLeaf = None) -> bool:
     """Return whether something holds for one leaf at least.
 
-    Args:
-        pred: what is asked of each leaf.
-
-    Example:
-        >>> lucid.utils._pytree.tree_any(lambda x: x > 2, [1, (2, 3)])
-        True
+    >>> lucid.utils._pytree.tree_any(lambda x: x > 2, [1, (2, 3)])
+    True
     """
     return any(map(pred, tree_leaves(tree, is_leaf)))
 

@@ -43,10 +43,9 @@ class CheckpointError(LucidError):
 def noop_context_fn() -> Contexts:
     """Return two contexts that do nothing, for the call of `checkpoint` and for its repetition.
 
-    Example:
-        >>> from lucid.utils.checkpoint import noop_context_fn
-        >>> [type(context).__name__ for context in noop_context_fn()]
-        ['nullcontext', 'nullcontext']
+    >>> from lucid.utils.checkpoint import noop_context_fn
+    >>> [type(context).__name__ for context in noop_context_fn()]
+    ['nullcontext', 'nullcontext']
     """
     return nullcontext(), nullcontext()
 
@@ -80,24 +79,22 @@ def checkpoint(
     Args:
         function: the block: a function or Module.
         *args, **kwargs: what it is called with; `kwargs` without the names below.
-        use_reentrant: True, False or None; all works as with False in PyTorch. Default: None.
+        use_reentrant: True, False or None; all works as with False in PyTorch.
         context_fn: gives two contexts, for the call and for its repetition; a compiled step that
             has one runs op by op. Default: `noop_context_fn`.
         determinism_check: "none" to let the repetition save tensors of other shapes or dtypes.
-            Default: "default".
-        preserve_rng_state: True or False; random numbers are always the same. Default: True.
+        preserve_rng_state: True or False; random numbers are always the same.
 
     Raises:
         ArgumentError: `function` can't be called, or a flag is no bool.
         OptionError: another `determinism_check`.
         CheckpointError: in the backward, when the repetition saves other tensors.
 
-    Example:
-        >>> from lucid.utils.checkpoint import checkpoint
-        >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
-        >>> checkpoint(lambda x: (x * x).exp(), x).sum().backward()
-        >>> x.grad
-        tensor([  5.4366, 218.3926])
+    >>> from lucid.utils.checkpoint import checkpoint
+    >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
+    >>> checkpoint(lambda x: (x * x).exp(), x).sum().backward()
+    >>> x.grad
+    tensor([  5.4366, 218.3926])
     """
     if not callable(function):
         raise ArgumentError(f"checkpoint: the first argument is a {type(function).__name__}")
@@ -134,18 +131,17 @@ def checkpoint_sequential(
         functions: a list, or a Sequential.
         segments: how many.
         input: of the first function.
-        use_reentrant: as of `checkpoint`. Default: None.
-        preserve_rng_state: as of `checkpoint`. Default: True.
+        use_reentrant: as of `checkpoint`.
+        preserve_rng_state: as of `checkpoint`.
 
     Raises:
         OptionError: fewer functions than segments.
 
-    Example:
-        >>> from lucid.utils.checkpoint import checkpoint_sequential
-        >>> x = lucid.ones(3, requires_grad=True)
-        >>> checkpoint_sequential([lucid.exp, lucid.log, lucid.exp], 2, x).sum().backward()
-        >>> x.grad
-        tensor([2.7183, 2.7183, 2.7183])
+    >>> from lucid.utils.checkpoint import checkpoint_sequential
+    >>> x = lucid.ones(3, requires_grad=True)
+    >>> checkpoint_sequential([lucid.exp, lucid.log, lucid.exp], 2, x).sum().backward()
+    >>> x.grad
+    tensor([2.7183, 2.7183, 2.7183])
     """
     layers: list[Callable[[Any], Any]]
     layers = [*(functions.children() if isinstance(functions, Module) else functions)]

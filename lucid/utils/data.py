@@ -1,6 +1,13 @@
 """Datasets and loaders that cut them into batches, in this process.
 
 The order of a shuffled loader comes from lucid's generator, so `manual_seed` fixes it.
+
+Args:
+    dataset: what is taken from.
+    indices: which samples.
+    generator: where random numbers come from. None is lucid's own.
+    data_source: whose length counts.
+    replacement: a sample may be drawn again.
 """
 
 from __future__ import annotations
@@ -30,14 +37,13 @@ from lucid.tensor.tensor import Tensor
 class Dataset:
     """Samples by index: subclasses have `__getitem__` and, for most uses, `__len__`.
 
-    Example:
-        >>> class Squares(lucid.utils.data.Dataset):
-        ...     def __len__(self):
-        ...         return 3
-        ...     def __getitem__(self, i):
-        ...         return i * i
-        >>> isinstance(Squares(), lucid.utils.data.Dataset), Squares()[2]
-        (True, 4)
+    >>> class Squares(lucid.utils.data.Dataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...     def __getitem__(self, i):
+    ...         return i * i
+    >>> isinstance(Squares(), lucid.utils.data.Dataset), Squares()[2]
+    (True, 4)
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -53,12 +59,11 @@ class Dataset:
 class IterableDataset(Dataset):
     """Samples in the order that `__iter__` gives them.
 
-    Example:
-        >>> class Count(lucid.utils.data.IterableDataset):
-        ...     def __iter__(self):
-        ...         return iter(range(3))
-        >>> list(Count()), isinstance(Count(), lucid.utils.data.IterableDataset)
-        ([0, 1, 2], True)
+    >>> class Count(lucid.utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(3))
+    >>> list(Count()), isinstance(Count(), lucid.utils.data.IterableDataset)
+    ([0, 1, 2], True)
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -74,10 +79,9 @@ class TensorDataset(Dataset):
     Raises:
         ShapeError: their lengths differ.
 
-    Example:
-        >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
-        >>> len(dataset), dataset[1]
-        (4, (tensor(1), tensor(10)))
+    >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+    >>> len(dataset), dataset[1]
+    (4, (tensor(1), tensor(10)))
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -97,13 +101,8 @@ class Subset(Dataset):
 
     Index i gives the dataset's sample at `indices[i]`.
 
-    Args:
-        dataset: what is taken from.
-        indices: which samples.
-
-    Example:
-        >>> list(lucid.utils.data.Subset([5, 6, 7], [2, 0]))
-        [7, 5]
+    >>> list(lucid.utils.data.Subset([5, 6, 7], [2, 0]))
+    [7, 5]
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
@@ -123,9 +122,8 @@ class ConcatDataset(Dataset):
     Args:
         datasets: with length and index.
 
-    Example:
-        >>> list(lucid.utils.data.ConcatDataset([[1, 2], [3]]))
-        [1, 2, 3]
+    >>> list(lucid.utils.data.ConcatDataset([[1, 2], [3]]))
+    [1, 2, 3]
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -152,9 +150,8 @@ class StackDataset(Dataset):
     Raises:
         OptionError: both or none are given, or their lengths differ.
 
-    Example:
-        >>> lucid.utils.data.StackDataset([1, 2], [3, 4])[1]
-        (2, 4)
+    >>> lucid.utils.data.StackDataset([1, 2], [3, 4])[1]
+    (2, 4)
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -181,12 +178,11 @@ class ChainDataset(IterableDataset):
     Args:
         datasets: that are iterated over.
 
-    Example:
-        >>> class Count(lucid.utils.data.IterableDataset):
-        ...     def __iter__(self):
-        ...         return iter(range(2))
-        >>> list(lucid.utils.data.ChainDataset([Count(), Count()]))
-        [0, 1, 0, 1]
+    >>> class Count(lucid.utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(2))
+    >>> list(lucid.utils.data.ChainDataset([Count(), Count()]))
+    [0, 1, 0, 1]
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -206,16 +202,13 @@ def random_split(
     """Split a dataset at random into parts of these lengths, or of these fractions.
 
     Args:
-        dataset: what is taken from.
         lengths: of the parts, or fractions that add up to 1.
-        generator: where random numbers come from. None is lucid's own.
 
     Raises:
         OptionError: they don't add up to the dataset's length, or to 1.
 
-    Example:
-        >>> [len(part) for part in lucid.utils.data.random_split(range(10), [0.8, 0.2])]
-        [8, 2]
+    >>> [len(part) for part in lucid.utils.data.random_split(range(10), [0.8, 0.2])]
+    [8, 2]
     """
     size = len(dataset)
     counts = [int(length) for length in lengths]
@@ -241,9 +234,8 @@ class WorkerInfo:
         seed: of lucid's generator when the loader began.
         dataset: the loader's.
 
-    Example:
-        >>> lucid.utils.data.WorkerInfo(0, 1, 5, "abc").dataset
-        'abc'
+    >>> lucid.utils.data.WorkerInfo(0, 1, 5, "abc").dataset
+    'abc'
     """
 
     id: int
@@ -275,16 +267,15 @@ def get_worker_info() -> WorkerInfo | None:
 
     Datasets that share their samples among workers ask it; the only worker gets all of them.
 
-    Example:
-        >>> from lucid.utils import data
-        >>> print(data.get_worker_info())
-        None
-        >>> class Count(data.IterableDataset):
-        ...     def __iter__(self):
-        ...         info = data.get_worker_info()
-        ...         return iter(range(info.id, 4, info.num_workers))
-        >>> [batch.tolist() for batch in data.DataLoader(Count(), batch_size=2, num_workers=3)]
-        [[0, 1], [2, 3]]
+    >>> from lucid.utils import data
+    >>> print(data.get_worker_info())
+    None
+    >>> class Count(data.IterableDataset):
+    ...     def __iter__(self):
+    ...         info = data.get_worker_info()
+    ...         return iter(range(info.id, 4, info.num_workers))
+    >>> [batch.tolist() for batch in data.DataLoader(Count(), batch_size=2, num_workers=3)]
+    [[0, 1], [2, 3]]
     """
     return _working.info
 
@@ -295,10 +286,9 @@ def default_convert(data: Any) -> Any:
     Args:
         data: arrays, numbers, or containers of them.
 
-    Example:
-        >>> import numpy as np
-        >>> lucid.utils.data.default_convert({"a": np.zeros(2)})
-        {'a': tensor([0., 0.], dtype=lucid.float64)}
+    >>> import numpy as np
+    >>> lucid.utils.data.default_convert({"a": np.zeros(2)})
+    {'a': tensor([0., 0.], dtype=lucid.float64)}
     """
     if isinstance(data, np.ndarray | np.generic):
         if data.dtype.kind in "SUO":
@@ -322,9 +312,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     Raises:
         ArgumentError: samples of a type that can't be stacked.
 
-    Example:
-        >>> lucid.utils.data.default_collate([(1, 2.0), (3, 4.0)])
-        [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
+    >>> lucid.utils.data.default_collate([(1, 2.0), (3, 4.0)])
+    [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
     """
     first = batch[0]
     if isinstance(first, Tensor):
@@ -352,12 +341,11 @@ def default_collate(batch: Sequence[Any]) -> Any:
 class Sampler:
     """Says in which order a dataset's samples come; subclasses define `__iter__`.
 
-    Example:
-        >>> class Backwards(lucid.utils.data.Sampler):
-        ...     def __iter__(self):
-        ...         return iter([2, 1, 0])
-        >>> list(Backwards()), isinstance(Backwards(), lucid.utils.data.Sampler)
-        ([2, 1, 0], True)
+    >>> class Backwards(lucid.utils.data.Sampler):
+    ...     def __iter__(self):
+    ...         return iter([2, 1, 0])
+    >>> list(Backwards()), isinstance(Backwards(), lucid.utils.data.Sampler)
+    ([2, 1, 0], True)
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -369,12 +357,8 @@ class SequentialSampler(Sampler):
 
     It gives the numbers 0, 1, 2 and so on, up to the length.
 
-    Args:
-        data_source: whose length counts.
-
-    Example:
-        >>> list(lucid.utils.data.SequentialSampler("abc"))
-        [0, 1, 2]
+    >>> list(lucid.utils.data.SequentialSampler("abc"))
+    [0, 1, 2]
     """
 
     def __init__(self, data_source: Any) -> None:
@@ -391,14 +375,10 @@ class RandomSampler(Sampler):
     """All samples in a random order, or `num_samples` draws with `replacement`.
 
     Args:
-        data_source: whose length counts.
-        replacement: a sample may be drawn again. Default: False.
         num_samples: how many are drawn. None is all of them.
-        generator: where random numbers come from. None is lucid's own.
 
-    Example:
-        >>> sorted(lucid.utils.data.RandomSampler("abc"))
-        [0, 1, 2]
+    >>> sorted(lucid.utils.data.RandomSampler("abc"))
+    [0, 1, 2]
     """
 
     def __init__(
@@ -433,13 +413,8 @@ class SubsetRandomSampler(Sampler):
 
     Each of them comes once in each round.
 
-    Args:
-        indices: which samples.
-        generator: where random numbers come from. None is lucid's own.
-
-    Example:
-        >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 7]))
-        [5, 7]
+    >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 7]))
+    [5, 7]
     """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
@@ -460,12 +435,9 @@ class WeightedRandomSampler(Sampler):
     Args:
         weights: one for each sample; they needn't add up to 1.
         num_samples: how many are drawn.
-        replacement: a sample may be drawn again. Default: True.
-        generator: where random numbers come from. None is lucid's own.
 
-    Example:
-        >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
-        [1, 1, 1]
+    >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
+    [1, 1, 1]
     """
 
     def __init__(
@@ -508,9 +480,8 @@ class BatchSampler(Sampler):
     Raises:
         OptionError: a `batch_size` below 1.
 
-    Example:
-        >>> list(lucid.utils.data.BatchSampler(range(5), 2, drop_last=False))
-        [[0, 1], [2, 3], [4]]
+    >>> list(lucid.utils.data.BatchSampler(range(5), 2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
@@ -520,14 +491,23 @@ class BatchSampler(Sampler):
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        source = iter(self.sampler)
-        while group := list(islice(source, self.batch_size)):
-            if len(group) == self.batch_size or not self.drop_last:
-                yield group
+        return _groups(self.sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
-        size = len(self.sampler)  # type: ignore[arg-type]
-        return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
+        return _count(self.sampler, self.batch_size, self.drop_last)
+
+
+def _groups(items: Iterable[Any], size: int, drop_last: bool) -> Iterator[list[Any]]:
+    """Lists of so many items; the last one may be shorter."""
+    source = iter(items)
+    while group := list(islice(source, size)):
+        if len(group) == size or not drop_last:
+            yield group
+
+
+def _count(items: Any, size: int, drop_last: bool) -> int:
+    """How many of these lists there are."""
+    return len(items) // size if drop_last else -(-len(items) // size)
 
 
 _END = object()
@@ -587,36 +567,33 @@ class DataLoader:
 
     Args:
         dataset: with length and index, or one to iterate over.
-        batch_size: how many samples make a batch; None for single samples. Default: 1.
+        batch_size: how many samples make a batch; None for single samples.
         shuffle: in a new random order each time. Default: False.
         sampler: says the order; not beside `shuffle`.
         batch_sampler: says whole batches; not beside the others.
         num_workers: 0 or more; above 0 `worker_init_fn` is called, and `get_worker_info` tells of
-            the only worker that there is. Default: 0.
+            the only worker that there is.
         collate_fn: makes a batch of a list of samples, or of a single sample what is given. None is
             `default_collate`, for single samples `default_convert`.
-        pin_memory: True or False; no GPU reads the memory. Default: False.
-        drop_last: leave a last, shorter batch out. Default: False.
-        timeout: seconds to wait for a worker, 0 or more; none is ever waited for. Default: 0.
+        pin_memory: True or False; no GPU reads the memory.
+        drop_last: leave a last, shorter batch out.
+        timeout: seconds to wait for a worker, 0 or more; none is ever waited for.
         worker_init_fn: called with 0 before the first sample of each iteration is loaded, where
             there are workers.
         multiprocessing_context: how processes would be started; None, or, with workers, a name or a
             context of `multiprocessing`'s.
-        generator: where random numbers come from. None is lucid's own.
         prefetch_factor: how many batches workers would load ahead; None, or, with workers, an int.
         persistent_workers: call `worker_init_fn` for the first iteration alone; only with workers.
-            Default: False.
-        pin_memory_device: a device's name; no memory is pinned. Default: ''.
+        pin_memory_device: a device's name; no memory is pinned.
 
     Raises:
         OptionError: options that exclude each other, or one that isn't in its range.
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
-        >>> loader = lucid.utils.data.DataLoader(dataset, batch_size=2)
-        >>> [x.tolist() for x, _ in loader]
-        [[0, 1], [2, 3]]
+    >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
+    >>> loader = lucid.utils.data.DataLoader(dataset, batch_size=2)
+    >>> [x.tolist() for x, _ in loader]
+    [[0, 1], [2, 3]]
     """
 
     def __init__(
@@ -681,14 +658,6 @@ class DataLoader:
         order: list[int] = lucid.randperm(size, generator=self.generator).tolist()
         return order
 
-    def _groups(self, items: Iterable[Any]) -> Iterator[list[Any]]:
-        """Lists of `batch_size` items."""
-        assert self.batch_size is not None
-        source = iter(items)
-        while group := list(islice(source, self.batch_size)):
-            if len(group) == self.batch_size or not self.drop_last:
-                yield group
-
     def __iter__(self) -> Iterator[Any]:
         if self.num_workers:
             yield from self._batches_of_worker()
@@ -710,15 +679,17 @@ class DataLoader:
             yield batch
 
     def _batches(self) -> Iterator[Any]:
+        size, groups = self.batch_size, self.batch_sampler
         if isinstance(self.dataset, IterableDataset):
             samples: Iterable[Any] = self.dataset
-            parts = samples if self.batch_size is None else self._groups(samples)
+            parts = samples if size is None else _groups(samples, size, self.drop_last)
             yield from map(self.collate_fn, parts)
             return
-        if self.batch_sampler is None and self.batch_size is None:
-            yield from (self.collate_fn(self.dataset[index]) for index in self._order())
-            return
-        groups = self._groups(self._order()) if self.batch_sampler is None else self.batch_sampler
+        if groups is None:
+            if size is None:
+                yield from (self.collate_fn(self.dataset[index]) for index in self._order())
+                return
+            groups = _groups(self._order(), size, self.drop_last)
         whole_rows = isinstance(self.dataset, TensorDataset) and self.collate_fn is default_collate
         for group in groups:
             if whole_rows:  # one gather per tensor instead of one per row
@@ -729,11 +700,10 @@ class DataLoader:
     def __len__(self) -> int:
         if self.batch_sampler is not None:
             return len(self.batch_sampler)  # type: ignore[arg-type]
-        items = self.dataset if self.sampler is None else self.sampler
-        size = len(items)  # type: ignore[arg-type]
+        items: Any = self.dataset if self.sampler is None else self.sampler
         if self.batch_size is None:
-            return size
-        return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
+            return len(items)
+        return _count(items, self.batch_size, self.drop_last)
 
 
 for _name in ("dataloader", "dataset", "sampler"):  # where PyTorch has parts of this module

@@ -30,13 +30,9 @@ def jvp(
     Shapes: tangents as the primals, and the output's tangent as the output.
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
         primals: a tuple of its arguments.
         tangents: the direction, of the same structure.
-        strict: an output that depends on no primal is an error instead of a zero tangent. Default:
-            False.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
+        strict: an output that depends on no primal is an error instead of a zero tangent.
 
     Raises:
         ArgumentError: `primals` is no tuple, or has something else than tensors in it.
@@ -45,9 +41,8 @@ def jvp(
         OptionError: there are no primals, or some aren't of a float dtype.
         ShapeError: a tangent hasn't its primal's shape.
 
-    Example:
-        >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
-        (tensor(0.), tensor(2.))
+    >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
+    (tensor(0.), tensor(2.))
     """
     if not isinstance(primals, tuple):
         raise ArgumentError(
@@ -84,13 +79,11 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     once. Shapes: its arguments as the primals.
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
         *primals: its arguments: where it is linearized.
 
-    Example:
-        >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))
-        >>> push_forward(lucid.tensor(2.0))
-        tensor(2.)
+    >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))
+    >>> push_forward(lucid.tensor(2.0))
+    tensor(2.)
     """
 
     @edge

@@ -32,32 +32,21 @@ def jacrev(
     arguments: the structure of the outputs, each with that of the argument inside.
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
-        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
-            0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
         chunk_size: how many rows are computed at once. Default: None, all.
 
     Raises:
         OptionError: a `chunk_size` below 1.
 
-    Example:
-        >>> lucid.func.jacrev(lucid.square)(lucid.tensor([1.0, 2.0]))
-        tensor([[2., 0.],
-                [0., 4.]])
+    >>> lucid.func.jacrev(lucid.square)(lucid.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
     """
     if chunk_size is not None and chunk_size <= 0:
         raise OptionError("jacrev: `chunk_size` should be greater than 0.")
 
     @_as(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        numbers = normalized(argnums, len(args))
-
-        def part(argument: Any) -> Any:
-            return func(*replaced(args, numbers, argument), **kwargs)
-
-        argument = chosen(args, numbers)
+        part, argument = _by(func, argnums, args, kwargs)
         found = vjp(part, argument, has_aux=has_aux)
         output, pull_back = found[:2]
         outputs, rebuild_output = flatten(output)
@@ -77,6 +66,14 @@ def jacrev(
     return jacobian
 
 
+def _by(
+    func: Callable[..., Any], argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[[Any], Any], Any]:
+    """A call as a function of the chosen argument, and that argument."""
+    numbers = normalized(argnums, len(args))
+    return lambda own: func(*replaced(args, numbers, own), **kwargs), chosen(args, numbers)
+
+
 def jacfwd(
     func: Callable[..., Any],
     argnums: Argnums = 0,
@@ -92,31 +89,19 @@ def jacfwd(
     is (jacobian, aux).
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
-        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
-            0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
         randomness: what random operations do while columns are computed at once, as of `vmap`.
-            Default: "error".
         chunk_size: how many columns are computed at once. Default: None, all.
 
-    Example:
-        >>> lucid.func.jacfwd(lambda x: lucid.cat([x, x * x]))(lucid.tensor([1.0, 2.0]))
-        tensor([[1., 0.],
-                [0., 1.],
-                [2., 0.],
-                [0., 4.]])
+    >>> lucid.func.jacfwd(lambda x: lucid.cat([x, x * x]))(lucid.tensor([1.0, 2.0]))
+    tensor([[1., 0.],
+            [0., 1.],
+            [2., 0.],
+            [0., 4.]])
     """
 
     @_as(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        numbers = normalized(argnums, len(args))
-
-        def part(argument: Any) -> Any:
-            return func(*replaced(args, numbers, argument), **kwargs)
-
-        argument = chosen(args, numbers)
+        part, argument = _by(func, argnums, args, kwargs)
         inputs, rebuild_input = flatten(argument)
         seen: dict[str, Any] = {}
 
@@ -150,12 +135,11 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
     Args:
         func: a function of tensors that can be differentiated twice.
         argnums: the position of the argument to differentiate by, or a tuple of positions, which
-            gives blocks for all pairs. Default: 0.
+            gives blocks for all pairs.
 
-    Example:
-        >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
-        tensor([[ 6.,  0.],
-                [ 0., 12.]])
+    >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
     """
     return jacfwd(jacrev(func, argnums), argnums)
 

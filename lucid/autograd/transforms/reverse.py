@@ -207,21 +207,13 @@ def grad(
     The gradient has the structure of the argument `argnums`, or is a tuple for several; with
     `has_aux`, where `func` returns (output, aux), the result is (gradient, aux).
 
-    Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
-        argnums: the position of the argument to differentiate by, or a tuple of positions; negative
-            ones count from the end. Default: 0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
-
     Raises:
         LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
         ArgumentError: at the call, where `argnums` is no int or tuple of ints.
         OptionError: at the call, where `argnums` is empty or names an argument twice.
 
-    Example:
-        >>> lucid.func.grad(lucid.func.grad(lucid.sin))(lucid.tensor(0.5))
-        tensor(-0.4794)
+    >>> lucid.func.grad(lucid.func.grad(lucid.sin))(lucid.tensor(0.5))
+    tensor(-0.4794)
     """
 
     @_as(func)
@@ -241,17 +233,12 @@ def grad_and_value(
 
     Args:
         func: a function of tensors whose result is a scalar.
-        argnums: the position of the argument to differentiate by, or a tuple of positions. Default:
-            0.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
 
     Raises:
         LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
 
-    Example:
-        >>> lucid.func.grad_and_value(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
-        (tensor([2., 4.]), tensor(5.))
+    >>> lucid.func.grad_and_value(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
+    (tensor([2., 4.]), tensor(5.))
     """
 
     @_as(func)
@@ -270,9 +257,8 @@ def value_and_grad(
 
     As `grad`; the result is (value, gradient), or ((value, aux), gradient) with `has_aux`.
 
-    Example:
-        >>> lucid.func.value_and_grad(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
-        (tensor(5.), tensor([2., 4.]))
+    >>> lucid.func.value_and_grad(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
+    (tensor(5.), tensor([2., 4.]))
     """
 
     @_as(func)
@@ -294,19 +280,15 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     Shapes: cotangents as the outputs, and what the function returns as the primals.
 
     Args:
-        func: a function of tensors, or of nested lists, tuples and dicts of them.
         *primals: its arguments.
-        has_aux: `func` returns (output, aux), of which only the output is differentiated. Default:
-            False.
 
     Raises:
         LucidError: an output is no tensor, or not of a float dtype; at the function's call, where
             the cotangents' structure isn't the output's.
 
-    Example:
-        >>> y, pull_back = lucid.func.vjp(lucid.sin, lucid.tensor([0.0, 1.0]))
-        >>> pull_back(lucid.ones(2))
-        (tensor([1.0000, 0.5403]),)
+    >>> y, pull_back = lucid.func.vjp(lucid.sin, lucid.tensor([0.0, 1.0]))
+    >>> pull_back(lucid.ones(2))
+    (tensor([1.0000, 0.5403]),)
     """
     api = "vjp(f, *primals)"
     leaves, rebuild = flatten(primals)

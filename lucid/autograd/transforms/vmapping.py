@@ -31,10 +31,10 @@ def vmap(
     Args:
         func: a function of tensors, or of nested lists, tuples and dicts of them, for one example.
         in_dims: the mapped axis of each argument, or None for one that all examples share: an int
-            for all, or a tuple as the arguments, nested where they are. Default: 0.
-        out_dims: where the mapped axis goes in each result; None for what is no tensor. Default: 0.
+            for all, or a tuple as the arguments, nested where they are.
+        out_dims: where the mapped axis goes in each result; None for what is no tensor.
         randomness: whether random operations are errors, or draw "different" numbers for each
-            example, or the "same". Default: "error".
+            example, or the "same".
         chunk_size: how many examples are computed at once. Default: None, all.
 
     Raises:
@@ -42,9 +42,8 @@ def vmap(
             fit the arguments or the results.
         IndexOutOfRangeError: at the call, where a result has no axis `out_dims`.
 
-    Example:
-        >>> lucid.vmap(lucid.dot)(lucid.ones(2, 3), lucid.ones(2, 3))
-        tensor([3., 3.])
+    >>> lucid.vmap(lucid.dot)(lucid.ones(2, 3), lucid.ones(2, 3))
+    tensor([3., 3.])
     """
     if randomness not in RANDOMNESS:
         raise OptionError(

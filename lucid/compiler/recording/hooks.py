@@ -37,10 +37,9 @@ def is_tracing() -> bool:
 
     To users it is `lucid.compiler.is_compiling`.
 
-    Example:
-        >>> step = lucid.compile(lambda x: x * 2 if lucid.compiler.is_compiling() else x)
-        >>> step(lucid.ones(2)), lucid.compiler.is_compiling()
-        (tensor([2., 2.]), False)
+    >>> step = lucid.compile(lambda x: x * 2 if lucid.compiler.is_compiling() else x)
+    >>> step(lucid.ones(2)), lucid.compiler.is_compiling()
+    (tensor([2., 2.]), False)
     """
     return running.recorder is not None
 

@@ -132,12 +132,11 @@ class Stats:
         counted: the memory that native code counts in: the first of its numbers is `calls`.
         served: a function that returns what each program serves.
 
-    Example:
-        >>> step = lucid.compile(lambda x: 2 * x)
-        >>> for size in (2, 3, 3):
-        ...     _ = step(lucid.ones(size))
-        >>> isinstance(step.stats, lucid.compiler.Stats), step.stats.calls, step.stats.traces
-        (True, 3, 2)
+    >>> step = lucid.compile(lambda x: 2 * x)
+    >>> for size in (2, 3, 3):
+    ...     _ = step(lucid.ones(size))
+    >>> isinstance(step.stats, lucid.compiler.Stats), step.stats.calls, step.stats.traces
+    (True, 3, 2)
     """
 
     traces: int = 0

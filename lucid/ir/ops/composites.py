@@ -18,10 +18,9 @@ def zero(like: Operand) -> Any:
     Args:
         like: decides the dtype, and by its class what is made: a value of its graph, or a tensor.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.zero(lucid.tensor([2, 3]))
-        tensor(0)
+    >>> from lucid.ir import ops
+    >>> ops.zero(lucid.tensor([2, 3]))
+    tensor(0)
     """
     return like.constant(0, like.dtype)
 
@@ -32,10 +31,9 @@ def one(like: Operand) -> Any:
     Args:
         like: decides the dtype, and by its class what is made: a value of its graph, or a tensor.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.one(lucid.tensor([2, 3]))
-        tensor(1)
+    >>> from lucid.ir import ops
+    >>> ops.one(lucid.tensor([2, 3]))
+    tensor(1)
     """
     return like.constant(1, like.dtype)
 
@@ -49,11 +47,10 @@ def full(like: Operand, value: float, shape: Shape, dtype: DType) -> Any:
         shape: the result's shape.
         dtype: its element type.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.full(lucid.tensor(0.0), 7, (2, 2), lucid.int64)
-        tensor([[7, 7],
-                [7, 7]])
+    >>> from lucid.ir import ops
+    >>> ops.full(lucid.tensor(0.0), 7, (2, 2), lucid.int64)
+    tensor([[7, 7],
+            [7, 7]])
     """
     filled = like.constant(value, dtype)
     return ops.broadcast(filled, shape=shape) if shape else filled
@@ -65,10 +62,9 @@ def zeros_like(x: Operand) -> Any:
     Args:
         x: a value or a tensor.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.zeros_like(lucid.tensor([2, 3]))
-        tensor([0, 0])
+    >>> from lucid.ir import ops
+    >>> ops.zeros_like(lucid.tensor([2, 3]))
+    tensor([0, 0])
     """
     return full(x, 0, x.shape, x.dtype)
 
@@ -79,10 +75,9 @@ def ones_like(x: Operand) -> Any:
     Args:
         x: a value or a tensor.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.ones_like(lucid.tensor([2, 3]))
-        tensor([1, 1])
+    >>> from lucid.ir import ops
+    >>> ops.ones_like(lucid.tensor([2, 3]))
+    tensor([1, 1])
     """
     return full(x, 1, x.shape, x.dtype)
 
@@ -96,11 +91,10 @@ def indices(like: Operand, shape: Shape, axis: int, dtype: DType = i64) -> Any:
         axis: along which the index grows; it repeats along the others.
         dtype: the result's element type. Default: i64.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.indices(lucid.tensor(0.0), (2, 3), 1)
-        tensor([[0, 1, 2],
-                [0, 1, 2]])
+    >>> from lucid.ir import ops
+    >>> ops.indices(lucid.tensor(0.0), (2, 3), 1)
+    tensor([[0, 1, 2],
+            [0, 1, 2]])
     """
     return like.emit(ops.iota, (), {"shape": shape, "axis": axis, "dtype": dtype})
 
@@ -112,10 +106,9 @@ def kept_axes(shape: Shape, axes: tuple[int, ...]) -> Shape:
         shape: a tuple of sizes.
         axes: positions in it, from 0 on.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.kept_axes((2, 3, 4), (0, 2))
-        (1, 3, 1)
+    >>> from lucid.ir import ops
+    >>> ops.kept_axes((2, 3, 4), (0, 2))
+    (1, 3, 1)
     """
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
 
@@ -128,10 +121,9 @@ def keep_axes(y: Operand, shape: Shape, axes: tuple[int, ...]) -> Any:
         shape: what was reduced.
         axes: over which of its axes, from 0 on.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.keep_axes(lucid.tensor([1.0, 2.0]), (2, 3), (1,)).shape
-        lucid.Size([2, 1])
+    >>> from lucid.ir import ops
+    >>> ops.keep_axes(lucid.tensor([1.0, 2.0]), (2, 3), (1,)).shape
+    lucid.Size([2, 1])
     """
     return reshape_to(y, kept_axes(shape, axes))
 
@@ -146,11 +138,10 @@ def expand_reduced(g: Operand, shape: Shape, axes: tuple[int, ...]) -> Any:
         shape: what was reduced.
         axes: over which of its axes, from 0 on.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.expand_reduced(lucid.tensor([1.0, 2.0]), (2, 3), (1,))
-        tensor([[1., 1., 1.],
-                [2., 2., 2.]])
+    >>> from lucid.ir import ops
+    >>> ops.expand_reduced(lucid.tensor([1.0, 2.0]), (2, 3), (1,))
+    tensor([[1., 1., 1.],
+            [2., 2., 2.]])
     """
     return broadcast_to(keep_axes(g, shape, axes), shape)
 
@@ -162,11 +153,10 @@ def reshape_to(x: Operand, shape: Shape) -> Any:
         x: a value or a tensor.
         shape: sizes with the same product; none is -1.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.reshape_to(lucid.tensor([1.0, 2.0]), (2, 1))
-        tensor([[1.],
-                [2.]])
+    >>> from lucid.ir import ops
+    >>> ops.reshape_to(lucid.tensor([1.0, 2.0]), (2, 1))
+    tensor([[1.],
+            [2.]])
     """
     return x if x.shape == shape else ops.reshape(x, shape=shape)
 
@@ -178,11 +168,10 @@ def broadcast_to(x: Operand, shape: Shape) -> Any:
         x: a value or a tensor.
         shape: what its shape broadcasts to, aligned at the last axis.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.broadcast_to(lucid.tensor([1.0, 2.0]), (2, 2))
-        tensor([[1., 2.],
-                [1., 2.]])
+    >>> from lucid.ir import ops
+    >>> ops.broadcast_to(lucid.tensor([1.0, 2.0]), (2, 2))
+    tensor([[1., 2.],
+            [1., 2.]])
     """
     return x if x.shape == shape else ops.broadcast(x, shape=shape)
 
@@ -194,10 +183,9 @@ def sum_to_shape(g: Operand, shape: Shape) -> Any:
         g: a value or a tensor of a shape that `shape` broadcasts to.
         shape: the result's.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.sum_to_shape(lucid.ones(2, 3), (3,))
-        tensor([2., 2., 2.])
+    >>> from lucid.ir import ops
+    >>> ops.sum_to_shape(lucid.ones(2, 3), (3,))
+    tensor([2., 2., 2.])
     """
     if g.shape == shape:
         return g
@@ -214,10 +202,9 @@ def flip(x: Operand, axis: int) -> Any:
         x: a value or a tensor.
         axis: which one, from 0 on.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.flip(lucid.tensor([1.0, 2.0, 3.0]), 0)
-        tensor([3., 2., 1.])
+    >>> from lucid.ir import ops
+    >>> ops.flip(lucid.tensor([1.0, 2.0, 3.0]), 0)
+    tensor([3., 2., 1.])
     """
     size = x.shape[axis]
     return slice_axis(x, axis, size - 1, -1, -1) if size else x
@@ -231,12 +218,11 @@ def slice_axis(x: Operand, axis: int, start: int, stop: int, step: int = 1) -> A
         axis: which one, from 0 on.
         start: the first index.
         stop: where it ends, an index that isn't part of it; none counts from the end.
-        step: the distance between indices, not 0. Default: 1.
+        step: the distance between indices, not 0.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.slice_axis(lucid.tensor([1.0, 2.0, 3.0]), 0, 2, -1, -1)
-        tensor([3., 2., 1.])
+    >>> from lucid.ir import ops
+    >>> ops.slice_axis(lucid.tensor([1.0, 2.0, 3.0]), 0, 2, -1, -1)
+    tensor([3., 2., 1.])
     """
     starts, stops, steps = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
     starts[axis], stops[axis], steps[axis] = start, stop, step
@@ -250,10 +236,9 @@ def swap_axes(x: Operand, a: int, b: int) -> Any:
         x: a value or a tensor.
         a, b: the two axes.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.swap_axes(lucid.ones(2, 3, 4), 0, -1).shape
-        lucid.Size([4, 3, 2])
+    >>> from lucid.ir import ops
+    >>> ops.swap_axes(lucid.ones(2, 3, 4), 0, -1).shape
+    lucid.Size([4, 3, 2])
     """
     order = list(range(len(x.shape)))
     order[a], order[b] = order[b], order[a]
@@ -269,11 +254,10 @@ def with_diagonal(x: Operand, new: Operand) -> Any:
         x: the matrices.
         new: what the diagonals become.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.with_diagonal(lucid.zeros(2, 2), lucid.tensor([3.0, 5.0]))
-        tensor([[3., 0.],
-                [0., 5.]])
+    >>> from lucid.ir import ops
+    >>> ops.with_diagonal(lucid.zeros(2, 2), lucid.tensor([3.0, 5.0]))
+    tensor([[3., 0.],
+            [0., 5.]])
     """
     n = x.shape[-1]
     rows, columns = (indices(x, (n, n), axis) for axis in (0, 1))

@@ -79,10 +79,9 @@ def moved_on(x: Operand, axis: int, first: Operand) -> Any:
         axis: which one, from 0 on.
         first: what comes in at the front: of the dtype of `x`, without axes.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.moved_on(lucid.tensor([1.0, 2.0, 3.0]), 0, lucid.tensor(9.0))
-        tensor([9., 1., 2.])
+    >>> from lucid.ir import ops
+    >>> ops.moved_on(lucid.tensor([1.0, 2.0, 3.0]), 0, lucid.tensor(9.0))
+    tensor([9., 1., 2.])
     """
     size = x.shape[axis]
     if not size:
@@ -124,11 +123,10 @@ def reached(x: Operand, y: Operand, axis: int) -> Any:
         y: its `cummax` or `cummin`.
         axis: of that.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> x = lucid.tensor([1.0, 3.0, 2.0, 3.0])
-        >>> ops.reached(x, ops.cummax(x, axis=0), 0)
-        tensor([0, 1, 1, 3])
+    >>> from lucid.ir import ops
+    >>> x = lucid.tensor([1.0, 3.0, 2.0, 3.0])
+    >>> ops.reached(x, ops.cummax(x, axis=0), 0)
+    tensor([0, 1, 1, 3])
     """
     places = ops.indices(x, x.shape, axis)
     is_new = ops.eq(x, y)

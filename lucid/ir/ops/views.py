@@ -93,10 +93,9 @@ def inverse_permutation(perm: Ints) -> Ints:
     Args:
         perm: each of 0 to n - 1, once.
 
-    Example:
-        >>> from lucid.ir import ops
-        >>> ops.inverse_permutation((2, 0, 1))
-        (1, 2, 0)
+    >>> from lucid.ir import ops
+    >>> ops.inverse_permutation((2, 0, 1))
+    (1, 2, 0)
     """
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 

@@ -34,18 +34,17 @@ def canonicalize(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes.canonicalize import canonicalize
-        >>> text = "%y = reshape %x {shape = [6]} %z = reshape %y {shape = [3,2]} return %z"
-        >>> graph = parse("graph g(%x: f32[2,3]) { " + text + " }")
-        >>> canonicalize(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[2,3]) {
-          %z = reshape %x {shape = [3,2]} : f32[3,2]
-          return %z
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes.canonicalize import canonicalize
+    >>> text = "%y = reshape %x {shape = [6]} %z = reshape %y {shape = [3,2]} return %z"
+    >>> graph = parse("graph g(%x: f32[2,3]) { " + text + " }")
+    >>> canonicalize(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[2,3]) {
+      %z = reshape %x {shape = [3,2]} : f32[3,2]
+      return %z
+    }
     """
     return rewrite(graph, _RULES)
 

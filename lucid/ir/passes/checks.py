@@ -18,22 +18,21 @@ def drop_satisfied_checks(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import drop_satisfied_checks
-        >>> text = '''graph g(%x: f32[4,8]) {
-        ...   %i = argmax %x {axis = 1}
-        ...   %j = check %i {low = 0, high = 8, message = "{}", error = "index"}
-        ...   return %j
-        ... }'''
-        >>> graph = parse(text)
-        >>> drop_satisfied_checks(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[4,8]) {
-          %i = argmax %x {axis = 1} : i64[4]
-          return %i
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import drop_satisfied_checks
+    >>> text = '''graph g(%x: f32[4,8]) {
+    ...   %i = argmax %x {axis = 1}
+    ...   %j = check %i {low = 0, high = 8, message = "{}", error = "index"}
+    ...   return %j
+    ... }'''
+    >>> graph = parse(text)
+    >>> drop_satisfied_checks(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[4,8]) {
+      %i = argmax %x {axis = 1} : i64[4]
+      return %i
+    }
     """
     ranges = Ranges()
     replacement: dict[Value, Value] = {}
@@ -66,23 +65,22 @@ def check_before_broadcasts(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import check_before_broadcasts
-        >>> text = '''graph g(%x: i64[4,1]) {
-        ...   %y = broadcast %x {shape = [4,8]}
-        ...   %i = check %y {low = 0, high = 8, message = "{}", error = "index"}
-        ...   return %y
-        ... }'''
-        >>> graph = parse(text)
-        >>> check_before_broadcasts(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: i64[4,1]) {
-          %y = broadcast %x {shape = [4,8]} : i64[4,8]
-          %i = check %x {low = 0, high = 8, message = "{}", error = "index"} : i64[4,1]
-          return %y
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import check_before_broadcasts
+    >>> text = '''graph g(%x: i64[4,1]) {
+    ...   %y = broadcast %x {shape = [4,8]}
+    ...   %i = check %y {low = 0, high = 8, message = "{}", error = "index"}
+    ...   return %y
+    ... }'''
+    >>> graph = parse(text)
+    >>> check_before_broadcasts(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: i64[4,1]) {
+      %y = broadcast %x {shape = [4,8]} : i64[4,8]
+      %i = check %x {low = 0, high = 8, message = "{}", error = "index"} : i64[4,1]
+      return %y
+    }
     """
     if all(node.op is not ops.check for node in graph.nodes):
         return False

@@ -21,19 +21,18 @@ def constant_fold(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes.constant_fold import constant_fold
-        >>> text = "%c = constant 2.0 : f32[] %d = mul %c, %c %y = add %x, %d return %y"
-        >>> graph = parse("graph g(%x: f32[3]) { " + text + " }")
-        >>> constant_fold(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[3]) {
-          %d = constant 4.0 : f32[]
-          %y = add %x, %d : f32[3]
-          return %y
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes.constant_fold import constant_fold
+    >>> text = "%c = constant 2.0 : f32[] %d = mul %c, %c %y = add %x, %d return %y"
+    >>> graph = parse("graph g(%x: f32[3]) { " + text + " }")
+    >>> constant_fold(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[3]) {
+      %d = constant 4.0 : f32[]
+      %y = add %x, %d : f32[3]
+      return %y
+    }
     """
     return rewrite(graph, _RULES)
 

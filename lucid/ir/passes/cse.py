@@ -18,17 +18,16 @@ def cse(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes.cse import cse
-        >>> graph = parse("graph g(%x: f32[3]) { %a = exp %x %b = exp %x return %a, %b }")
-        >>> cse(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[3]) {
-          %a = exp %x : f32[3]
-          return %a, %a
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes.cse import cse
+    >>> graph = parse("graph g(%x: f32[3]) { %a = exp %x %b = exp %x return %a, %b }")
+    >>> cse(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[3]) {
+      %a = exp %x : f32[3]
+      return %a, %a
+    }
     """
     first: dict[tuple[object, ...], Node] = {}
     replacement: dict[Value, Value] = {}

@@ -15,17 +15,16 @@ def dce(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes.dce import dce
-        >>> graph = parse("graph g(%x: f32[3]) { %a = exp %x %y = neg %x return %y }")
-        >>> dce(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[3]) {
-          %y = neg %x : f32[3]
-          return %y
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes.dce import dce
+    >>> graph = parse("graph g(%x: f32[3]) { %a = exp %x %y = neg %x return %y }")
+    >>> dce(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[3]) {
+      %y = neg %x : f32[3]
+      return %y
+    }
     """
     changed = [part.drop_dead_nodes() for part in (graph, *graph.functions.values())]
     return drop_unused_functions(graph) or any(changed)

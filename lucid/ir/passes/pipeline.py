@@ -47,15 +47,14 @@ class PassLog:
             second time on; each pipeline at its end.
         texts: the graph at each stage, where they are kept; else `LUCID_PRINT_AFTER` prints them.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import PassLog, simplify
-        >>> log = PassLog()
-        >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = neg %y return %z }")
-        >>> simplify(graph, log)
-        True
-        >>> log.changed
-        ['simplify_algebra', 'simplify']
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import PassLog, simplify
+    >>> log = PassLog()
+    >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = neg %y return %z }")
+    >>> simplify(graph, log)
+    True
+    >>> log.changed
+    ['simplify_algebra', 'simplify']
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -90,14 +89,13 @@ class Pipeline:
             Default: 1.
         in_bodies: whether they run on the bodies of region ops as well. Default: True.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import Pipeline, cse, dce
-        >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = exp %x return %y }")
-        >>> Pipeline("tidy", (cse, dce), rounds=2)(graph)
-        True
-        >>> len(graph.nodes)
-        1
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import Pipeline, cse, dce
+    >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = exp %x return %y }")
+    >>> Pipeline("tidy", (cse, dce), rounds=2)(graph)
+    True
+    >>> len(graph.nodes)
+    1
     """
 
     name: str
@@ -274,18 +272,17 @@ def optimizing(passes: Sequence[Pass], *, last: Pass | None = None) -> Pipeline:
     Args:
         passes: functions `Graph -> bool`, or pipelines; none of them: `optimize` itself. Each is
             verified, and what it does wrong is a `PassError` or `VerifyError` that names it.
-        last: a pass that comes behind them all, such as `check_finite`. Default: None.
+        last: a pass that comes behind them all, such as `check_finite`.
 
-    Example:
-        >>> from lucid.ir import Graph, parse
-        >>> from lucid.ir.passes import optimizing
-        >>> def count(graph: Graph) -> bool:
-        ...     print(len(graph.nodes), "nodes")
-        ...     return False
-        >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = neg %y return %z }")
-        >>> optimizing([count])(graph)
-        2 nodes
-        True
+    >>> from lucid.ir import Graph, parse
+    >>> from lucid.ir.passes import optimizing
+    >>> def count(graph: Graph) -> bool:
+    ...     print(len(graph.nodes), "nodes")
+    ...     return False
+    >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = neg %y return %z }")
+    >>> optimizing([count])(graph)
+    2 nodes
+    True
     """
     if not passes and last is None:
         return optimize

@@ -23,24 +23,23 @@ def outline(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import outline
-        >>> text = '''graph g(%x: f32[3]) { %e = exp %x #1 %y = neg %e #1 return %y }
-        ... region #1 F'''
-        >>> graph = parse(text)
-        >>> outline(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[3]) {
-          %y = call F(%x) : f32[3]
-          return %y
-        }
-        function F(%x: f32[3]) {
-          %e = exp %x : f32[3]
-          %y = neg %e : f32[3]
-          return %y
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import outline
+    >>> text = '''graph g(%x: f32[3]) { %e = exp %x #1 %y = neg %e #1 return %y }
+    ... region #1 F'''
+    >>> graph = parse(text)
+    >>> outline(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[3]) {
+      %y = call F(%x) : f32[3]
+      return %y
+    }
+    function F(%x: f32[3]) {
+      %e = exp %x : f32[3]
+      %y = neg %e : f32[3]
+      return %y
+    }
     """
     if all(_region_at(node, 0) is None for node in graph.nodes):
         return False
@@ -216,19 +215,18 @@ def inline(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import inline
-        >>> text = '''graph g(%x: f32[3]) { %y = call F(%x) : f32[3] return %y }
-        ... function F(%x: f32[3]) { %e = exp %x return %e }'''
-        >>> graph = parse(text)
-        >>> inline(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[3]) {
-          %y = exp %x : f32[3]                                            "F"
-          return %y
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import inline
+    >>> text = '''graph g(%x: f32[3]) { %y = call F(%x) : f32[3] return %y }
+    ... function F(%x: f32[3]) { %e = exp %x return %e }'''
+    >>> graph = parse(text)
+    >>> inline(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[3]) {
+      %y = exp %x : f32[3]                                            "F"
+      return %y
+    }
     """
     if not any(node.op is ops.call for node in graph.nodes):
         return drop_unused_functions(graph)

@@ -27,33 +27,32 @@ def rematerialize(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place, once its calls are inlined.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes.rematerialize import rematerialize
-        >>> text = '''graph step(%x: f32[4]) {
-        ...   %a = exp %x #1
-        ...   %b = sin %a #1
-        ...   %g = neg %b
-        ...   %saved = barrier %a #1
-        ...   %h = mul %g, %saved
-        ...   return %b, %h
-        ... }
-        ... checkpoint #1 Block'''
-        >>> graph = parse(text)
-        >>> rematerialize(graph)
-        True
-        >>> print(graph, end="")
-        graph step(%x: f32[4]) {
-          %a = exp %x : f32[4]                                            #1
-          %b = sin %a : f32[4]                                            #1
-          %g = neg %b : f32[4]
-          %x_1 = barrier %x, %g : f32[4]                                  #2
-          %a_1 = exp %x_1 : f32[4]                                        #2
-          %h = mul %g, %a_1 : f32[4]
-          return %b, %h
-        }
-        checkpoint #1 Block
-        repeated #2 Block
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes.rematerialize import rematerialize
+    >>> text = '''graph step(%x: f32[4]) {
+    ...   %a = exp %x #1
+    ...   %b = sin %a #1
+    ...   %g = neg %b
+    ...   %saved = barrier %a #1
+    ...   %h = mul %g, %saved
+    ...   return %b, %h
+    ... }
+    ... checkpoint #1 Block'''
+    >>> graph = parse(text)
+    >>> rematerialize(graph)
+    True
+    >>> print(graph, end="")
+    graph step(%x: f32[4]) {
+      %a = exp %x : f32[4]                                            #1
+      %b = sin %a : f32[4]                                            #1
+      %g = neg %b : f32[4]
+      %x_1 = barrier %x, %g : f32[4]                                  #2
+      %a_1 = exp %x_1 : f32[4]                                        #2
+      %h = mul %g, %a_1 : f32[4]
+      return %b, %h
+    }
+    checkpoint #1 Block
+    repeated #2 Block
     """
     if any(node.op is ops.call for node in graph.nodes) or not any(map(_is_ask, graph.nodes)):
         return False

@@ -26,21 +26,20 @@ class Rules:
     A rule is given a node and returns a value to be used in place of the node's result, or None to
     leave it. What it emits on the way stands where the node stood.
 
-    Example:
-        >>> from lucid.ir import Node, Value, ops, parse
-        >>> from lucid.ir.passes.rewrite import Rules, producer_of, rewrite
-        >>> rules = Rules()
-        >>> @rules.on(ops.log)
-        ... def log_of_exp(node: Node) -> Value | None:
-        ...     inner = producer_of(node.operands[0], ops.exp)
-        ...     return None if inner is None else inner.operands[0]
-        >>> graph = parse("graph g(%x: f32[2]) { %y = exp %x %z = log %y return %z }")
-        >>> rewrite(graph, rules)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[2]) {
-          return %x
-        }
+    >>> from lucid.ir import Node, Value, ops, parse
+    >>> from lucid.ir.passes.rewrite import Rules, producer_of, rewrite
+    >>> rules = Rules()
+    >>> @rules.on(ops.log)
+    ... def log_of_exp(node: Node) -> Value | None:
+    ...     inner = producer_of(node.operands[0], ops.exp)
+    ...     return None if inner is None else inner.operands[0]
+    >>> graph = parse("graph g(%x: f32[2]) { %y = exp %x %z = log %y return %z }")
+    >>> rewrite(graph, rules)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[2]) {
+      return %x
+    }
     """
 
     def __init__(self) -> None:
@@ -68,23 +67,22 @@ def rewrite(graph: Graph, rules: Rules) -> bool:
     Raises:
         LucidError: the rules never come to an end.
 
-    Example:
-        >>> from lucid.ir import Node, Value, ops, parse
-        >>> from lucid.ir.passes.rewrite import Rules, rewrite, uniform
-        >>> rules = Rules()
-        >>> @rules.on(ops.pow)
-        ... def square(node: Node) -> Value | None:
-        ...     x, exponent = node.operands
-        ...     return x * x if uniform(exponent) == 2 else None
-        >>> text = "%two = constant 2.0 : f32[] %y = pow %x, %two return %y"
-        >>> graph = parse("graph g(%x: f32[3]) { " + text + " }")
-        >>> rewrite(graph, rules)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[3]) {
-          %y = mul %x, %x : f32[3]
-          return %y
-        }
+    >>> from lucid.ir import Node, Value, ops, parse
+    >>> from lucid.ir.passes.rewrite import Rules, rewrite, uniform
+    >>> rules = Rules()
+    >>> @rules.on(ops.pow)
+    ... def square(node: Node) -> Value | None:
+    ...     x, exponent = node.operands
+    ...     return x * x if uniform(exponent) == 2 else None
+    >>> text = "%two = constant 2.0 : f32[] %y = pow %x, %two return %y"
+    >>> graph = parse("graph g(%x: f32[3]) { " + text + " }")
+    >>> rewrite(graph, rules)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[3]) {
+      %y = mul %x, %x : f32[3]
+      return %y
+    }
     """
     return Rewriter(graph).run(rules)
 
@@ -103,22 +101,21 @@ class Rewriter:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import Node, Value, ops, parse
-        >>> from lucid.ir.passes import Rewriter, Rules, producer_of
-        >>> rules = Rules()
-        >>> @rules.on(ops.abs)
-        ... def abs_of_neg(node: Node) -> Value | None:
-        ...     inner = producer_of(node.operands[0], ops.neg)
-        ...     return None if inner is None else ops.abs(inner.operands[0])
-        >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = abs %y return %z }")
-        >>> Rewriter(graph).run(rules)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[2]) {
-          %z = abs %x : f32[2]
-          return %z
-        }
+    >>> from lucid.ir import Node, Value, ops, parse
+    >>> from lucid.ir.passes import Rewriter, Rules, producer_of
+    >>> rules = Rules()
+    >>> @rules.on(ops.abs)
+    ... def abs_of_neg(node: Node) -> Value | None:
+    ...     inner = producer_of(node.operands[0], ops.neg)
+    ...     return None if inner is None else ops.abs(inner.operands[0])
+    >>> graph = parse("graph g(%x: f32[2]) { %y = neg %x %z = abs %y return %z }")
+    >>> Rewriter(graph).run(rules)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[2]) {
+      %z = abs %x : f32[2]
+      return %z
+    }
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -250,13 +247,12 @@ def uniform(value: Value) -> np.generic | None:
     Args:
         value: a constant, or one that is repeated, reshaped or the like.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import uniform
-        >>> text = "%c = constant 2.0 : f32[] %y = broadcast %c {shape = [3]} return %y, %x"
-        >>> graph = parse("graph g(%x: f32[3]) { " + text + " }")
-        >>> [uniform(value) for value in graph.outputs]
-        [np.float32(2.0), None]
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import uniform
+    >>> text = "%c = constant 2.0 : f32[] %y = broadcast %c {shape = [3]} return %y, %x"
+    >>> graph = parse("graph g(%x: f32[3]) { " + text + " }")
+    >>> [uniform(value) for value in graph.outputs]
+    [np.float32(2.0), None]
     """
     while (node := value.producer) is not None:
         if node.op is ops.constant:
@@ -275,14 +271,13 @@ def constant_like(result: Value, number: Any) -> Value:
         result: the value whose dtype and shape are wanted.
         number: Python's or NumPy's.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import constant_like
-        >>> graph = parse("graph g(%x: f32[3,2]) { return %x }")
-        >>> constant_like(graph.outputs[0], 1)
-        %?: f32[3,2]
-        >>> [node.op for node in graph.nodes]
-        [<op constant>, <op broadcast>]
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import constant_like
+    >>> graph = parse("graph g(%x: f32[3,2]) { return %x }")
+    >>> constant_like(graph.outputs[0], 1)
+    %?: f32[3,2]
+    >>> [node.op for node in graph.nodes]
+    [<op constant>, <op broadcast>]
     """
     return broadcast_like(result, result.constant(number, result.dtype))
 
@@ -294,13 +289,12 @@ def broadcast_like(result: Value, value: Value) -> Value:
         result: the value whose shape is wanted.
         value: what broadcasts to it.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import broadcast_like
-        >>> graph = parse("graph g(%x: f32[2], %y: f32[3,2]) { return %x, %y }")
-        >>> x, y = graph.outputs
-        >>> broadcast_like(y, x).type.shape
-        (3, 2)
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import broadcast_like
+    >>> graph = parse("graph g(%x: f32[2], %y: f32[3,2]) { return %x, %y }")
+    >>> x, y = graph.outputs
+    >>> broadcast_like(y, x).type.shape
+    (3, 2)
     """
     if value.shape == result.shape:
         return value
@@ -314,12 +308,11 @@ def producer_of(value: Value, *made_by: Op) -> Node | None:
         value: what is made; of a graph's input there is no node.
         *made_by: the ops that are looked for.
 
-    Example:
-        >>> from lucid.ir import ops, parse
-        >>> from lucid.ir.passes import producer_of
-        >>> graph = parse("graph g(%x: f32[3]) { %y = exp %x return %y }")
-        >>> producer_of(graph.outputs[0], ops.log, ops.exp)
-        <exp(%x: f32[3]) {}>
+    >>> from lucid.ir import ops, parse
+    >>> from lucid.ir.passes import producer_of
+    >>> graph = parse("graph g(%x: f32[3]) { %y = exp %x return %y }")
+    >>> producer_of(graph.outputs[0], ops.log, ops.exp)
+    <exp(%x: f32[3]) {}>
     """
     node = value.producer
     return node if node is not None and node.op in made_by else None

@@ -30,16 +30,15 @@ def simplify_algebra(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes.simplify_algebra import simplify_algebra
-        >>> graph = parse("graph g(%x: f32[3]) { %a = neg %x %y = neg %a return %y }")
-        >>> simplify_algebra(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: f32[3]) {
-          return %x
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes.simplify_algebra import simplify_algebra
+    >>> graph = parse("graph g(%x: f32[3]) { %a = neg %x %y = neg %a return %y }")
+    >>> simplify_algebra(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: f32[3]) {
+      return %x
+    }
     """
     return rewrite(graph, _RULES)
 

@@ -38,13 +38,12 @@ def parse(text: str) -> Graph:
     Raises:
         ParseError: the text isn't a graph; the message shows the line, and a caret below the place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> print(parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }"), end="")
-        graph double(%x: f32[3]) {
-          %y = add %x, %x : f32[3]
-          return %y
-        }
+    >>> from lucid.ir import parse
+    >>> print(parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }"), end="")
+    graph double(%x: f32[3]) {
+      %y = add %x, %x : f32[3]
+      return %y
+    }
     """
     tokens = Tokens(text)
     tables = _Tables(tokens)

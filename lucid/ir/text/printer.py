@@ -32,11 +32,10 @@ def print_graph(graph: Graph, *, numbered: bool = False) -> str:
         numbered: values have numbers instead of names (False): programs that differ in names alone
             have the same text.
 
-    Example:
-        >>> from lucid.ir import parse, print_graph
-        >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
-        >>> print_graph(graph).splitlines()
-        ['graph double(%x: f32[3]) {', '  %y = add %x, %x : f32[3]', '  return %y', '}']
+    >>> from lucid.ir import parse, print_graph
+    >>> graph = parse("graph double(%x: f32[3]) { %y = add %x, %x return %y }")
+    >>> print_graph(graph).splitlines()
+    ['graph double(%x: f32[3]) {', '  %y = add %x, %x : f32[3]', '  return %y', '}']
     """
     tables = _Tables()
     named = value_numbers if numbered else value_names

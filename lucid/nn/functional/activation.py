@@ -111,9 +111,8 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
     The result is as large as the input, and of its dtype.
 
-    Example:
-        >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.0000, 0.5000, 3.0000])
+    >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([0.0000, 0.5000, 3.0000])
     """
     return result_of(input, rectifiers.relu(input), inplace)
 
@@ -132,11 +131,10 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     """input where it is positive, else `negative_slope * input`.
 
     Args:
-        negative_slope: the slope below 0. Default: 0.01.
+        negative_slope: the slope below 0.
 
-    Example:
-        >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.0200,  0.5000,  3.0000])
+    >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-0.0200,  0.5000,  3.0000])
     """
     return result_of(input, _leaky_relu(source_of(input, inplace), negative_slope), inplace)
 
@@ -149,11 +147,10 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input) - 1)`.
 
     Args:
-        alpha: what it falls to, negated. Default: 1.0.
+        alpha: what it falls to, negated.
 
-    Example:
-        >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.8647,  0.5000,  3.0000])
+    >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-0.8647,  0.5000,  3.0000])
     """
     return result_of(input, _elu(source_of(input, inplace), alpha), inplace)
 
@@ -169,14 +166,13 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
 
     Args:
-        approximate: "none", or "tanh". Default: 'none'.
+        approximate: "none", or "tanh".
 
     Raises:
         OptionError: another `approximate`.
 
-    Example:
-        >>> F.gelu(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.0455,  0.3457,  2.9960])
+    >>> F.gelu(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-0.0455,  0.3457,  2.9960])
     """
     if approximate == "none":
         return _gelu(input)
@@ -189,9 +185,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), elementwise.
 
-    Example:
-        >>> F.silu(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.2384,  0.3112,  2.8577])
+    >>> F.silu(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-0.2384,  0.3112,  2.8577])
     """
     return result_of(input, _silu(source_of(input, inplace)), inplace)
 
@@ -200,9 +195,8 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), accurate for inputs of any size.
 
-    Example:
-        >>> F.logsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-2.1269, -0.4741, -0.0486])
+    >>> F.logsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-2.1269, -0.4741, -0.0486])
     """
     return _log_sigmoid(input)
 
@@ -211,9 +205,8 @@ def logsigmoid(input: Tensor) -> Tensor:
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input)), elementwise.
 
-    Example:
-        >>> F.mish(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.2525,  0.3752,  2.9865])
+    >>> F.mish(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-0.2525,  0.3752,  2.9865])
     """
     x = source_of(input, inplace)
     return result_of(input, x * softplus(x).tanh(), inplace)
@@ -226,15 +219,14 @@ def hardtanh(
     """input, brought into [min_val, max_val]; the derivative at both is 0.
 
     Args:
-        min_val: the lower bound. Default: -1.0.
-        max_val: the upper bound. Default: 1.0.
+        min_val: the lower bound.
+        max_val: the upper bound.
 
     Raises:
         OptionError: `min_val` is above `max_val`.
 
-    Example:
-        >>> F.hardtanh(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-1.0000,  0.5000,  1.0000])
+    >>> F.hardtanh(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-1.0000,  0.5000,  1.0000])
     """
     if min_val > max_val:
         raise OptionError(f"hardtanh: min_val={min_val} is greater than max_val={max_val}")
@@ -251,9 +243,8 @@ hardtanh_ = in_place(hardtanh)
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """input / 6 + 1 / 2, brought into [0, 1]; the derivative at -3 and 3 is 0.
 
-    Example:
-        >>> F.hardsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([0.1667, 0.5833, 1.0000])
+    >>> F.hardsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([0.1667, 0.5833, 1.0000])
     """
     return result_of(input, hardtanh(input + 3.0, 0.0, 6.0) / 6.0, inplace)
 
@@ -262,9 +253,8 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * hardsigmoid(input).
 
-    Example:
-        >>> F.hardswish(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.3333,  0.2917,  3.0000])
+    >>> F.hardswish(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-0.3333,  0.2917,  3.0000])
     """
     x = source_of(input, inplace)
     inner = hardtanh(x, -3.0, 3.0)
@@ -279,9 +269,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
         threshold: what the input must be above.
         value: what stands for the rest.
 
-    Example:
-        >>> F.threshold(lucid.tensor([-2.0, 0.5, 3.0]), 1.0, 0.0)
-        tensor([0., 0., 3.])
+    >>> F.threshold(lucid.tensor([-2.0, 0.5, 3.0]), 1.0, 0.0)
+    tensor([0., 0., 3.])
     """
     x = source_of(input, inplace)
     return result_of(input, where(x <= threshold, value, x), inplace)
@@ -294,9 +283,8 @@ threshold_ = in_place(threshold)
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the two constants that keep mean 0 and variance 1.
 
-    Example:
-        >>> F.selu(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-1.5202,  0.5254,  3.1521])
+    >>> F.selu(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-1.5202,  0.5254,  3.1521])
     """
     return result_of(input, elu(source_of(input, inplace), SELU_ALPHA) * SELU_SCALE, inplace)
 
@@ -309,7 +297,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input / alpha) - 1)`.
 
     Args:
-        alpha: how fast it falls, and to what. Default: 1.0.
+        alpha: how fast it falls, and to what.
     """
     x = source_of(input, inplace)
     low = (x.clamp(max=0.0) / alpha).expm1() * alpha
@@ -323,9 +311,8 @@ celu_ = in_place(celu)
 def softsign(input: Tensor) -> Tensor:
     """input / (1 + |input|).
 
-    Example:
-        >>> F.softsign(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-0.6667,  0.3333,  0.7500])
+    >>> F.softsign(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-0.6667,  0.3333,  0.7500])
     """
     return input / (input.abs() + 1.0)
 
@@ -334,9 +321,8 @@ def softsign(input: Tensor) -> Tensor:
 def tanhshrink(input: Tensor) -> Tensor:
     """input - tanh(input).
 
-    Example:
-        >>> F.tanhshrink(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-1.0360,  0.0379,  2.0049])
+    >>> F.tanhshrink(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-1.0360,  0.0379,  2.0049])
     """
     return input - input.tanh()
 
@@ -347,11 +333,10 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     The result is as large as the input, and of its dtype.
 
     Args:
-        lambd: where the threshold is. Default: 0.5.
+        lambd: where the threshold is.
 
-    Example:
-        >>> F.softshrink(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-1.5000,  0.0000,  2.5000])
+    >>> F.softshrink(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-1.5000,  0.0000,  2.5000])
     """
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
@@ -360,9 +345,8 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input, and 0 where it is within [-lambd, lambd].
 
-    Example:
-        >>> F.hardshrink(lucid.tensor([-2.0, 0.5, 3.0]))
-        tensor([-2.,  0.,  3.])
+    >>> F.hardshrink(lucid.tensor([-2.0, 0.5, 3.0]))
+    tensor([-2.,  0.,  3.])
     """
     return where((input >= -lambd) & (input <= lambd), 0.0, input)
 
@@ -378,9 +362,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Raises:
         ShapeError: another number of weights.
 
-    Example:
-        >>> F.prelu(lucid.tensor([-2.0, 3.0]), lucid.tensor([0.25]))
-        tensor([-0.5000,  3.0000])
+    >>> F.prelu(lucid.tensor([-2.0, 3.0]), lucid.tensor([0.25]))
+    tensor([-0.5000,  3.0000])
     """
     if weight.numel() != 1:
         channels = input.shape[1] if input.ndim > 1 else 1
@@ -402,9 +385,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     Raises:
         ShapeError: the size along `dim` is odd.
 
-    Example:
-        >>> F.glu(lucid.tensor([1.0, 2.0, 0.0, 0.0]))
-        tensor([0.5000, 1.0000])
+    >>> F.glu(lucid.tensor([1.0, 2.0, 0.0, 0.0]))
+    tensor([0.5000, 1.0000])
     """
     if input.ndim == 0 or input.shape[axis_of(dim, input.ndim, "glu")] % 2:
         raise ShapeError(f"glu: the size of dim {dim} must be even")
@@ -419,12 +401,11 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
 
     Args:
         logits: the logarithms of weights.
-        tau: the temperature: the smaller, the nearer to one-hot. Default: 1.0.
-        hard: one-hot in the forward, with the gradient of the soft draw. Default: False.
+        tau: the temperature: the smaller, the nearer to one-hot.
+        hard: one-hot in the forward, with the gradient of the soft draw.
 
-    Example:
-        >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()
-        tensor(1.)
+    >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()
+    tensor(1.)
     """
     noise = lucid.empty_like(logits.detach()).exponential_().clamp(min=1e-30).log()
     soft = softmax((logits - noise) / tau, dim)
@@ -446,13 +427,12 @@ def rrelu(
     """leaky_relu with slopes drawn from [lower, upper] if training, else their mean.
 
     Args:
-        lower: the least slope. Default: 0.125.
-        upper: the greatest slope. Default: 0.3333333333333333.
-        training: draw slopes; else take their mean. Default: False.
+        lower: the least slope.
+        upper: the greatest slope.
+        training: draw slopes; else take their mean.
 
-    Example:
-        >>> F.rrelu(lucid.tensor([-2.0, 0.5, 3.0]), 0.2, 0.4)
-        tensor([-0.6000,  0.5000,  3.0000])
+    >>> F.rrelu(lucid.tensor([-2.0, 0.5, 3.0]), 0.2, 0.4)
+    tensor([-0.6000,  0.5000,  3.0000])
     """
     x = source_of(input, inplace)
     slope: float | Tensor = (lower + upper) / 2

@@ -52,21 +52,19 @@ def scaled_dot_product_attention(
         value: (*, s, v).
         attn_mask: bools, True where it may look, or floats that are added to the scores; broadcasts
             to (*, l, s).
-        dropout_p: the probability of a weight to be dropped, at each call. Default: 0.0.
-        is_causal: position i looks at the first i + 1 only; not beside a mask. Default: False.
+        dropout_p: the probability of a weight to be dropped, at each call.
+        is_causal: position i looks at the first i + 1 only; not beside a mask.
         scale: the factor of the scores. None is 1 / sqrt(e).
-        enable_gqa: keys and values have fewer heads, each of which serves several queries. Default:
-            False.
+        enable_gqa: keys and values have fewer heads, each of which serves several queries.
 
     Raises:
         ShapeError: the shapes don't go together.
         OptionError: a mask beside `is_causal`, or a `dropout_p` outside of [0, 1].
 
-    Example:
-        >>> q = lucid.eye(2)[None]
-        >>> F.scaled_dot_product_attention(q, q, q)
-        tensor([[[0.6698, 0.3302],
-                 [0.3302, 0.6698]]])
+    >>> q = lucid.eye(2)[None]
+    >>> F.scaled_dot_product_attention(q, q, q)
+    tensor([[[0.6698, 0.3302],
+             [0.3302, 0.6698]]])
     """
     if min(query.ndim, key.ndim, value.ndim) < 2 or query.shape[-1] != key.shape[-1]:
         raise ShapeError(f"{_NAME}: query (*, l, e), key (*, s, e) and value (*, s, v) are needed")
@@ -214,31 +212,29 @@ def multi_head_attention_forward(
         dropout_p: the probability of a weight to be dropped, while training.
         out_proj_weight: (e, e).
         out_proj_bias: (e,) or None.
-        training: whether weights are dropped. Default: True.
-        key_padding_mask: (n, s); bool, True is left out, or float, added. Default: None.
-        need_weights: return the weights too. Default: True.
-        attn_mask: (l, s) or (n * heads, l, s), as `key_padding_mask`. Default: None.
+        training: whether weights are dropped.
+        key_padding_mask: (n, s); bool, True is left out, or float, added.
+        need_weights: return the weights too.
+        attn_mask: (l, s) or (n * heads, l, s), as `key_padding_mask`.
         use_separate_proj_weight: take the three weights below, not `in_proj_weight`.
-            Default: False.
-        q_proj_weight: (e, e). Default: None.
-        k_proj_weight: (e, kdim). Default: None.
-        v_proj_weight: (e, vdim). Default: None.
-        static_k: (n * heads, s, e / heads), projected keys in the place of key's. Default: None.
-        static_v: (n * heads, s, e / heads), projected values. Default: None.
-        average_attn_weights: the weights' mean over heads; else (n, heads, l, s). Default: True.
-        is_causal: `attn_mask` is the causal one. Default: False.
+        q_proj_weight: (e, e).
+        k_proj_weight: (e, kdim).
+        v_proj_weight: (e, vdim).
+        static_k: (n * heads, s, e / heads), projected keys in the place of key's.
+        static_v: (n * heads, s, e / heads), projected values.
+        average_attn_weights: the weights' mean over heads; else (n, heads, l, s).
+        is_causal: `attn_mask` is the causal one.
 
     Raises:
         ShapeError: e isn't `embed_dim_to_check`, or the tensors haven't 2 or 3 axes.
         OptionError: e can't be cut into that many heads, or is_causal comes without attn_mask.
 
-    Example:
-        >>> x, eye = lucid.ones(5, 1, 4), lucid.eye(4)
-        >>> result, weights = F.multi_head_attention_forward(
-        ...     x, x, x, 4, 2, lucid.cat([eye] * 3), None, None, None, False, 0.0, eye, None
-        ... )
-        >>> result.shape, weights[0, 0]
-        (lucid.Size([5, 1, 4]), tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000]))
+    >>> x, eye = lucid.ones(5, 1, 4), lucid.eye(4)
+    >>> result, weights = F.multi_head_attention_forward(
+    ...     x, x, x, 4, 2, lucid.cat([eye] * 3), None, None, None, False, 0.0, eye, None
+    ... )
+    >>> result.shape, weights[0, 0]
+    (lucid.Size([5, 1, 4]), tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000]))
     """
     if query.shape[-1] != embed_dim_to_check:
         features = f"{query.shape[-1]} features, not {embed_dim_to_check}"

@@ -6,7 +6,6 @@ import math
 
 import lucid
 from lucid.autograd.native import composite
-from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -93,6 +92,14 @@ def _check_weight(name: str, weight: Tensor | None, input: Tensor, classes: int)
         raise DTypeError(f"{name}: the weight must have the input's dtype")
 
 
+def within_classes(
+    name: str, input: Tensor, target: Tensor, index: Tensor, classes: int, hint: str = ""
+) -> None:
+    """Raise `IndexOutOfRangeError` for an index, of the target's, that is no class."""
+    text = f"{name}: target {{}} is out of range for {classes} classes"
+    in_range(index, 0, classes, text, hint, input=input, target=target)
+
+
 def _index_and_weights(
     name: str, input: Tensor, target: Tensor, weight: Tensor | None, ignore: int
 ) -> tuple[Tensor, Tensor]:
@@ -107,16 +114,8 @@ def _index_and_weights(
         )
     classes = input.shape[1]
     index = where(target == ignore, 0, target)
-    in_range(
-        index,
-        0,
-        classes,
-        lambda: (
-            f"{name}: target {{}} is out of range for {classes} classes"
-            f"{typed(input=input, target=target)}\n"
-            f"hint: only ignore_index ({ignore}) may lie outside"
-        ),
-    )
+    hint = f"\nhint: only ignore_index ({ignore}) may lie outside"
+    within_classes(name, input, target, index, classes, hint)
     return index, _weights(target, index, weight, ignore, input)
 
 
@@ -150,11 +149,10 @@ def nll_loss(
         input: log probabilities, (n, classes, *) or (classes,).
         target: classes, (n, *) or ().
         weight: a factor for each class, (classes,). None for 1.
-        ignore_index: targets of this class count nothing. Default: -100.
+        ignore_index: targets of this class count nothing.
 
-    Example:
-        >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
-        tensor(1.)
+    >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
+    tensor(1.)
     """
     check_reduction(reduction)
     _check_shapes("nll_loss", input, target)
@@ -201,19 +199,17 @@ def cross_entropy(
         input: logits, (n, classes, *) or (classes,).
         target: class indices (n, *) or (), or probabilities of the input's shape.
         weight: a factor for each class, (classes,). None for 1.
-        ignore_index: targets of this class count nothing. Default: -100.
-        label_smoothing: how much of each target is spread over all classes, from 0 to 1. Default:
-            0.0.
+        ignore_index: targets of this class count nothing.
+        label_smoothing: how much of each target is spread over all classes, from 0 to 1.
 
     Raises:
         ShapeError: the shapes of input, target and weight don't go together.
         OptionError: `label_smoothing` is outside of [0, 1].
 
-    Example:
-        >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
-        tensor(0.2395)
-        >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")
-        tensor([1.3863])
+    >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
+    tensor(0.2395)
+    >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")
+    tensor([1.3863])
     """
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:

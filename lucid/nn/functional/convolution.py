@@ -294,14 +294,13 @@ def _conv(
         input: (n, c, l) or (c, l).
         weight: (o, c / groups, k).
         bias: (o,), or None.
-        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        stride: from one window to the next; an int, or one for each axis.
         padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
-            for as many as keep the size (only with stride 1). Default: 0.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+            for as many as keep the size (only with stride 1).
+        groups: the channels are cut into this many groups, which don't mix.
 
-    Example:
-        >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
-        lucid.Size([1, 4, 3])
+    >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
+    lucid.Size([1, 4, 3])
     """
     name = f"conv{rank}d"
     x, had_batch = batched(name, input, rank)
@@ -343,19 +342,18 @@ def _conv_transpose(
         input: (n, o, l) or (o, l).
         weight: (o, c / groups, k).
         bias: (c,), one for each channel of the result, or None.
-        stride: the distance of windows in the result. Default: 1.
-        padding: what `conv1d` would have added: cut off at both ends. Default: 0.
+        stride: the distance of windows in the result.
+        padding: what `conv1d` would have added: cut off at both ends.
         output_padding: how much longer the result is at its ends, less than the stride or the
-            dilation. Default: 0.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
+            dilation.
+        groups: the channels are cut into this many groups, which don't mix.
 
     Raises:
         ShapeError: channels or sizes that don't go together.
         OptionError: a stride or dilation below 1, or an `output_padding` that is too large.
 
-    Example:
-        >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
-        lucid.Size([1, 4, 9])
+    >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
+    lucid.Size([1, 4, 9])
     """
     name = f"conv_transpose{rank}d"
     x, had_batch = batched(name, input, rank)

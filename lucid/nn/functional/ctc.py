@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
-from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -38,19 +37,17 @@ def ctc_loss(
         targets: labels, (n, s) padded, or one after the other in a vector.
         input_lengths: how many of the t rounds each example has, (n,).
         target_lengths: how many labels each example has, (n,).
-        blank: the class of the blank. Default: 0.
-        reduction: "mean" divides each by its target's length first. Default: 'mean'.
+        blank: the class of the blank.
+        reduction: "mean" divides each by its target's length first.
         zero_infinity: infinite losses, of targets that are too long, and their gradients are 0.
-            Default: False.
 
     Raises:
         ShapeError: the shapes don't go together.
         OptionError: a length or the blank is out of range.
 
-    Example:
-        >>> log_probs = F.log_softmax(lucid.zeros(4, 1, 3), dim=-1)
-        >>> F.ctc_loss(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
-        tensor(0.8432)
+    >>> log_probs = F.log_softmax(lucid.zeros(4, 1, 3), dim=-1)
+    >>> F.ctc_loss(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
+    tensor(0.8432)
     """
     check_reduction(reduction)
     had_batch = log_probs.ndim == 3
@@ -67,15 +64,8 @@ def ctc_loss(
     targets = targets.long()
     counts = lucid.arange(targets.shape[1]) < lengths.unsqueeze(1)
     classes, labels = log_probs.shape[2], lucid.where(counts, targets, blank)
-    in_range(
-        labels,
-        0,
-        classes,
-        lambda: (
-            f"ctc_loss: target {{}} is out of range for {classes} classes"
-            f"{typed(log_probs=log_probs, targets=targets)}"
-        ),
-    )
+    text = f"ctc_loss: target {{}} is out of range for {classes} classes"
+    in_range(labels, 0, classes, text, log_probs=log_probs, targets=targets)
     loss = _negative_log_likelihood(log_probs, labels, inputs, lengths, blank)
     impossible = loss > -_NEVER / 2
     loss = lucid.where(impossible, 0.0 if zero_infinity else float("inf"), loss)

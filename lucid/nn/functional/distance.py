@@ -35,12 +35,11 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     """Divide by the p-norm along `dim`, or by eps where the norm is smaller.
 
     Args:
-        p: the order of the norm. Default: 2.0.
-        eps: norms count as this much at least. Default: 1e-12.
+        p: the order of the norm.
+        eps: norms count as this much at least.
 
-    Example:
-        >>> F.normalize(lucid.tensor([[3.0, 4.0]]))
-        tensor([[0.6000, 0.8000]])
+    >>> F.normalize(lucid.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
     """
     return input / _norm(input, p, dim).clamp(min=eps)
 
@@ -52,9 +51,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         x1: vectors along `dim`.
         x2: vectors; the two broadcast.
 
-    Example:
-        >>> F.cosine_similarity(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))
-        tensor([0.7071])
+    >>> F.cosine_similarity(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))
+    tensor([0.7071])
     """
     x1, x2 = broadcast_tensors(x1, x2)
     first = x1 / _euclidean(x1, dim).clamp(min=eps)
@@ -72,13 +70,12 @@ def pairwise_distance(
     Args:
         x1: vectors, (*, d).
         x2: vectors; the two broadcast.
-        p: the order of the norm. Default: 2.0.
-        eps: added to each difference. Default: 1e-06.
-        keepdim: keep the last axis, with size 1. Default: False.
+        p: the order of the norm.
+        eps: added to each difference.
+        keepdim: keep the last axis, with size 1.
 
-    Example:
-        >>> F.pairwise_distance(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
-        tensor([5.0000])
+    >>> F.pairwise_distance(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
+    tensor([5.0000])
     """
     distance = _norm(x1 - x2 + eps, p, -1)
     return distance if keepdim else distance.squeeze(-1)

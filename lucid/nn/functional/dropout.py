@@ -12,13 +12,8 @@ from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, so
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "alpha_dropout",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "feature_alpha_dropout",
-]
+    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
+]  # fmt: skip
 
 
 def _noise(uniform: Tensor, keep: float, like: Tensor) -> Tensor:
@@ -39,14 +34,13 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Raises `OptionError` for p outside of [0, 1].
 
     Args:
-        p: the probability of an element to be dropped. Default: 0.5.
-        training: draw; else the input comes back. Default: True.
+        p: the probability of an element to be dropped.
+        training: draw; else the input comes back.
 
-    Example:
-        >>> F.dropout(lucid.ones(3), training=False)
-        tensor([1., 1., 1.])
-        >>> F.dropout(lucid.ones(1000), 0.5).mean() < 1.2
-        tensor(True)
+    >>> F.dropout(lucid.ones(3), training=False)
+    tensor([1., 1., 1.])
+    >>> F.dropout(lucid.ones(1000), 0.5).mean() < 1.2
+    tensor(True)
     """
     if not 0.0 <= p <= 1.0:
         raise OptionError(f"dropout probability has to be between 0 and 1, but got {p}")
@@ -68,9 +62,8 @@ def dropout1d(
 
     Raises `OptionError` for p outside of [0, 1].
 
-    Example:
-        >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
-        lucid.Size([1, 2, 2])
+    >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
+    lucid.Size([1, 2, 2])
     """
     return _channel_dropout("dropout1d", input, p, training, inplace, (2, 3))
 
@@ -102,9 +95,8 @@ def alpha_dropout(
     Raises:
         OptionError: p is outside of [0, 1].
 
-    Example:
-        >>> F.alpha_dropout(lucid.ones(4), 0.5, training=False)
-        tensor([1., 1., 1., 1.])
+    >>> F.alpha_dropout(lucid.ones(4), 0.5, training=False)
+    tensor([1., 1., 1., 1.])
     """
     return _alpha_dropout(input, p, training, inplace, tuple(input.shape))
 
@@ -117,15 +109,14 @@ def feature_alpha_dropout(
 
     Args:
         input: the tensor, (n, c, *), of a float dtype.
-        p: the probability of a channel to be dropped. Default: 0.5.
+        p: the probability of a channel to be dropped.
 
     Raises:
         OptionError: p is outside of [0, 1].
         ShapeError: the input has less than two axes, where it is drawn.
 
-    Example:
-        >>> F.feature_alpha_dropout(lucid.ones(1, 4), 0.5, training=False)
-        tensor([[1., 1., 1., 1.]])
+    >>> F.feature_alpha_dropout(lucid.ones(1, 4), 0.5, training=False)
+    tensor([[1., 1., 1., 1.]])
     """
     if training and input.ndim < 2:
         raise ShapeError("feature_alpha_dropout: needs at least 2 axes")

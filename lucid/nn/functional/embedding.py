@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice, refuse
@@ -69,16 +67,14 @@ def embedding(
         padding_idx: the row that gets no gradient; negative counts from the end.
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
-        scale_grad_by_freq: divide the gradient of a row by how often it is looked up. Default:
-            False.
+        scale_grad_by_freq: divide the gradient of a row by how often it is looked up.
 
     Raises:
         OptionError: `padding_idx` is outside of the table; `sparse`.
 
-    Example:
-        >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
-        tensor([[0., 1.],
-                [4., 5.]])
+    >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
+    tensor([[0., 1.],
+            [4., 5.]])
     """
     refuse(sparse, "sparse", "embedding", DENSE)
     if max_norm is not None:
@@ -103,14 +99,8 @@ def check_rows(name: str, index: Tensor, weight: Tensor) -> None:
     if weight.ndim != 2:
         raise ShapeError(f"{name}: 'weight' must be 2-D{typed(weight=weight)}")
     rows = weight.shape[0]
-    in_range(
-        index,
-        0,
-        rows,
-        lambda: (
-            f"{name}: index {{}} is out of range for {rows} rows{typed(input=index, weight=weight)}"
-        ),
-    )
+    text = f"{name}: index {{}} is out of range for {rows} rows"
+    in_range(index, 0, rows, text, input=index, weight=weight)
 
 
 def rows_of(
@@ -132,16 +122,15 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     Args:
         tensor: indices, int64.
-        num_classes: how many classes there are; -1 takes the largest index plus one. Default: -1.
+        num_classes: how many classes there are; -1 takes the largest index plus one.
 
     Raises:
         DTypeError: the indices aren't int64.
         OptionError: `num_classes` is 0, or there is nothing to count it from.
 
-    Example:
-        >>> F.one_hot(lucid.tensor([0, 2]))
-        tensor([[1, 0, 0],
-                [0, 0, 1]])
+    >>> F.one_hot(lucid.tensor([0, 2]))
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
     """
     if tensor.dtype is not i64:
         raise DTypeError("one_hot: only of a tensor of int64")
@@ -151,15 +140,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = found("one_hot", extent, tensor)[0].shape[0]
     elif num_classes < 1:
         raise OptionError(f"one_hot: num_classes should be positive, got {num_classes}")
-    in_range(
-        tensor,
-        0,
-        num_classes,
-        lambda: (
-            f"one_hot: Class values must be non-negative and smaller than num_classes="
-            f"{num_classes}, not {{}}{typed(tensor=tensor)}"
-        ),
-    )
+    wanted = f"non-negative and smaller than num_classes={num_classes}"
+    text = f"one_hot: Class values must be {wanted}, not {{}}"
+    in_range(tensor, 0, num_classes, text, tensor=tensor)
     return (tensor.unsqueeze(-1) == lucid.arange(num_classes)).to(i64)
 
 
@@ -188,20 +171,19 @@ def embedding_bag(
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
         scale_grad_by_freq: divide the gradient of a row by how often it is looked up; not with
-            "max". Default: False.
-        mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
+            "max".
+        mode: "sum", "mean" or "max" of a bag's rows.
         per_sample_weights: factors of input's shape, for mode "sum".
-        include_last_offset: the last offset is the end of the last bag. Default: False.
+        include_last_offset: the last offset is the end of the last bag.
         padding_idx: the row that counts nothing; None for none.
 
     Raises:
         ArgumentError: offsets are missing for a vector, or given for a matrix.
         OptionError: a mode that there isn't, or one that doesn't go with the other options.
 
-    Example:
-        >>> F.embedding_bag(lucid.tensor([0, 2, 1]), lucid.eye(3), lucid.tensor([0, 2]))
-        tensor([[0.5000, 0.0000, 0.5000],
-                [0.0000, 1.0000, 0.0000]])
+    >>> F.embedding_bag(lucid.tensor([0, 2, 1]), lucid.eye(3), lucid.tensor([0, 2]))
+    tensor([[0.5000, 0.0000, 0.5000],
+            [0.0000, 1.0000, 0.0000]])
     """
     check_choice(mode, "mode", "embedding_bag", _MODES)
     if per_sample_weights is not None and mode != "sum":
@@ -232,15 +214,10 @@ def embedding_bag(
 
 def _check_offsets(input: Tensor, offsets: Tensor) -> None:
     """Raise `IndexOutOfRangeError` unless the first bag begins at 0, and all within the input."""
-    said = partial(typed, input=input, offsets=offsets)
-    in_range(offsets[:1], 0, 1, lambda: f"embedding_bag: offsets[0] has to be 0, not {{}}{said()}")
-    count = input.shape[0]
-    in_range(
-        offsets,
-        0,
-        count + 1,
-        lambda: f"embedding_bag: offset {{}} is outside of an input of length {count}{said()}",
-    )
+    given, count = {"input": input, "offsets": offsets}, input.shape[0]
+    in_range(offsets[:1], 0, 1, "embedding_bag: offsets[0] has to be 0, not {}", **given)
+    text = f"embedding_bag: offset {{}} is outside of an input of length {count}"
+    in_range(offsets, 0, count + 1, text, **given)
 
 
 def _reduced_rows(rows: Tensor, counts: Tensor, mode: str) -> Tensor:
@@ -281,9 +258,8 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     Raises:
         ShapeError: the sizes don't go together.
 
-    Example:
-        >>> F.bilinear(lucid.ones(3, 2), lucid.ones(3, 4), lucid.ones(5, 2, 4)).shape
-        lucid.Size([3, 5])
+    >>> F.bilinear(lucid.ones(3, 2), lucid.ones(3, 4), lucid.ones(5, 2, 4)).shape
+    lucid.Size([3, 5])
     """
     fits = weight.ndim == 3 and input1.shape[:-1] == input2.shape[:-1]
     if not fits or (input1.shape[-1], input2.shape[-1]) != tuple(weight.shape[1:]):

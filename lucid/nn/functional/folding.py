@@ -12,14 +12,10 @@ __all__ = ["fold", "unfold"]
 
 
 def _windows(name: str, kernel: Size, dilation: Size, padding: Size, stride: Size) -> Windows:
-    low = entries(name, "padding", padding, 2, 0)
-    return Windows(
-        entries(name, "kernel_size", kernel, 2),
-        entries(name, "stride", stride, 2),
-        entries(name, "dilation", dilation, 2),
-        low,
-        low,
-    )
+    given = {"kernel_size": kernel, "stride": stride, "dilation": dilation}
+    sizes, steps, dilations = (entries(name, what, size, 2) for what, size in given.items())
+    ends = entries(name, "padding", padding, 2, 0)
+    return Windows(sizes, steps, dilations, ends, ends)
 
 
 def unfold(
@@ -31,18 +27,17 @@ def unfold(
 
     Args:
         input: (n, c, h, w) or (c, h, w).
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        stride: from window to window. Default: 1.
+        padding: how many elements are added at both ends of each axis.
+        stride: from window to window.
 
     Raises:
         ShapeError: a window is larger than the padded input, or the input hasn't such axes.
 
-    Example:
-        >>> F.unfold(lucid.arange(9.0).reshape(1, 1, 3, 3), 2)
-        tensor([[[0., 1., 3., 4.],
-                 [1., 2., 4., 5.],
-                 [3., 4., 6., 7.],
-                 [4., 5., 7., 8.]]])
+    >>> F.unfold(lucid.arange(9.0).reshape(1, 1, 3, 3), 2)
+    tensor([[[0., 1., 3., 4.],
+             [1., 2., 4., 5.],
+             [3., 4., 6., 7.],
+             [4., 5., 7., 8.]]])
     """
     x, had_batch = batched("unfold", input, 2)
     windows = _windows("unfold", kernel_size, dilation, padding, stride)
@@ -67,17 +62,16 @@ def fold(
     Args:
         input: columns, (n, c * kernel, windows) or without n.
         output_size: the size of the axes before `unfold`.
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        stride: from window to window. Default: 1.
+        padding: how many elements are added at both ends of each axis.
+        stride: from window to window.
 
     Raises:
         ShapeError: the windows of `output_size` aren't that many.
 
-    Example:
-        >>> F.fold(lucid.ones(1, 4, 4), (3, 3), 2).squeeze()
-        tensor([[1., 2., 1.],
-                [2., 4., 2.],
-                [1., 2., 1.]])
+    >>> F.fold(lucid.ones(1, 4, 4), (3, 3), 2).squeeze()
+    tensor([[1., 2., 1.],
+            [2., 4., 2.],
+            [1., 2., 1.]])
     """
     x, had_batch = batched("fold", input, 1)
     windows = _windows("fold", kernel_size, dilation, padding, stride)

@@ -26,10 +26,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         ShapeError: the last axes differ.
         DTypeError: input and weight are of two dtypes.
 
-    Example:
-        >>> F.linear(lucid.ones(2, 3), lucid.ones(4, 3), lucid.zeros(4))
-        tensor([[3., 3., 3., 3.],
-                [3., 3., 3., 3.]])
+    >>> F.linear(lucid.ones(2, 3), lucid.ones(4, 3), lucid.zeros(4))
+    tensor([[3., 3., 3., 3.],
+            [3., 3., 3., 3.]])
     """
     if input.dtype is not weight.dtype:
         dtypes = f"input is {input.dtype!r}, weight is {weight.dtype!r}"

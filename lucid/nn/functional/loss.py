@@ -10,7 +10,6 @@ import math
 
 from lucid.autograd.native import composite
 from lucid.docstrings import like
-from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -75,9 +74,8 @@ def mse_loss(
     Raises:
         ShapeError: `weight` has another shape.
 
-    Example:
-        >>> F.mse_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
-        tensor(5.)
+    >>> F.mse_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
+    tensor(5.)
     """
     warn_if_broadcast("mse_loss", input, target)
     return _mse_loss(input, target, weight, reduction)
@@ -95,9 +93,8 @@ def l1_loss(
 ) -> Tensor:
     """|input - target|, reduced.
 
-    Example:
-        >>> F.l1_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
-        tensor(2.)
+    >>> F.l1_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
+    tensor(2.)
     """
     warn_if_broadcast("l1_loss", input, target)
     return _l1_loss(input, target, weight, reduction)
@@ -128,14 +125,13 @@ def smooth_l1_loss(
 
     Args:
         target: what `input` is compared with.
-        beta: where squares turn to a line; 0 is `l1_loss`. Default: 1.0.
+        beta: where squares turn to a line; 0 is `l1_loss`.
 
     Raises:
         OptionError: `beta` is negative.
 
-    Example:
-        >>> F.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
-        tensor([0.1250, 2.5000])
+    >>> F.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
+    tensor([0.1250, 2.5000])
     """
     warn_if_broadcast("smooth_l1_loss", input, target)
     if beta < 0.0:
@@ -163,7 +159,7 @@ def huber_loss(
     """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target; reduced.
 
     Args:
-        delta: where squares turn to a line. Default: 1.0.
+        delta: where squares turn to a line.
 
     Raises:
         OptionError: `delta` isn't positive.
@@ -220,22 +216,17 @@ def binary_cross_entropy(
         input: probabilities, from 0 to 1.
         target: what each should be, from 0 to 1.
 
-    Example:
-        >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
-        tensor(0.3993)
+    >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
+    tensor(0.3993)
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy", input, target)
     _require_float("binary_cross_entropy", input, target)
     for name, given in (("input", input), ("target", target)):
-        require(
-            (given >= 0) & (given <= 1),
-            lambda name=name: (  # type: ignore[misc]
-                f"binary_cross_entropy: all elements of {name} should be between 0 and 1"
-                f"{typed(input=input, target=target)}\n"
-                "hint: binary_cross_entropy_with_logits takes any input"
-            ),
-        )
+        inside = (given >= 0) & (given <= 1)
+        text = f"binary_cross_entropy: all elements of {name} should be between 0 and 1"
+        hint = "\nhint: binary_cross_entropy_with_logits takes any input"
+        require(inside, text, "option", hint, input=input, target=target)
     loss = _bce_loss(input, target)
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
@@ -254,9 +245,8 @@ def binary_cross_entropy_with_logits(
         target: what sigmoid(input) should be, from 0 to 1.
         pos_weight: what a positive target counts; broadcast against the target.
 
-    Example:
-        >>> F.binary_cross_entropy_with_logits(lucid.zeros(3), lucid.ones(3))
-        tensor(0.6931)
+    >>> F.binary_cross_entropy_with_logits(lucid.zeros(3), lucid.ones(3))
+    tensor(0.6931)
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy_with_logits", input, target)
@@ -296,12 +286,11 @@ def kl_div(
         input: log probabilities.
         target: probabilities, of the input's shape.
         reduction: also "batchmean", the sum over the size of axis 0, which is the divergence's
-            mean. Default: 'mean'.
-        log_target: the target holds log probabilities too. Default: False.
+            mean.
+        log_target: the target holds log probabilities too.
 
-    Example:
-        >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
-        tensor(0.1308)
+    >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
+    tensor(0.1308)
     """
     if log_target:
         loss = target.exp() * (target - input)
@@ -329,18 +318,15 @@ def gaussian_nll_loss(
         input: the means.
         target: the observations.
         var: the variances, of the input's shape, or without its last axis.
-        full: with the constant term. Default: False.
-        eps: variances count as this much at least. Default: 1e-06.
+        full: with the constant term.
+        eps: variances count as this much at least.
 
-    Example:
-        >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
-        tensor(0.5000)
+    >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
+    tensor(0.5000)
     """
     variance = input.detach() * 0.0 + var if isinstance(var, float) else var
-    given = {"input": input, "var": variance}
-    require(
-        variance >= 0, lambda: f"gaussian_nll_loss: var has negative entry/entries{typed(**given)}"
-    )
+    text = "gaussian_nll_loss: var has negative entry/entries"
+    require(variance >= 0, text, input=input, var=variance)
     if variance.ndim != input.ndim and variance.shape == input.shape[:-1]:
         variance = variance.unsqueeze(-1)
     safe = variance.detach().clamp(min=eps) + (variance - variance.detach())
@@ -362,12 +348,11 @@ def poisson_nll_loss(
         input: rates, or their logarithms.
         target: counts, of the input's shape.
         log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
-            log(input + eps). Default: True.
-        full: with Stirling's approximation of log(target!). Default: False.
+            log(input + eps).
+        full: with Stirling's approximation of log(target!).
 
-    Example:
-        >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
-        tensor(1.)
+    >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
+    tensor(1.)
     """
     if log_input:
         loss = input.exp() - target * input

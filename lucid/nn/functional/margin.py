@@ -10,12 +10,11 @@ from collections.abc import Callable
 
 import lucid
 from lucid.docstrings import like
-from lucid.functions.arguments import typed
-from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.activation import logsigmoid
+from lucid.nn.functional.classification import within_classes
 from lucid.nn.functional.distance import cosine_similarity, pairwise_distance
 from lucid.nn.functional.loss import reduce_loss
 from lucid.tensor.tensor import Tensor
@@ -25,24 +24,6 @@ __all__ = [
     "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
     "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
-
-
-def _within_classes(name: str, input: Tensor, target: Tensor, index: Tensor) -> None:
-    """Raise `IndexOutOfRangeError` for an index, of the target's, that is no class."""
-    classes = input.shape[-1]
-    in_range(
-        index,
-        0,
-        classes,
-        lambda: (
-            f"{name}: target {{}} is out of range for {classes} classes"
-            f"{typed(input=input, target=target)}"
-        ),
-    )
-
-
-def _minimum(x: Tensor, y: Tensor) -> Tensor:
-    return x.minimum(y)
 
 
 def triplet_margin_loss(
@@ -61,14 +42,12 @@ def triplet_margin_loss(
         anchor: vectors, (n, d).
         positive: vectors that should be near.
         negative: vectors that should be far.
-        p: the order of the norm. Default: 2.0.
-        eps: added to each difference. Default: 1e-06.
-        swap: the negative's distance is the smaller of those to anchor and positive. Default:
-            False.
+        p: the order of the norm.
+        eps: added to each difference.
+        swap: the negative's distance is the smaller of those to anchor and positive.
 
-    Example:
-        >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
-        tensor(0.5000)
+    >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
+    tensor(0.5000)
     """
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
@@ -101,16 +80,15 @@ def triplet_margin_with_distance_loss(
         negative: what should be far.
         distance_function: gives the distances of two batches. None is the Euclidean distance.
 
-    Example:
-        >>> x, y = lucid.zeros(1, 2), lucid.ones(1, 2)
-        >>> taxi = lambda a, b: (a - b).abs().sum(-1)
-        >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
-        tensor(0.)
+    >>> x, y = lucid.zeros(1, 2), lucid.ones(1, 2)
+    >>> taxi = lambda a, b: (a - b).abs().sum(-1)
+    >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
+    tensor(0.)
     """
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        far = _minimum(far, distance(positive, negative))
+        far = far.minimum(distance(positive, negative))
     return reduce_loss((near - far + margin).clamp(min=0.0), reduction)
 
 
@@ -123,11 +101,10 @@ def cosine_embedding_loss(
         input1: vectors, (n, d) or (d,).
         input2: vectors, of the same shape.
         target: 1 or -1 for each pair, (n,) or ().
-        margin: the cosine from which on pairs of target -1 count. Default: 0.0.
+        margin: the cosine from which on pairs of target -1 count.
 
-    Example:
-        >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
-        tensor(0.5000)
+    >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
+    tensor(0.5000)
     """
     cosine = cosine_similarity(input1, input2, -1)
     apart = (cosine - margin).clamp(min=0.0)
@@ -147,9 +124,8 @@ def margin_ranking_loss(
         input2: scores, of the same shape.
         target: 1 where the first should be greater, -1 where the second.
 
-    Example:
-        >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
-        tensor(2.)
+    >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
+    tensor(2.)
     """
     return reduce_loss((-target * (input1 - input2) + margin).clamp(min=0.0), reduction)
 
@@ -163,9 +139,8 @@ def hinge_embedding_loss(
         input: distances of pairs.
         target: 1 for what is alike, -1 for what is not.
 
-    Example:
-        >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
-        tensor(0.4500)
+    >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
+    tensor(0.4500)
     """
     apart = where(target == 1, 0.0, (margin - input).clamp(min=0.0))
     return reduce_loss(apart + where(target == -1, 0.0, input), reduction)
@@ -179,9 +154,8 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     Args:
         target: 1 or -1, of the input's shape.
 
-    Example:
-        >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
-        tensor(0.6931)
+    >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
+    tensor(0.6931)
     """
     return reduce_loss(-logsigmoid(target * input), reduction)
 
@@ -196,9 +170,8 @@ def multilabel_soft_margin_loss(
         target: 0 or 1 for each.
         weight: a factor for each class. None for 1.
 
-    Example:
-        >>> F.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.ones(1, 2))
-        tensor(0.6931)
+    >>> F.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.ones(1, 2))
+    tensor(0.6931)
     """
     loss = -(target * logsigmoid(input) + (1.0 - target) * logsigmoid(-input))
     if weight is not None:
@@ -221,22 +194,21 @@ def multi_margin_loss(
     Args:
         input: scores, (n, classes) or (classes,).
         target: classes, (n,) or ().
-        p: the power, 1 or 2. Default: 1.
+        p: the power, 1 or 2.
         weight: a factor for each class. None for 1.
 
     Raises:
         OptionError: p is neither 1 nor 2.
         ShapeError: input and target don't go together.
 
-    Example:
-        >>> F.multi_margin_loss(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
-        tensor(0.9000)
+    >>> F.multi_margin_loss(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
+    tensor(0.9000)
     """
     if p not in (1, 2):
         raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
     if input.ndim != 2 or target.shape != input.shape[:1]:
         raise ShapeError("multi_margin_loss: (n, c) and (n,) are needed")
-    _within_classes("multi_margin_loss", input, target, target)
+    within_classes("multi_margin_loss", input, target, target, input.shape[-1])
     classes = target.long().unsqueeze(1)
     violation = (margin - ops.gather(input, classes, axis=1) + input).clamp(min=0.0)
     loss = violation if p == 1 else violation * violation
@@ -257,14 +229,14 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     Raises:
         ShapeError: the shapes differ, or have more than two axes.
 
-    Example:
-        >>> F.multilabel_margin_loss(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
-        tensor(0.2333)
+    >>> F.multilabel_margin_loss(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
+    tensor(0.2333)
     """
     if input.shape != target.shape:
         raise ShapeError(f"multilabel_margin_loss: {input._type} and {target._type} differ")
     valid = (target < 0).long().cumsum(-1) == 0
-    _within_classes("multilabel_margin_loss", input, target, where(valid, target, 0))
+    named = where(valid, target, 0)
+    within_classes("multilabel_margin_loss", input, target, named, input.shape[-1])
     places, last = target.clamp(min=0), input.ndim - 1
     is_target = ops.scatter_add(lucid.zeros_like(target), places, valid.long(), axis=last) > 0
     chosen = ops.gather(input, places, axis=last)

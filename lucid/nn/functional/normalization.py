@@ -82,11 +82,7 @@ def _batch_norm(
     Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
     """
     centred, mean, variance = _moments(x, (0, *range(2, x.ndim)))
-    y = centred * (variance + eps).rsqrt()
-    if weight is not None:
-        y = y * _channels(weight, x)
-    if bias is not None:
-        y = y + _channels(bias, x)
+    y = _scaled(centred * (variance + eps).rsqrt(), weight, bias)
     return y, mean.reshape(x.shape[1]), variance.reshape(x.shape[1])
 
 
@@ -140,9 +136,8 @@ def layer_norm(
         weight: factors, of that shape. None for 1.
         bias: shifts, of that shape. None for 0.
 
-    Example:
-        >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
-        tensor([[-1.2247,  0.0000,  1.2247]])
+    >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
+    tensor([[-1.2247,  0.0000,  1.2247]])
     """
     _check_normalized_shape("layer_norm", input, normalized_shape)
     return _layer_norm(input, weight, bias, len(normalized_shape), eps)
@@ -163,9 +158,8 @@ def rms_norm(
         weight: factors, of that shape. None for 1.
         eps: None is the machine epsilon of the input's dtype.
 
-    Example:
-        >>> F.rms_norm(lucid.tensor([[3.0, 4.0]]), (2,))
-        tensor([[0.8485, 1.1314]])
+    >>> F.rms_norm(lucid.tensor([[3.0, 4.0]]), (2,))
+    tensor([[0.8485, 1.1314]])
     """
     _check_normalized_shape("rms_norm", input, normalized_shape)
     if eps is None:
@@ -198,19 +192,18 @@ def batch_norm(
         running_var: the variances of channels, (c,); written where they move.
         weight: a factor of each channel, (c,). None for 1.
         bias: a shift of each channel, (c,). None for 0.
-        training: use the statistics of the batch, not the running ones. Default: False.
-        momentum: how far the running statistics move towards the new ones. Default: 0.1.
+        training: use the statistics of the batch, not the running ones.
+        momentum: how far the running statistics move towards the new ones.
 
     Raises:
         ShapeError: a batch of one element for each channel while training, or statistics that
             aren't (c,).
         OptionError: running statistics are missing where they are needed.
 
-    Example:
-        >>> x = lucid.tensor([[1.0], [3.0]])
-        >>> F.batch_norm(x, None, None, training=True)
-        tensor([[-1.0000],
-                [ 1.0000]])
+    >>> x = lucid.tensor([[1.0], [3.0]])
+    >>> F.batch_norm(x, None, None, training=True)
+    tensor([[-1.0000],
+            [ 1.0000]])
     """
     if not training:
         if running_mean is None or running_var is None:
@@ -279,9 +272,8 @@ def group_norm(
         ShapeError: the input has less than two axes.
         OptionError: the channels can't be cut into that many groups.
 
-    Example:
-        >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
-        tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
+    >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
+    tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
     """
     if input.ndim < 2:
         raise ShapeError(f"group_norm: expected at least 2 axes, got {list(input.shape)}")
@@ -296,10 +288,9 @@ def group_norm(
 
 def _scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Scale and shift each channel."""
-    shape = (1, -1, *(1,) * (y.ndim - 2))
     if weight is not None:
-        y = y * weight.reshape(shape)
-    return y if bias is None else y + bias.reshape(shape)
+        y = y * _channels(weight, y)
+    return y if bias is None else y + _channels(bias, y)
 
 
 @like(group_norm)
@@ -320,15 +311,14 @@ def instance_norm(
     Args:
         running_mean: the means of channels, (c,); written where they move.
         running_var: the variances of channels, (c,); written where they move.
-        use_input_stats: use each example's own statistics, not the running ones. Default: True.
-        momentum: how far the running statistics move towards the new ones. Default: 0.1.
+        use_input_stats: use each example's own statistics, not the running ones.
+        momentum: how far the running statistics move towards the new ones.
 
     Raises:
         ShapeError: there is one element for each channel.
 
-    Example:
-        >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
-        tensor([[[-1.0000,  1.0000]]])
+    >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
+    tensor([[[-1.0000,  1.0000]]])
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
@@ -356,16 +346,15 @@ def local_response_norm(
     Args:
         input: (n, c, *).
         size: how many channels are looked at.
-        alpha: the factor of the mean square. Default: 0.0001.
-        beta: the power. Default: 0.75.
-        k: what is added to it. Default: 1.0.
+        alpha: the factor of the mean square.
+        beta: the power.
+        k: what is added to it.
 
     Raises:
         ShapeError: the input has less than three axes.
 
-    Example:
-        >>> F.local_response_norm(lucid.ones(1, 3, 1), 2).flatten()
-        tensor([1.0000, 0.9999, 0.9999])
+    >>> F.local_response_norm(lucid.ones(1, 3, 1), 2).flatten()
+    tensor([1.0000, 0.9999, 0.9999])
     """
     if input.ndim < 3:
         raise ShapeError(f"local_response_norm: expected at least 3 axes, got {input._type}")

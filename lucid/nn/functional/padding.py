@@ -30,17 +30,16 @@ def pad(
         pad: (low, high) of the last axis, then of the one before, and so on; negative counts cut
             off.
         mode: "constant" (with `value`), "reflect" (the end itself isn't repeated), "replicate" or
-            "circular". Default: 'constant'.
+            "circular".
         value: what "constant" adds; None is 0.
 
     Raises:
         OptionError: an odd number of counts, a mode that there isn't, or more than it can add.
 
-    Example:
-        >>> F.pad(lucid.tensor([[1.0, 2.0]]), (1, 2))
-        tensor([[0., 1., 2., 0., 0.]])
-        >>> F.pad(lucid.tensor([[1.0, 2.0, 3.0]]), (2, 0), mode="reflect")
-        tensor([[3., 2., 1., 2., 3.]])
+    >>> F.pad(lucid.tensor([[1.0, 2.0]]), (1, 2))
+    tensor([[0., 1., 2., 0., 0.]])
+    >>> F.pad(lucid.tensor([[1.0, 2.0, 3.0]]), (2, 0), mode="reflect")
+    tensor([[3., 2., 1., 2., 3.]])
     """
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
         raise OptionError(f"pad: expected at most {input.ndim} pairs of lengths, got {list(pad)}")

@@ -16,7 +16,7 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import fused, runs_natively
 from lucid.docstrings import like
-from lucid.functions.arguments import require_computable, typed
+from lucid.functions.arguments import require_computable
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -159,14 +159,12 @@ def _max_pool(
 
     Args:
         stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        padding: how much -inf is added at both ends, at most half a window. Default: 0.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        padding: how much -inf is added at both ends, at most half a window.
+        ceil_mode: let a window that begins inside reach over the end.
         return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
 
-    Example:
-        >>> F.max_pool1d(lucid.ones(1, 2, 6), 2).shape
-        lucid.Size([1, 2, 3])
+    >>> F.max_pool1d(lucid.ones(1, 2, 6), 2).shape
+    lucid.Size([1, 2, 3])
     """
     name = f"max_pool{rank}d"
     x, had_batch = batched(name, input, rank)
@@ -224,16 +222,15 @@ def _avg_pool(
     is rounded up.
 
     Args:
-        padding: how many elements are added at both ends of each axis. Default: 0.
-        count_include_pad: let the zeros of the padding count in the mean. Default: True.
+        padding: how many elements are added at both ends of each axis.
+        count_include_pad: let the zeros of the padding count in the mean.
         divisor_override: divide by this instead of by the number of elements.
 
     Raises:
         OptionError: a `padding` of more than half a window, or a divisor of 0.
 
-    Example:
-        >>> F.avg_pool1d(lucid.ones(1, 2, 6), 2).shape
-        lucid.Size([1, 2, 3])
+    >>> F.avg_pool1d(lucid.ones(1, 2, 6), 2).shape
+    lucid.Size([1, 2, 3])
     """
     name = f"avg_pool{rank}d"
     if divisor_override == 0:
@@ -292,9 +289,8 @@ def _lp_pool(
     Args:
         norm_type: the order of the norm.
 
-    Example:
-        >>> F.lp_pool1d(lucid.ones(1, 2, 6), 2, 2).shape
-        lucid.Size([1, 2, 3])
+    >>> F.lp_pool1d(lucid.ones(1, 2, 6), 2, 2).shape
+    lucid.Size([1, 2, 3])
     """
     mean = _avg_pool(rank, input**norm_type, kernel_size, stride, 0, ceil_mode)
     total = mean * prod(entries(f"lp_pool{rank}d", "kernel_size", kernel_size, rank))
@@ -332,9 +328,8 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Sizes) -> Tensor:
     Args:
         output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
 
-    Example:
-        >>> F.adaptive_avg_pool1d(lucid.ones(2, 4, 6), 3).shape
-        lucid.Size([2, 4, 3])
+    >>> F.adaptive_avg_pool1d(lucid.ones(2, 4, 6), 3).shape
+    lucid.Size([2, 4, 3])
     """
     wanted, lengths = adaptive_sizes("avg", rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
@@ -368,11 +363,9 @@ def _adaptive_max_pool(
 
     Args:
         return_indices: return the places of the greatest elements too, flat within the axes.
-            Default: False.
 
-    Example:
-        >>> F.adaptive_max_pool1d(lucid.ones(2, 4, 6), 3).shape
-        lucid.Size([2, 4, 3])
+    >>> F.adaptive_max_pool1d(lucid.ones(2, 4, 6), 3).shape
+    lucid.Size([2, 4, 3])
     """
     wanted, lengths = adaptive_sizes("max", rank, input, output_size)
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
@@ -435,14 +428,13 @@ def _max_unpool(
         indices: places, as the pool with `return_indices=True` gives them.
         kernel_size: that of the pool.
         stride: that of the pool. None is `kernel_size`.
-        padding: that of the pool. Default: 0.
+        padding: that of the pool.
         output_size: of the result, where several inputs of the pool have outputs of one size. None
             takes the smallest that fits.
 
-    Example:
-        >>> y, places = F.max_pool1d(lucid.ones(1, 2, 6), 2, return_indices=True)
-        >>> F.max_unpool1d(y, places, 2).shape
-        lucid.Size([1, 2, 6])
+    >>> y, places = F.max_pool1d(lucid.ones(1, 2, 6), 2, return_indices=True)
+    >>> F.max_unpool1d(y, places, 2).shape
+    lucid.Size([1, 2, 6])
     """
     name = f"max_unpool{rank}d"
     if input.shape != indices.shape:
@@ -451,16 +443,10 @@ def _max_unpool(
     options = kernel_size, stride, padding
     lengths = _lengths(name, tuple(x.shape[2:]), options, output_size)
     places = (indices if had_batch else indices.unsqueeze(0)).flatten(2)
-    in_range(
-        places,
-        0,
-        prod(lengths),
-        lambda: (
-            f"{name}: found an invalid max index {{}}, with {prod(lengths)} elements in the output"
-            f"{typed(input=input, indices=indices)}"
-        ),
-    )
-    y = _unpooled(x.flatten(2), places, prod(lengths)).reshape(*x.shape[:2], *lengths)
+    count = prod(lengths)
+    text = f"{name}: found an invalid max index {{}}, with {count} elements in the output"
+    in_range(places, 0, count, text, input=input, indices=indices)
+    y = _unpooled(x.flatten(2), places, count).reshape(*x.shape[:2], *lengths)
     return y if had_batch else y.squeeze(0)
 
 

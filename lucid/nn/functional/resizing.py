@@ -53,20 +53,19 @@ def interpolate(
     Args:
         input: (n, c, *), one to three further axes.
         mode: "nearest", "nearest-exact", "linear" (3 axes), "bilinear" or "bicubic" (4),
-            "trilinear" (5), "area". Default: 'nearest'.
+            "trilinear" (5), "area".
         align_corners: the centres of the corners stay where they are. Default: False.
         recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
             False.
         antialias: smooth while shrinking, with a kernel as wide as a pixel of the result; bilinear
-            and bicubic only. Default: False.
+            and bicubic only.
 
     Raises:
         OptionError: a mode that there isn't, one that isn't smoothed with `antialias`, or sizes and
             factors that don't fit the axes.
 
-    Example:
-        >>> F.interpolate(lucid.tensor([[[0.0, 2.0]]]), size=4, mode="linear", align_corners=True)
-        tensor([[[0.0000, 0.6667, 1.3333, 2.0000]]])
+    >>> F.interpolate(lucid.tensor([[[0.0, 2.0]]]), size=4, mode="linear", align_corners=True)
+    tensor([[[0.0000, 0.6667, 1.3333, 2.0000]]])
     """
     sizes, scales = _target(input, size, scale_factor, bool(recompute_scale_factor))
     if antialias and mode not in ("bilinear", "bicubic"):
@@ -221,12 +220,11 @@ def upsample(
 
     Args:
         input: (n, c, *).
-        mode: as in `interpolate`. Default: 'nearest'.
+        mode: as in `interpolate`.
         align_corners: the centres of the corners stay where they are, not the corners.
 
-    Example:
-        >>> F.upsample(lucid.tensor([[[1.0, 2.0]]]), size=4)
-        tensor([[[1., 1., 2., 2.]]])
+    >>> F.upsample(lucid.tensor([[[1.0, 2.0]]]), size=4)
+    tensor([[[1., 1., 2., 2.]]])
     """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
@@ -237,9 +235,8 @@ def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) 
     Args:
         input: (n, c, *).
 
-    Example:
-        >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
-        tensor([[[1., 1., 2., 2.]]])
+    >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1., 1., 2., 2.]]])
     """
     return interpolate(input, size, scale_factor)
 
@@ -252,9 +249,8 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     Args:
         input: (n, c, h, w).
 
-    Example:
-        >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
-        tensor([[[[1.0000, 1.5000, 2.0000]]]])
+    >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
+    tensor([[[[1.0000, 1.5000, 2.0000]]]])
     """
     return interpolate(input, size, scale_factor, "bilinear", True)
 
@@ -276,14 +272,13 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     Raises:
         ShapeError: `theta` isn't (n, 2, 3), or `size` hasn't four numbers.
 
-    Example:
-        >>> theta = lucid.tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]])
-        >>> F.affine_grid(theta, (1, 1, 2, 2), align_corners=True)
-        tensor([[[[-0.5000, -1.0000],
-                  [ 1.5000, -1.0000]],
-        <BLANKLINE>
-                 [[-0.5000,  1.0000],
-                  [ 1.5000,  1.0000]]]])
+    >>> theta = lucid.tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]])
+    >>> F.affine_grid(theta, (1, 1, 2, 2), align_corners=True)
+    tensor([[[[-0.5000, -1.0000],
+              [ 1.5000, -1.0000]],
+    <BLANKLINE>
+             [[-0.5000,  1.0000],
+              [ 1.5000,  1.0000]]]])
     """
     if theta.ndim != 3 or tuple(theta.shape[1:]) != (2, 3) or len(size) != 4:
         raise ShapeError(f"affine_grid: takes matrices (n, 2, 3) and 4 sizes, not {theta._type}")
@@ -319,9 +314,8 @@ def grid_sample(
     Args:
         input: images, (n, c, h, w), or volumes.
         grid: where to look in them, (n, oh, ow, 2): x and y, from -1 to 1.
-        mode: "bilinear", "nearest", or of images "bicubic". Default: 'bilinear'.
-        padding_mode: what is outside: "zeros", the "border", or the image's "reflection". Default:
-            'zeros'.
+        mode: "bilinear", "nearest", or of images "bicubic".
+        padding_mode: what is outside: "zeros", the "border", or the image's "reflection".
         align_corners: let -1 and 1 be the centres of the corners, not their edges, also where it
             is reflected. Default: False.
 
@@ -329,11 +323,10 @@ def grid_sample(
         ShapeError: `input` and `grid` aren't of four axes, or of five, or the batches differ.
         OptionError: a mode that there isn't.
 
-    Example:
-        >>> grid = F.affine_grid(lucid.eye(2, 3)[None], (1, 1, 2, 2), align_corners=False)
-        >>> F.grid_sample(lucid.arange(4.0).reshape(1, 1, 2, 2), grid, align_corners=False)
-        tensor([[[[0., 1.],
-                  [2., 3.]]]])
+    >>> grid = F.affine_grid(lucid.eye(2, 3)[None], (1, 1, 2, 2), align_corners=False)
+    >>> F.grid_sample(lucid.arange(4.0).reshape(1, 1, 2, 2), grid, align_corners=False)
+    tensor([[[[0., 1.],
+              [2., 3.]]]])
     """
     axes = input.ndim - 2
     fits = axes in (2, 3) and grid.ndim == input.ndim and grid.shape[-1] == axes
@@ -433,10 +426,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Raises:
         ShapeError: the channels aren't a multiple of r squared.
 
-    Example:
-        >>> F.pixel_shuffle(lucid.arange(4.0).reshape(1, 4, 1, 1), 2).squeeze()
-        tensor([[0., 1.],
-                [2., 3.]])
+    >>> F.pixel_shuffle(lucid.arange(4.0).reshape(1, 4, 1, 1), 2).squeeze()
+    tensor([[0., 1.],
+            [2., 3.]])
     """
     r = upscale_factor
     if input.ndim < 3 or input.shape[-3] % (r * r):
@@ -459,9 +451,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     Raises:
         ShapeError: an axis isn't a multiple of r.
 
-    Example:
-        >>> F.pixel_unshuffle(lucid.arange(4.0).reshape(1, 1, 2, 2), 2).flatten()
-        tensor([0., 1., 2., 3.])
+    >>> F.pixel_unshuffle(lucid.arange(4.0).reshape(1, 1, 2, 2), 2).flatten()
+    tensor([0., 1., 2., 3.])
     """
     r = downscale_factor
     if input.ndim < 3 or input.shape[-1] % r or input.shape[-2] % r:
@@ -483,9 +474,8 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     Raises:
         ShapeError: the channels can't be cut into that many groups.
 
-    Example:
-        >>> F.channel_shuffle(lucid.arange(4.0).reshape(1, 4, 1), 2).flatten()
-        tensor([0., 2., 1., 3.])
+    >>> F.channel_shuffle(lucid.arange(4.0).reshape(1, 4, 1), 2).flatten()
+    tensor([0., 2., 1., 3.])
     """
     if input.ndim < 3 or input.shape[1] % groups:
         raise ShapeError(f"channel_shuffle: {groups} groups don't divide the channels")

@@ -24,52 +24,38 @@ __all__ = [
 
 @settings_of(F.relu)
 class ReLU(UnaryModule):
-    """max(x, 0)."""
-
     inplace: bool = False
 
 
 @settings_of(F.silu)
 class SiLU(UnaryModule):
-    """x * sigmoid(x)."""
-
     inplace: bool = False
 
 
 @settings_of(F.mish)
 class Mish(UnaryModule):
-    """x * tanh(softplus(x))."""
-
     inplace: bool = False
 
 
 @settings_of(F.leaky_relu)
 class LeakyReLU(UnaryModule):
-    """x where x > 0, else `negative_slope * x`."""
-
     negative_slope: float = 0.01
     inplace: bool = False
 
 
 @settings_of(F.elu)
 class ELU(UnaryModule):
-    """x where x > 0, else `alpha * (exp(x) - 1)`."""
-
     alpha: float = 1.0
     inplace: bool = False
 
 
 @settings_of(F.gelu)
 class GELU(UnaryModule):
-    """x times the normal CDF of x; `approximate="tanh"` for the cheaper form."""
-
     approximate: str = "none"
 
 
 @settings_of(F.softplus)
 class Softplus(UnaryModule):
-    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
-
     beta: float = 1.0
     threshold: float = 20.0
 
@@ -91,15 +77,11 @@ class LogSigmoid(UnaryModule):
 
 @settings_of(F.softmax)
 class Softmax(UnaryModule):
-    """exp(x) over its sum along `dim`."""
-
     dim: int | None = None
 
 
 @settings_of(F.log_softmax)
 class LogSoftmax(UnaryModule):
-    """log(softmax(x)) along `dim`, accurate where the softmax underflows."""
-
     dim: int | None = None
 
 
@@ -108,9 +90,8 @@ class Softmax2d(Module):
 
     At each place the channels are positive and add up to 1.
 
-    Example:
-        >>> nn.Softmax2d()(lucid.zeros(1, 2, 1, 1)).flatten()
-        tensor([0.5000, 0.5000])
+    >>> nn.Softmax2d()(lucid.zeros(1, 2, 1, 1)).flatten()
+    tensor([0.5000, 0.5000])
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -121,8 +102,6 @@ class Softmax2d(Module):
 
 @settings_of(F.rrelu)
 class RReLU(UnaryModule):
-    """leaky_relu with random slopes while training, else their mean."""
-
     lower: float = 1.0 / 8
     upper: float = 1.0 / 3
     inplace: bool = False
@@ -130,29 +109,21 @@ class RReLU(UnaryModule):
 
 @settings_of(F.hardsigmoid)
 class Hardsigmoid(UnaryModule):
-    """x / 6 + 1 / 2, brought into [0, 1]."""
-
     inplace: bool = False
 
 
 @settings_of(F.hardswish)
 class Hardswish(UnaryModule):
-    """x * hardsigmoid(x)."""
-
     inplace: bool = False
 
 
 @settings_of(F.selu)
 class SELU(UnaryModule):
-    """elu with the two constants that keep mean 0 and variance 1."""
-
     inplace: bool = False
 
 
 @settings_of(F.hardtanh)
 class Hardtanh(UnaryModule):
-    """x, brought into [min_val, max_val]."""
-
     min_val: float = -1.0
     max_val: float = 1.0
     inplace: bool = False
@@ -160,16 +131,12 @@ class Hardtanh(UnaryModule):
 
 @settings_of(F.relu6)
 class ReLU6(Hardtanh):
-    """min(max(x, 0), 6)."""
-
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
 
 
 @settings_of(F.threshold)
 class Threshold(UnaryModule):
-    """x where it is above the threshold, else `value`."""
-
     threshold: float
     value: float
     inplace: bool = False
@@ -177,8 +144,6 @@ class Threshold(UnaryModule):
 
 @settings_of(F.celu)
 class CELU(UnaryModule):
-    """x where it is positive, else `alpha * (exp(x / alpha) - 1)`."""
-
     alpha: float = 1.0
     inplace: bool = False
 
@@ -195,8 +160,6 @@ class Tanhshrink(UnaryModule):
 
 @settings_of(F.softshrink)
 class Softshrink(UnaryModule):
-    """x moved towards 0 by lambd, not beyond it."""
-
     lambd: float = 0.5
 
     def extra_repr(self) -> str:
@@ -205,8 +168,6 @@ class Softshrink(UnaryModule):
 
 @settings_of(F.hardshrink)
 class Hardshrink(UnaryModule):
-    """x, and 0 where it is within [-lambd, lambd]."""
-
     lambd: float = 0.5
 
     def extra_repr(self) -> str:
@@ -218,12 +179,11 @@ class PReLU(Module):
     """x where it is positive, else `weight * x` with a trained weight, or one per channel.
 
     Args:
-        num_parameters: 1, or as many as there are channels (axis 1). Default: 1.
-        init: the slope to start with. Default: 0.25.
+        num_parameters: 1, or as many as there are channels (axis 1).
+        init: the slope to start with.
 
-    Example:
-        >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))
-        tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)
+    >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))
+    tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)
     """
 
     num_parameters: int = 1
@@ -245,13 +205,9 @@ class PReLU(Module):
 
 @settings_of(F.glu)
 class GLU(UnaryModule):
-    """The first half along `dim` times the sigmoid of the second."""
-
     dim: int = -1
 
 
 @settings_of(F.softmin)
 class Softmin(UnaryModule):
-    """softmax(-x) along `dim`."""
-
     dim: int | None = None

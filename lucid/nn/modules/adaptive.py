@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -41,17 +40,15 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         in_features: features of the input.
         n_classes: how many classes there are, the frequent ones first.
         cutoffs: where each cluster begins, increasing.
-        div_value: by how much each cluster's projection is narrower than the one before. Default:
-            4.0.
-        head_bias: whether the head has a bias. Default: False.
+        div_value: by how much each cluster's projection is narrower than the one before.
+        head_bias: whether the head has a bias.
 
     Raises:
         OptionError: the cutoffs don't increase, or lie outside of the classes.
 
-    Example:
-        >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
-        >>> layer(lucid.ones(2, 8), lucid.tensor([1, 15])).output.shape
-        lucid.Size([2])
+    >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
+    >>> layer(lucid.ones(2, 8), lucid.tensor([1, 15])).output.shape
+    lucid.Size([2])
     """
 
     def __init__(
@@ -109,9 +106,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 "Input and target should have the same size in the batch dimension."
                 f"{typed(input=input, target=target)}"
             )
-        text = f"Target values should be in [0, {self.n_classes - 1}]{typed(target=target)}"
         is_known = (target >= 0) & (target < self.n_classes)
-        require(is_known, partial(str, text), "state")
+        text = f"Target values should be in [0, {self.n_classes - 1}]"
+        require(is_known, text, "state", target=target)
         index = target.long()
         rows = input if target.ndim else input.unsqueeze(0)
         found = self.log_prob(rows).gather(1, index.reshape(-1, 1)).squeeze(1)

@@ -28,23 +28,22 @@ class MultiheadAttention(Module):
     Args:
         embed_dim: features of queries and of the result.
         num_heads: how many heads there are; divides `embed_dim`.
-        dropout: the probability of a weight to be dropped, while training. Default: 0.0.
-        bias: whether projections have one. Default: True.
-        add_bias_kv: add a trained key and value behind each sequence. Default: False.
-        add_zero_attn: add a key and value of zeros behind each. Default: False.
+        dropout: the probability of a weight to be dropped, while training.
+        bias: whether projections have one.
+        add_bias_kv: add a trained key and value behind each sequence.
+        add_zero_attn: add a key and value of zeros behind each.
         kdim: features of keys. None is `embed_dim`.
         vdim: features of values. None is `embed_dim`.
-        batch_first: sequences are (n, t, features). Default: False.
+        batch_first: sequences are (n, t, features).
 
     Raises:
         OptionError: `embed_dim` can't be cut into that many heads.
 
-    Example:
-        >>> attention = nn.MultiheadAttention(4, 2)
-        >>> x = lucid.ones(5, 1, 4)
-        >>> result, weights = attention(x, x, x)
-        >>> result.shape, weights.shape
-        (lucid.Size([5, 1, 4]), lucid.Size([1, 5, 5]))
+    >>> attention = nn.MultiheadAttention(4, 2)
+    >>> x = lucid.ones(5, 1, 4)
+    >>> result, weights = attention(x, x, x)
+    >>> result.shape, weights.shape
+    (lucid.Size([5, 1, 4]), lucid.Size([1, 5, 5]))
     """
 
     in_proj_weight: Parameter | None

@@ -121,13 +121,12 @@ class BatchNorm1d(_BatchNorm):
     Args:
         num_features: how many channels there are.
         momentum: how far the running statistics move towards the batch's; None for their mean over
-            all batches. Default: 0.1.
-        affine: train a weight and a bias for each channel. Default: True.
-        track_running_stats: keep running statistics, which eval mode uses. Default: True.
+            all batches.
+        affine: train a weight and a bias for each channel.
+        track_running_stats: keep running statistics, which eval mode uses.
 
-    Example:
-        >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
-        lucid.Size([4, 3, 2])
+    >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
+    lucid.Size([4, 3, 2])
     """
 
     ranks = (2, 3)

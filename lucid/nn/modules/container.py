@@ -58,10 +58,13 @@ class _Sliced(_Holding):
     @overload
     def __getitem__(self, index: SupportsIndex) -> Any: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        items = self._items()
         if isinstance(index, slice):
-            return type(self)(items[index])  # type: ignore[call-arg]
+            return self._part(index)
+        items = self._items()
         return items[_position(index, len(items))]
+
+    def _part(self, index: slice) -> Self:
+        return type(self)(self._items()[index])  # type: ignore[call-arg]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items())
@@ -120,9 +123,8 @@ class Sequential(_Listed):
     Raises:
         ArgumentError: something that isn't a module.
 
-    Example:
-        >>> nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))(lucid.ones(5, 3)).shape
-        lucid.Size([5, 2])
+    >>> nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))(lucid.ones(5, 3)).shape
+    lucid.Size([5, 2])
     """
 
     def __init__(self, *args: Module | Mapping[str, Module]) -> None:
@@ -136,15 +138,8 @@ class Sequential(_Listed):
                 raise ArgumentError(f"{type(item).__name__} is not a Module subclass")
             self.add_module(str(index), item)
 
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        if isinstance(index, slice):
-            return type(self)(dict(list(self._modules.items())[index]))  # type: ignore[arg-type]
-        items = self._items()
-        return items[_position(index, len(items))]
+    def _part(self, index: slice) -> Self:
+        return type(self)(dict(list(self._modules.items())[index]))  # type: ignore[arg-type]
 
     def __delitem__(self, index: SupportsIndex | slice) -> None:
         names = list(self._modules)
@@ -171,9 +166,8 @@ class ModuleList(_Listed):
     Args:
         modules: what it holds at first. None for nothing.
 
-    Example:
-        >>> len(nn.ModuleList([nn.Linear(3, 3) for _ in range(4)]))
-        4
+    >>> len(nn.ModuleList([nn.Linear(3, 3) for _ in range(4)]))
+    4
     """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
@@ -199,6 +193,21 @@ class _Keyed(_Holding):
     def __contains__(self, key: object) -> bool:
         return key in self._held()
 
+    def __delitem__(self, key: str) -> None:
+        del getattr(self, self._place)[key]
+        tracing.note_change()
+
+    def pop(self, key: str) -> Any:
+        """Remove what has this name and return it."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def clear(self) -> None:
+        """Remove all."""
+        for key in list(self):
+            del self[key]
+
     def keys(self) -> Iterable[str]:
         """The names."""
         return self._held().keys()
@@ -220,9 +229,8 @@ class ModuleDict(_Keyed):
     Args:
         modules: what it holds at first. None for nothing.
 
-    Example:
-        >>> nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.ReLU()})["b"]
-        ReLU()
+    >>> nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.ReLU()})["b"]
+    ReLU()
     """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
@@ -231,21 +239,6 @@ class ModuleDict(_Keyed):
 
     def __setitem__(self, key: str, module: Module) -> None:
         self.add_module(key, module)
-
-    def __delitem__(self, key: str) -> None:
-        del self._modules[key]
-        tracing.note_change()
-
-    def pop(self, key: str) -> Any:
-        """Remove a module and return it."""
-        module = self[key]
-        del self[key]
-        return module
-
-    def clear(self) -> None:
-        """Remove all."""
-        self._modules.clear()
-        tracing.note_change()
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add or replace modules."""
@@ -272,9 +265,8 @@ class ParameterList(_Shown, _Sliced):
     Args:
         values: what it holds at first. None for nothing.
 
-    Example:
-        >>> len(nn.ParameterList([lucid.ones(2), lucid.zeros(3)]))
-        2
+    >>> len(nn.ParameterList([lucid.ones(2), lucid.zeros(3)]))
+    2
     """
 
     def __init__(self, values: Iterable[Tensor] | None = None) -> None:
@@ -309,9 +301,8 @@ class ParameterDict(_Shown, _Keyed):
     Args:
         parameters: what it holds at first. None for nothing.
 
-    Example:
-        >>> list(nn.ParameterDict({"b": lucid.ones(2), "a": lucid.ones(3)}))
-        ['a', 'b']
+    >>> list(nn.ParameterDict({"b": lucid.ones(2), "a": lucid.ones(3)}))
+    ['a', 'b']
     """
 
     def __init__(self, parameters: _Entries | ParameterDict | None = None) -> None:
@@ -320,9 +311,6 @@ class ParameterDict(_Shown, _Keyed):
 
     def __setitem__(self, key: str, value: Tensor) -> None:
         self.register_parameter(key, _as_parameter(value))
-
-    def __delitem__(self, key: str) -> None:
-        delattr(self, key)
 
     def __reversed__(self) -> Iterator[str]:
         return reversed(self._held())
@@ -364,21 +352,10 @@ class ParameterDict(_Shown, _Keyed):
             self[key] = default
         return self[key]
 
-    def pop(self, key: str) -> Any:
-        """Remove a parameter and return it."""
-        value = self[key]
-        del self[key]
-        return value
-
     def popitem(self) -> tuple[str, Any]:
         """Remove the last name and its parameter, and return both."""
         key = next(reversed(self))
         return key, self.pop(key)
-
-    def clear(self) -> None:
-        """Remove all."""
-        for key in list(self):
-            del self[key]
 
 
 def _as_parameter(value: Tensor) -> Parameter:
@@ -392,14 +369,13 @@ class DataParallel(Module):
         module: what is called.
         device_ids: numbers of GPUs, of which there are none, as a list; or None.
         output_device: the number of one, or None.
-        dim: the axis along which GPUs would share a batch. Default: 0.
+        dim: the axis along which GPUs would share a batch.
 
     Raises:
         ArgumentError: an argument of another type.
 
-    Example:
-        >>> nn.DataParallel(nn.Linear(3, 2))(lucid.ones(1, 3)).shape
-        lucid.Size([1, 2])
+    >>> nn.DataParallel(nn.Linear(3, 2))(lucid.ones(1, 3)).shape
+    lucid.Size([1, 2])
     """
 
     def __init__(

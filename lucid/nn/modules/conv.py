@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import lucid
 from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
-from lucid.nn import init
-from lucid.nn.functional.convolution import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
+from lucid.nn.functional.convolution import _conv, _conv_transpose
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import Ints, Size, entries, same_padding
-from lucid.nn.modules.module import Module
-from lucid.nn.parameter import Parameter
+from lucid.nn.modules.linear import Weighted
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -32,7 +21,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 _PADDING_MODES = ("circular", "reflect", "replicate", "zeros")
 
 
-class _ConvNd(Module):
+class _ConvNd(Weighted):
     """What the layers share: weight, bias, and the options as one number per axis.
 
     Weight and bias start uniform in ±1/sqrt(fan in), the fan being that of the weight's axes
@@ -40,7 +29,6 @@ class _ConvNd(Module):
     """
 
     rank: int
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -89,18 +77,7 @@ class _ConvNd(Module):
             shape = (in_channels, out_channels // groups, *self.kernel_size)
         else:
             shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(lucid.empty(*shape, dtype=dtype))
-        shift = Parameter(lucid.empty(out_channels, dtype=dtype)) if bias else None
-        self.register_parameter("bias", shift)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            fan = math.prod(self.weight.shape[1:])
-            bound = 1 / math.sqrt(fan) if fan else 0.0
-            init.uniform_(self.bias, -bound, bound)
+        self._add_weights(*shape, features=out_channels, bias=bias, dtype=dtype)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
@@ -150,8 +127,8 @@ class _Direct(_ConvNd):
         if self.padding_mode != "zeros":
             input = pad(input, self._ends(), mode=self.padding_mode)
             padding = 0
-        function = (conv1d, conv2d, conv3d)[self.rank - 1]
-        return function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        sliding = self.stride, padding, self.dilation, self.groups
+        return _conv(self.rank, input, weight, bias, *sliding)
 
     def _ends(self) -> list[int]:
         """The padding as `pad` takes it: low and high of the last axis, then of the one before."""
@@ -177,17 +154,15 @@ class Conv1d(_Direct):
     Args:
         in_channels: channels of the input.
         out_channels: channels of the result.
-        stride: from one window to the next; an int, or one for each axis. Default: 1.
+        stride: from one window to the next; an int, or one for each axis.
         padding: how much is added at both ends of each axis; "valid" for none, "same" for as much
-            as keeps the size (only with stride 1). Default: 0.
-        dilation: the distance between the elements of a window. Default: 1.
-        groups: the channels are cut into this many groups, which don't mix. Default: 1.
-        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular". Default:
-            'zeros'.
+            as keeps the size (only with stride 1).
+        dilation: the distance between the elements of a window.
+        groups: the channels are cut into this many groups, which don't mix.
+        padding_mode: what is added: "zeros", "reflect", "replicate" or "circular".
 
-    Example:
-        >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
-        lucid.Size([1, 8, 4])
+    >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
+    lucid.Size([1, 8, 4])
     """
 
     rank = 1
@@ -195,15 +170,11 @@ class Conv1d(_Direct):
 
 @like(Conv1d, axes=2)
 class Conv2d(_Direct):
-    """Convolve over the last two axes: weight (out_channels, in_channels / groups, kh, kw)."""
-
     rank = 2
 
 
 @like(Conv1d, axes=3)
 class Conv3d(_Direct):
-    """Convolve over the last three axes."""
-
     rank = 3
 
 
@@ -234,21 +205,9 @@ class _ConvTransposeNd(_ConvNd):
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The result; with `output_size` its axes get these sizes, by another output padding."""
         assert not isinstance(self.padding, str)
-        function = (
-            conv_transpose1d,
-            conv_transpose2d,
-            conv_transpose3d,
-        )[self.rank - 1]
-        return function(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self._ends(input, output_size),
-            self.groups,
-            self.dilation,
-        )
+        ends = self._ends(input, output_size)
+        sliding = self.stride, self.padding, ends, self.groups, self.dilation
+        return _conv_transpose(self.rank, input, self.weight, self.bias, *sliding)
 
     def _ends(self, input: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
         """How much longer each axis of the result gets at its end."""
@@ -261,16 +220,10 @@ class _ConvTransposeNd(_ConvNd):
         if len(wanted) != self.rank:
             raise OptionError(f"{name}: output_size must be {self.rank} sizes, not {output_size}")
         assert not isinstance(self.padding, str)
+        sliding = self.stride, self.padding, self.dilation, self.kernel_size
         least = [
             (length - 1) * step - 2 * end + dilation * (size - 1) + 1
-            for length, step, end, dilation, size in zip(
-                input.shape[lead:],
-                self.stride,
-                self.padding,
-                self.dilation,
-                self.kernel_size,
-                strict=True,
-            )
+            for length, step, end, dilation, size in zip(input.shape[lead:], *sliding, strict=True)
         ]
         ends = tuple(size - low for size, low in zip(wanted, least, strict=True))
         if any(not 0 <= end < step for end, step in zip(ends, self.stride, strict=True)):
@@ -290,14 +243,13 @@ class ConvTranspose1d(_ConvTransposeNd):
     out_channels / groups, *kernel_size), bias (out_channels,).
 
     Args:
-        stride: the distance of windows in the result. Default: 1.
-        padding: what `Conv1d` would have added: cut off at both ends. Default: 0.
-        output_padding: how much longer the result is at its ends. Default: 0.
-        padding_mode: "zeros". Default: 'zeros'.
+        stride: the distance of windows in the result.
+        padding: what `Conv1d` would have added: cut off at both ends.
+        output_padding: how much longer the result is at its ends.
+        padding_mode: "zeros".
 
-    Example:
-        >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
-        lucid.Size([1, 8, 8])
+    >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
+    lucid.Size([1, 8, 8])
     """
 
     rank = 1
@@ -305,13 +257,9 @@ class ConvTranspose1d(_ConvTransposeNd):
 
 @like(ConvTranspose1d, axes=2)
 class ConvTranspose2d(_ConvTransposeNd):
-    """The transpose of `Conv2d`: weight (in_channels, out_channels / groups, kh, kw)."""
-
     rank = 2
 
 
 @like(ConvTranspose1d, axes=3)
 class ConvTranspose3d(_ConvTransposeNd):
-    """The transpose of `Conv3d`."""
-
     rank = 3

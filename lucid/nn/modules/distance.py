@@ -13,8 +13,6 @@ __all__ = ["CosineSimilarity", "PairwiseDistance"]
 
 @settings_of(F.cosine_similarity)
 class CosineSimilarity(FunctionModule):
-    """Cosine of the angle between vectors along `dim`."""
-
     dim: int = 1
     eps: float = 1e-8
 
@@ -31,13 +29,12 @@ class PairwiseDistance(Module):
     `forward(x1, x2)`: rows with rows, each with its partner.
 
     Args:
-        p: the order of the norm. Default: 2.0.
-        eps: added to each difference. Default: 1e-06.
-        keepdim: keep the last axis, with size 1. Default: False.
+        p: the order of the norm.
+        eps: added to each difference.
+        keepdim: keep the last axis, with size 1.
 
-    Example:
-        >>> nn.PairwiseDistance()(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
-        tensor([5.0000])
+    >>> nn.PairwiseDistance()(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
+    tensor([5.0000])
     """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:

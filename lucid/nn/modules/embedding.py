@@ -24,11 +24,19 @@ __all__ = ["Embedding", "EmbeddingBag"]
 class _Table(Module):
     """Rows that start standard normal, but for the padding, which is zero."""
 
+    num_embeddings: int
+    embedding_dim: int
     padding_idx: int | None
-    weight: Parameter
 
-    def _add_rows(self, rows: int, size: int, dtype: DType | None) -> None:
-        self.weight = Parameter(lucid.empty(rows, size, dtype=dtype))
+    def __post_init__(self, sparse: bool, device: object, dtype: DType | None) -> None:
+        check_device(device, type(self).__name__)
+        refuse(sparse, "sparse", type(self).__name__, DENSE)
+        rows = self.num_embeddings
+        if self.padding_idx is not None:
+            if not -rows <= self.padding_idx < rows:
+                raise OptionError("Padding_idx must be within num_embeddings")
+            self.padding_idx %= rows
+        self.weight = Parameter(lucid.empty(rows, self.embedding_dim, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -49,14 +57,13 @@ class Embedding(_Table):
         padding_idx: a row that starts as zeros and gets no gradient; negative counts from the end.
         max_norm: rows that are looked up and longer are shortened to this norm before, in place.
             None for no bound.
-        scale_grad_by_freq: divide a row's gradient by how often it is looked up. Default: False.
+        scale_grad_by_freq: divide a row's gradient by how often it is looked up.
 
     Raises:
         OptionError: `padding_idx` is outside of the table.
 
-    Example:
-        >>> nn.Embedding(10, 3)(lucid.tensor([[1, 2, 4]])).shape
-        lucid.Size([1, 3, 3])
+    >>> nn.Embedding(10, 3)(lucid.tensor([[1, 2, 4]])).shape
+    lucid.Size([1, 3, 3])
     """
 
     num_embeddings: int
@@ -69,15 +76,6 @@ class Embedding(_Table):
     _: KW_ONLY
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
-
-    def __post_init__(self, sparse: bool, device: object, dtype: DType | None) -> None:
-        check_device(device, type(self).__name__)
-        refuse(sparse, "sparse", type(self).__name__, DENSE)
-        if self.padding_idx is not None:
-            if not -self.num_embeddings <= self.padding_idx < self.num_embeddings:
-                raise OptionError("Padding_idx must be within num_embeddings")
-            self.padding_idx %= self.num_embeddings
-        self._add_rows(self.num_embeddings, self.embedding_dim, dtype)
 
     @classmethod
     def from_pretrained(
@@ -99,14 +97,8 @@ class Embedding(_Table):
         return module
 
     def forward(self, input: Tensor) -> Tensor:
-        return embedding(
-            input,
-            self.weight,
-            self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-        )
+        options = self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
+        return embedding(input, self.weight, *options)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
@@ -124,14 +116,12 @@ class EmbeddingBag(_Table):
         embedding_dim: how long each is.
         max_norm: rows that are looked up are shortened to this norm, in place. None for no bound.
         scale_grad_by_freq: divide a row's gradient by how often it is looked up; not with "max".
-            Default: False.
-        mode: "sum", "mean" or "max" of a bag's rows. Default: 'mean'.
-        include_last_offset: the last offset is the end of the last bag. Default: False.
+        mode: "sum", "mean" or "max" of a bag's rows.
+        include_last_offset: the last offset is the end of the last bag.
         padding_idx: the row that counts nothing. None for none.
 
-    Example:
-        >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
-        lucid.Size([2, 3])
+    >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
+    lucid.Size([2, 3])
     """
 
     num_embeddings: int
@@ -146,27 +136,13 @@ class EmbeddingBag(_Table):
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
 
-    def __post_init__(self, sparse: bool, device: object, dtype: DType | None) -> None:
-        check_device(device, type(self).__name__)
-        refuse(sparse, "sparse", type(self).__name__, DENSE)
-        if self.padding_idx is not None:
-            self.padding_idx %= self.num_embeddings
-        self._add_rows(self.num_embeddings, self.embedding_dim, dtype)
-
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
+        options = self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode
+        ends = self.include_last_offset, self.padding_idx
         return embedding_bag(
-            input,
-            self.weight,
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            mode=self.mode,
-            per_sample_weights=per_sample_weights,
-            include_last_offset=self.include_last_offset,
-            padding_idx=self.padding_idx,
+            input, self.weight, offsets, *options, False, per_sample_weights, *ends
         )
 
     def extra_repr(self) -> str:

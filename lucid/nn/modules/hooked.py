@@ -99,18 +99,15 @@ class Hooked:
         Args:
             hook: what is called.
             prepend: before the module's other hooks of this kind, but after the global ones.
-                Default: False.
-            with_kwargs: the call is `hook(module, args, kwargs, result)`. Default: False.
+            with_kwargs: the call is `hook(module, args, kwargs, result)`.
             always_call: also when the module's call raises; what the hook raises then is a warning.
-                Default: False.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> def hook(module, args, result):
-            ...     return result * 0
-            >>> handle = layer.register_forward_hook(hook)
-            >>> layer(lucid.ones(3)).abs()
-            tensor([0., 0.], grad_fn=<AbsBackward>)
+        >>> layer = nn.Linear(3, 2)
+        >>> def hook(module, args, result):
+        ...     return result * 0
+        >>> handle = layer.register_forward_hook(hook)
+        >>> layer(lucid.ones(3)).abs()
+        tensor([0., 0.], grad_fn=<AbsBackward>)
         """
         return self._add_hook("_forward_hooks", hook, prepend, with_kwargs, always_call)
 
@@ -122,17 +119,14 @@ class Hooked:
         Args:
             hook: what is called.
             prepend: before the module's other hooks of this kind, but after the global ones.
-                Default: False.
             with_kwargs: the call is `hook(module, args, kwargs)`, and it may return a pair of both.
-                Default: False.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> def hook(module, args):
-            ...     print(args[0].shape)
-            >>> handle = layer.register_forward_pre_hook(hook)
-            >>> _ = layer(lucid.ones(3))
-            lucid.Size([3])
+        >>> layer = nn.Linear(3, 2)
+        >>> def hook(module, args):
+        ...     print(args[0].shape)
+        >>> handle = layer.register_forward_pre_hook(hook)
+        >>> _ = layer(lucid.ones(3))
+        lucid.Size([3])
         """
         return self._add_hook("_forward_pre_hooks", hook, prepend, with_kwargs)
 
@@ -147,15 +141,14 @@ class Hooked:
 
         Args:
             hook: what is called.
-            prepend: call it before the other hooks. Default: False.
+            prepend: call it before the other hooks.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> def hook(module, grad_input, grad_output):
-            ...     print(grad_output)
-            >>> handle = layer.register_full_backward_hook(hook)
-            >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
-            (tensor([1., 1.]),)
+        >>> layer = nn.Linear(3, 2)
+        >>> def hook(module, grad_input, grad_output):
+        ...     print(grad_output)
+        >>> handle = layer.register_full_backward_hook(hook)
+        >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
+        (tensor([1., 1.]),)
         """
         return self._add_hook("_backward_hooks", hook, prepend)
 
@@ -165,13 +158,12 @@ class Hooked:
 
         It may return other gradients of the outputs. Else as `register_full_backward_hook`.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> def hook(module, grad_output):
-            ...     print(grad_output)
-            >>> handle = layer.register_full_backward_pre_hook(hook)
-            >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
-            (tensor([1., 1.]),)
+        >>> layer = nn.Linear(3, 2)
+        >>> def hook(module, grad_output):
+        ...     print(grad_output)
+        >>> handle = layer.register_full_backward_pre_hook(hook)
+        >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
+        (tensor([1., 1.]),)
         """
         return self._add_hook("_backward_pre_hooks", hook, prepend)
 

@@ -57,13 +57,12 @@ class InstanceNorm1d(_InstanceNorm):
     Args:
         num_features: how many channels there are.
         momentum: how far the running statistics move towards the batch's; None for their mean over
-            all batches. Default: 0.1.
-        affine: train a weight and a bias for each channel. Default: False.
-        track_running_stats: keep running statistics, which eval mode uses. Default: False.
+            all batches.
+        affine: train a weight and a bias for each channel.
+        track_running_stats: keep running statistics, which eval mode uses.
 
-    Example:
-        >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
-        lucid.Size([4, 3, 2])
+    >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
+    lucid.Size([4, 3, 2])
     """
 
     with_batch = 3
@@ -71,13 +70,9 @@ class InstanceNorm1d(_InstanceNorm):
 
 @like(InstanceNorm1d, axes=2)
 class InstanceNorm2d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, h, w) or (c, h, w)."""
-
     with_batch = 4
 
 
 @like(InstanceNorm1d, axes=3)
 class InstanceNorm3d(_InstanceNorm):
-    """Standardize each channel of each example, (n, c, d, h, w) or (c, d, h, w)."""
-
     with_batch = 5

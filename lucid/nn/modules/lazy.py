@@ -20,7 +20,7 @@ from lucid.nn.modules.conv import (
     _ConvNd,
 )
 from lucid.nn.modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from lucid.nn.modules.linear import Linear
+from lucid.nn.modules.linear import Linear, Weighted
 from lucid.nn.modules.module import Module
 from lucid.nn.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter
 from lucid.tensor.tensor import Tensor
@@ -69,7 +69,29 @@ def _initialize(module: Module, args: Any, kwargs: Any) -> None:
         module.__class__ = module.cls_to_become
 
 
-class LazyLinear(LazyModuleMixin, Linear):
+class _LazyWeighted(LazyModuleMixin, Weighted):
+    """An affine map whose first input says how many features it takes."""
+
+    def _leave_open(self, bias: bool, dtype: DType | None) -> None:
+        self.weight = UninitializedParameter(dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(dtype=dtype)
+        self._wait()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, once they have a shape."""
+        if not self.has_uninitialized_params() and self.weight.numel():
+            super().reset_parameters()
+
+    def _materialize(self, *shape: int, features: int) -> None:
+        if isinstance(self.weight, UninitializedParameter):
+            self.weight.materialize(shape)
+            if isinstance(self.bias, UninitializedParameter):
+                self.bias.materialize((features,))
+            self.reset_parameters()
+
+
+class LazyLinear(_LazyWeighted, Linear):
     """A `Linear` with as many input features as the last axis of its first input has elements.
 
     Its parameters are uninitialized until then; an optimizer is made after the first call.
@@ -77,9 +99,8 @@ class LazyLinear(LazyModuleMixin, Linear):
     Args:
         out_features: the size of the result's last axis.
 
-    Example:
-        >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
-        lucid.Size([5, 2])
+    >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
+    lucid.Size([5, 2])
     """
 
     cls_to_become = Linear
@@ -93,27 +114,15 @@ class LazyLinear(LazyModuleMixin, Linear):
     ) -> None:
         super().__init__(0, 0, False, device, dtype)
         self.out_features = out_features
-        self.weight = UninitializedParameter(dtype=dtype)
-        if bias:
-            self.bias = UninitializedParameter(dtype=dtype)
-        self._wait()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew, once they have a shape."""
-        if self.in_features and not self.has_uninitialized_params():
-            super().reset_parameters()
+        self._leave_open(bias, dtype)
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the features from the input's last axis."""
         self.in_features = input.shape[-1]
-        if isinstance(self.weight, UninitializedParameter):
-            self.weight.materialize((self.out_features, self.in_features))
-            if isinstance(self.bias, UninitializedParameter):
-                self.bias.materialize((self.out_features,))
-            self.reset_parameters()
+        self._materialize(self.out_features, self.in_features, features=self.out_features)
 
 
-class _LazyConvolution(LazyModuleMixin, _ConvNd):
+class _LazyConvolution(_LazyWeighted, _ConvNd):
     """A convolution, direct or transposed, with as many channels as its first input."""
 
     is_transposed: ClassVar[bool]
@@ -126,15 +135,7 @@ class _LazyConvolution(LazyModuleMixin, _ConvNd):
         if out_channels % self.groups:
             problem = f"out_channels={self.out_channels} must be divisible by groups={self.groups}"
             raise OptionError(f"{type(self).__name__}: {problem}")
-        self.weight = UninitializedParameter(dtype=dtype)
-        if has_bias:
-            self.bias = UninitializedParameter(dtype=dtype)
-        self._wait()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew, once they have a shape."""
-        if self.in_channels and not self.has_uninitialized_params():
-            super().reset_parameters()
+        self._leave_open(has_bias, dtype)
 
     def initialize_parameters(self, input: Tensor, *_: Any) -> None:
         """Take the channels from the input."""
@@ -142,15 +143,11 @@ class _LazyConvolution(LazyModuleMixin, _ConvNd):
         if self.in_channels % self.groups:
             problem = f"in_channels={self.in_channels} must be divisible by groups={self.groups}"
             raise OptionError(f"{type(self).__name__}: {problem}")
-        if not isinstance(self.weight, UninitializedParameter):
-            return
         first, second = self.out_channels, self.in_channels
         if self.is_transposed:
             first, second = second, first
-        self.weight.materialize((first, second // self.groups, *self.kernel_size))
-        if isinstance(self.bias, UninitializedParameter):
-            self.bias.materialize((self.out_channels,))
-        self.reset_parameters()
+        shape = first, second // self.groups, *self.kernel_size
+        self._materialize(*shape, features=self.out_channels)
 
 
 _SHARED = ("stride", "padding")
@@ -179,9 +176,8 @@ class LazyConv1d(_LazyDirect, Conv1d):
         *args: the other arguments of that module, but for those that the input tells.
         **kwargs: the same, by name.
 
-    Example:
-        >>> nn.LazyConv1d(8, 3)(lucid.ones(1, 3, 4)).shape
-        lucid.Size([1, 8, 2])
+    >>> nn.LazyConv1d(8, 3)(lucid.ones(1, 3, 4)).shape
+    lucid.Size([1, 8, 2])
     """
 
     cls_to_become = Conv1d
@@ -189,15 +185,11 @@ class LazyConv1d(_LazyDirect, Conv1d):
 
 @like(LazyConv1d, axes=2)
 class LazyConv2d(_LazyDirect, Conv2d):
-    """A `Conv2d` that takes `in_channels` from its first input."""
-
     cls_to_become = Conv2d
 
 
 @like(LazyConv1d, axes=3)
 class LazyConv3d(_LazyDirect, Conv3d):
-    """A `Conv3d` that takes `in_channels` from its first input."""
-
     cls_to_become = Conv3d
 
 
@@ -205,9 +197,8 @@ class LazyConv3d(_LazyDirect, Conv3d):
 class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
     """A `ConvTranspose1d` that takes `in_channels` from its first input.
 
-    Example:
-        >>> nn.LazyConvTranspose1d(8, 2)(lucid.ones(1, 3, 4)).shape
-        lucid.Size([1, 8, 5])
+    >>> nn.LazyConvTranspose1d(8, 2)(lucid.ones(1, 3, 4)).shape
+    lucid.Size([1, 8, 5])
     """
 
     cls_to_become = ConvTranspose1d
@@ -215,15 +206,11 @@ class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
 
 @like(LazyConvTranspose1d, axes=2)
 class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
-    """A `ConvTranspose2d` that takes `in_channels` from its first input."""
-
     cls_to_become = ConvTranspose2d
 
 
 @like(LazyConvTranspose1d, axes=3)
 class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
-    """A `ConvTranspose3d` that takes `in_channels` from its first input."""
-
     cls_to_become = ConvTranspose3d
 
 
@@ -260,9 +247,8 @@ class _LazyNorm(LazyModuleMixin):
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     """A `BatchNorm1d` that takes `num_features` from its first input.
 
-    Example:
-        >>> nn.LazyBatchNorm1d()(lucid.ones(2, 3, 4)).shape
-        lucid.Size([2, 3, 4])
+    >>> nn.LazyBatchNorm1d()(lucid.ones(2, 3, 4)).shape
+    lucid.Size([2, 3, 4])
     """
 
     cls_to_become = BatchNorm1d
@@ -270,15 +256,11 @@ class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
 
 @like(LazyBatchNorm1d, axes=2)
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """A `BatchNorm2d` that takes `num_features` from its first input."""
-
     cls_to_become = BatchNorm2d
 
 
 @like(LazyBatchNorm1d, axes=3)
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """A `BatchNorm3d` that takes `num_features` from its first input."""
-
     cls_to_become = BatchNorm3d
 
 
@@ -291,13 +273,9 @@ class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
 
 @like(LazyInstanceNorm1d, axes=2)
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """An `InstanceNorm2d` that takes `num_features` from its first input."""
-
     cls_to_become = InstanceNorm2d
 
 
 @like(LazyInstanceNorm1d, axes=3)
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """An `InstanceNorm3d` that takes `num_features` from its first input."""
-
     cls_to_become = InstanceNorm3d

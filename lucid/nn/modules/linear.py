@@ -28,9 +28,8 @@ class Identity(Module):
         *args: not looked at.
         **kwargs: not looked at.
 
-    Example:
-        >>> nn.Identity()(lucid.ones(2))
-        tensor([1., 1.])
+    >>> nn.Identity()(lucid.ones(2))
+    tensor([1., 1.])
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -40,7 +39,28 @@ class Identity(Module):
         return input
 
 
-class Linear(Module):
+class Weighted(Module):
+    """A module with a weight and a bias, or None in its place, both uniform in ±1/sqrt(fan in)."""
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def _add_weights(self, *shape: int, features: int, bias: bool, dtype: DType | None) -> None:
+        self.weight = Parameter(lucid.empty(shape, dtype=dtype))
+        shift = Parameter(lucid.empty(features, dtype=dtype)) if bias else None
+        self.register_parameter("bias", shift)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan = math.prod(self.weight.shape[1:])
+            bound = 1 / math.sqrt(fan) if fan else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+
+class Linear(Weighted):
     """input @ weight.T + bias, over the last axis.
 
     Weight (out_features, in_features) and bias (out_features,) start uniform in
@@ -50,12 +70,9 @@ class Linear(Module):
         in_features: the size of the input's last axis.
         out_features: the size of the result's last axis.
 
-    Example:
-        >>> nn.Linear(3, 2)(lucid.ones(5, 3)).shape
-        lucid.Size([5, 2])
+    >>> nn.Linear(3, 2)(lucid.ones(5, 3)).shape
+    lucid.Size([5, 2])
     """
-
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -67,19 +84,9 @@ class Linear(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        self.in_features = in_features
-        self.out_features = out_features
-        self.weight = Parameter(lucid.empty(out_features, in_features, dtype=dtype))
-        shift = Parameter(lucid.empty(out_features, dtype=dtype)) if bias else None
-        self.register_parameter("bias", shift)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
-            init.uniform_(self.bias, -bound, bound)
+        self.in_features, self.out_features = in_features, out_features
+        shape = out_features, in_features
+        self._add_weights(*shape, features=out_features, bias=bias, dtype=dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
@@ -98,12 +105,11 @@ class Flatten(Module):
     The first axis, of the batch, stays by default.
 
     Args:
-        start_dim: the first of the axes. Default: 1.
-        end_dim: the last of the axes. Default: -1.
+        start_dim: the first of the axes.
+        end_dim: the last of the axes.
 
-    Example:
-        >>> nn.Flatten()(lucid.ones(2, 3, 4)).shape
-        lucid.Size([2, 12])
+    >>> nn.Flatten()(lucid.ones(2, 3, 4)).shape
+    lucid.Size([2, 12])
     """
 
     start_dim: int = 1
@@ -116,7 +122,7 @@ class Flatten(Module):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
-class Bilinear(Module):
+class Bilinear(Weighted):
     """input1 @ weight[k] @ input2 + bias[k], weights uniform in ±1/sqrt(in1_features).
 
     `forward(input1, input2)`: weight (out_features, in1_features, in2_features).
@@ -126,12 +132,9 @@ class Bilinear(Module):
         in2_features: of the second input.
         out_features: of the result, one matrix each.
 
-    Example:
-        >>> nn.Bilinear(2, 4, 3)(lucid.ones(5, 2), lucid.ones(5, 4)).shape
-        lucid.Size([5, 3])
+    >>> nn.Bilinear(2, 4, 3)(lucid.ones(5, 2), lucid.ones(5, 4)).shape
+    lucid.Size([5, 3])
     """
-
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -144,14 +147,10 @@ class Bilinear(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        self.in1_features = in1_features
-        self.in2_features = in2_features
+        self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
-        sizes = (out_features, in1_features, in2_features)
-        self.weight = Parameter(lucid.empty(sizes, dtype=dtype))
-        shift = Parameter(lucid.empty(out_features, dtype=dtype)) if bias else None
-        self.register_parameter("bias", shift)
-        self.reset_parameters()
+        shape = out_features, in1_features, in2_features
+        self._add_weights(*shape, features=out_features, bias=bias, dtype=dtype)
 
     def reset_parameters(self) -> None:
         """Draw weight and bias anew."""
@@ -176,9 +175,8 @@ class Unflatten(Module):
         dim: the axis to split.
         unflattened_size: the sizes of the new axes; -1 for what is left.
 
-    Example:
-        >>> nn.Unflatten(1, (2, 3))(lucid.ones(4, 6)).shape
-        lucid.Size([4, 2, 3])
+    >>> nn.Unflatten(1, (2, 3))(lucid.ones(4, 6)).shape
+    lucid.Size([4, 2, 3])
     """
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:

@@ -55,46 +55,34 @@ class _TripletLoss(_Loss):
 
 @settings_of(F.mse_loss)
 class MSELoss(_Loss):
-    """(input - target)^2."""
-
     reduction: str = "mean"
 
 
 @settings_of(F.l1_loss)
 class L1Loss(_Loss):
-    """|input - target|."""
-
     reduction: str = "mean"
 
 
 @settings_of(F.smooth_l1_loss)
 class SmoothL1Loss(_Loss):
-    """Quadratic below beta, linear above."""
-
     reduction: str = "mean"
     beta: float = 1.0
 
 
 @settings_of(F.huber_loss)
 class HuberLoss(_Loss):
-    """Quadratic up to delta, linear above."""
-
     reduction: str = "mean"
     delta: float = 1.0
 
 
 @settings_of(F.kl_div)
 class KLDivLoss(_Loss):
-    """target * (log(target) - input) for log probabilities in `input`."""
-
     reduction: str = "mean"
     log_target: bool = False
 
 
 @settings_of(F.nll_loss)
 class NLLLoss(_WeightedLoss):
-    """Negative log likelihood of the target classes under log probabilities."""
-
     weight: Tensor | None = None
     ignore_index: int = -100
     reduction: str = "mean"
@@ -102,8 +90,6 @@ class NLLLoss(_WeightedLoss):
 
 @settings_of(F.cross_entropy)
 class CrossEntropyLoss(_WeightedLoss):
-    """Cross entropy of softmax(input) with target classes or class probabilities."""
-
     weight: Tensor | None = None
     ignore_index: int = -100
     reduction: str = "mean"
@@ -112,16 +98,12 @@ class CrossEntropyLoss(_WeightedLoss):
 
 @settings_of(F.binary_cross_entropy)
 class BCELoss(_WeightedLoss):
-    """Cross entropy of probabilities with targets in [0, 1]."""
-
     weight: Tensor | None = None
     reduction: str = "mean"
 
 
 @settings_of(F.binary_cross_entropy_with_logits)
 class BCEWithLogitsLoss(_WeightedLoss):
-    """Cross entropy of sigmoid(input) with targets in [0, 1]."""
-
     weight: Tensor | None = None
     reduction: str = "mean"
     pos_weight: Tensor | None = None
@@ -129,32 +111,24 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
 @settings_of(F.cosine_embedding_loss)
 class CosineEmbeddingLoss(_PairLoss):
-    """1 - cos where the target is 1, max(cos - margin, 0) where it is -1."""
-
     margin: float = 0.0
     reduction: str = "mean"
 
 
 @settings_of(F.margin_ranking_loss)
 class MarginRankingLoss(_PairLoss):
-    """max(-target * (input1 - input2) + margin, 0)."""
-
     margin: float = 0.0
     reduction: str = "mean"
 
 
 @settings_of(F.hinge_embedding_loss)
 class HingeEmbeddingLoss(_Loss):
-    """input where the target is 1, max(margin - input, 0) where it is -1."""
-
     margin: float = 1.0
     reduction: str = "mean"
 
 
 @settings_of(F.triplet_margin_loss)
 class TripletMarginLoss(_TripletLoss):
-    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) for the p-norm."""
-
     margin: float = 1.0
     p: float = 2.0
     eps: float = 1e-6
@@ -164,8 +138,6 @@ class TripletMarginLoss(_TripletLoss):
 
 @settings_of(F.triplet_margin_with_distance_loss)
 class TripletMarginWithDistanceLoss(_TripletLoss):
-    """As `TripletMarginLoss`, with a distance of the caller's."""
-
     _: KW_ONLY
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = None
     margin: float = 1.0
@@ -175,23 +147,17 @@ class TripletMarginWithDistanceLoss(_TripletLoss):
 
 @settings_of(F.soft_margin_loss)
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-target * input))."""
-
     reduction: str = "mean"
 
 
 @settings_of(F.multilabel_soft_margin_loss)
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Binary cross entropy of each class, averaged over the last axis."""
-
     weight: Tensor | None = None
     reduction: str = "mean"
 
 
 @settings_of(F.multi_margin_loss)
 class MultiMarginLoss(_WeightedLoss):
-    """Mean over the other classes of max(margin - input[target] + input, 0) ** p."""
-
     p: int = 1
     margin: float = 1.0
     weight: Tensor | None = None
@@ -200,8 +166,6 @@ class MultiMarginLoss(_WeightedLoss):
 
 @settings_of(F.gaussian_nll_loss)
 class GaussianNLLLoss(_Loss):
-    """Negative log likelihood of a normal distribution with a mean and a variance."""
-
     _: KW_ONLY
     full: bool = False
     eps: float = 1e-6
@@ -215,8 +179,6 @@ class GaussianNLLLoss(_Loss):
 
 @settings_of(F.poisson_nll_loss)
 class PoissonNLLLoss(_Loss):
-    """Negative log likelihood of a Poisson distribution with (the logarithm of) a rate."""
-
     log_input: bool = True
     full: bool = False
     eps: float = 1e-8
@@ -225,15 +187,11 @@ class PoissonNLLLoss(_Loss):
 
 @settings_of(F.multilabel_margin_loss)
 class MultiLabelMarginLoss(_Loss):
-    """The mean of max(1 - (x[target] - x[other]), 0), for targets up to the first -1."""
-
     reduction: str = "mean"
 
 
 @settings_of(F.ctc_loss)
 class CTCLoss(_Loss):
-    """-log p(targets | log_probs), over all alignments with blanks between labels."""
-
     blank: int = 0
     reduction: str = "mean"
     zero_infinity: bool = False

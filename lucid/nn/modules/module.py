@@ -1,4 +1,13 @@
-"""Module: a tree of parameters, buffers and submodules with a `forward`."""
+"""Module: a tree of parameters, buffers and submodules with a `forward`.
+
+Args:
+    name: what it is called; without dots.
+    module: the module, or None.
+    prefix: what paths begin with.
+    remove_duplicate: name what is shared once only.
+    recurse: those of submodules, too.
+    target: the path: names, joined by dots.
+"""
 
 from __future__ import annotations
 
@@ -59,17 +68,16 @@ class Module(Hooked, StateHooked):
     Attributes:
         training: what `train()` and `eval()` set; dropout and batch norm read it.
 
-    Example:
-        >>> class Scaled(nn.Module):
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.scale = nn.Parameter(lucid.ones(1))
-        ...         self.inner = nn.Linear(3, 2)
-        ...
-        ...     def forward(self, x):
-        ...         return self.scale * self.inner(x)
-        >>> [name for name, _ in Scaled().named_parameters()]
-        ['scale', 'inner.weight', 'inner.bias']
+    >>> class Scaled(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.scale = nn.Parameter(lucid.ones(1))
+    ...         self.inner = nn.Linear(3, 2)
+    ...
+    ...     def forward(self, x):
+    ...         return self.scale * self.inner(x)
+    >>> [name for name, _ in Scaled().named_parameters()]
+    ['scale', 'inner.weight', 'inner.bias']
     """
 
     training: bool
@@ -98,12 +106,11 @@ class Module(Hooked, StateHooked):
             *args: what the subclass takes.
             **kwargs: what the subclass takes, by name.
 
-        Example:
-            >>> class Double(nn.Module):
-            ...     def forward(self, x):
-            ...         return 2 * x
-            >>> Double()(lucid.ones(2)), Double().forward(lucid.ones(2))
-            (tensor([2., 2.]), tensor([2., 2.]))
+        >>> class Double(nn.Module):
+        ...     def forward(self, x):
+        ...         return 2 * x
+        >>> Double()(lucid.ones(2)), Double().forward(lucid.ones(2))
+        (tensor([2., 2.]), tensor([2., 2.]))
         """
         raise MissingRuleError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
@@ -132,11 +139,10 @@ class Module(Hooked, StateHooked):
         Args:
             **options: as of `lucid.compile`, which raises for others.
 
-        Example:
-            >>> layer = lucid.nn.Linear(2, 1, bias=False)
-            >>> layer.compile()
-            >>> layer(lucid.ones(3, 2)).shape
-            lucid.Size([3, 1])
+        >>> layer = lucid.nn.Linear(2, 1, bias=False)
+        >>> layer.compile()
+        >>> layer(lucid.ones(3, 2)).shape
+        lucid.Size([3, 1])
         """
         from lucid.compiler import compile
 
@@ -242,18 +248,16 @@ class Module(Hooked, StateHooked):
         """Add a tensor that is state but isn't trained, such as a running mean.
 
         Args:
-            name: what it is called; without dots.
             tensor: the buffer, or None for its place.
-            persistent: whether it belongs into the state dict. Default: True.
+            persistent: whether it belongs into the state dict.
 
         Raises:
             ArgumentError: it isn't a tensor.
 
-        Example:
-            >>> net = nn.Module()
-            >>> net.register_buffer("calls", lucid.zeros(()))
-            >>> net.calls
-            tensor(0.)
+        >>> net = nn.Module()
+        >>> net.register_buffer("calls", lucid.zeros(()))
+        >>> net.calls
+        tensor(0.)
         """
         self._check_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -269,18 +273,16 @@ class Module(Hooked, StateHooked):
         """Add a parameter, or the place for one (None).
 
         Args:
-            name: what it is called; without dots.
             param: the parameter, or None for its place.
 
         Raises:
             ArgumentError: it isn't a Parameter.
             OptionError: it has a history.
 
-        Example:
-            >>> net = nn.Module()
-            >>> net.register_parameter("scale", nn.Parameter(lucid.ones(1)))
-            >>> net.scale.shape
-            lucid.Size([1])
+        >>> net = nn.Module()
+        >>> net.register_parameter("scale", nn.Parameter(lucid.ones(1)))
+        >>> net.scale.shape
+        lucid.Size([1])
         """
         self._check_name("parameter", name, "_parameters")
         if param is not None and not isinstance(param, Parameter):
@@ -301,33 +303,23 @@ class Module(Hooked, StateHooked):
 
         It becomes an attribute, and its parameters are the module's.
 
-        Args:
-            name: what it is called; without dots.
-            module: the module, or None.
-
-        Example:
-            >>> net = nn.Module()
-            >>> net.register_module("act", nn.ReLU())
-            >>> net.act
-            ReLU()
+        >>> net = nn.Module()
+        >>> net.register_module("act", nn.ReLU())
+        >>> net.act
+        ReLU()
         """
         self.add_module(name, module)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule; it can be read as an attribute of this name.
 
-        Args:
-            name: what it is called; without dots.
-            module: the module, or None.
-
         Raises:
             ArgumentError: it isn't a Module.
 
-        Example:
-            >>> net = nn.Module()
-            >>> net.add_module("first", nn.Linear(3, 2))
-            >>> net.first
-            Linear(in_features=3, out_features=2, bias=True)
+        >>> net = nn.Module()
+        >>> net.add_module("first", nn.Linear(3, 2))
+        >>> net.first
+        Linear(in_features=3, out_features=2, bias=True)
         """
         if module is not None and not isinstance(module, Module):
             raise ArgumentError(
@@ -347,13 +339,10 @@ class Module(Hooked, StateHooked):
 
         Args:
             memo: modules that are left out, a set; it grows.
-            prefix: what paths begin with. Default: ''.
-            remove_duplicate: name what is shared once only. Default: True.
 
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> [name for name, _ in net.named_modules()]
-            ['', '0', '1']
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> [name for name, _ in net.named_modules()]
+        ['', '0', '1']
         """
         yield from self._tree(set() if memo is None else memo, prefix, remove_duplicate)
 
@@ -380,10 +369,9 @@ class Module(Hooked, StateHooked):
     def modules(self) -> Iterator[Module]:
         """Yield this module and all below it, parents first; each once.
 
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> [type(module).__name__ for module in net.modules()]
-            ['Sequential', 'Linear', 'ReLU']
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> [type(module).__name__ for module in net.modules()]
+        ['Sequential', 'Linear', 'ReLU']
         """
         for _, module in self.named_modules():
             yield module
@@ -391,10 +379,9 @@ class Module(Hooked, StateHooked):
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """Yield the direct submodules with their names; each once.
 
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> [name for name, _ in net.named_children()]
-            ['0', '1']
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> [name for name, _ in net.named_children()]
+        ['0', '1']
         """
         seen: set[Module] = set()
         for name, child in self._registered("_modules").items():
@@ -407,10 +394,9 @@ class Module(Hooked, StateHooked):
 
         Those below them are not among them; see `modules`.
 
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> list(net.children())
-            [Linear(in_features=3, out_features=2, bias=True), ReLU()]
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> list(net.children())
+        [Linear(in_features=3, out_features=2, bias=True), ReLU()]
         """
         for _, child in self.named_children():
             yield child
@@ -435,15 +421,9 @@ class Module(Hooked, StateHooked):
     ) -> Iterator[tuple[str, Parameter]]:
         """Yield the parameters with their paths; a shared one once, by its first path.
 
-        Args:
-            prefix: what paths begin with. Default: ''.
-            recurse: those of submodules, too. Default: True.
-            remove_duplicate: name what is shared once only. Default: True.
-
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> [name for name, _ in net.named_parameters()]
-            ['0.weight', '0.bias']
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> [name for name, _ in net.named_parameters()]
+        ['0.weight', '0.bias']
         """
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
@@ -452,12 +432,8 @@ class Module(Hooked, StateHooked):
 
         What an optimizer is made with.
 
-        Args:
-            recurse: those of submodules, too. Default: True.
-
-        Example:
-            >>> sum(p.numel() for p in nn.Linear(3, 2).parameters())
-            8
+        >>> sum(p.numel() for p in nn.Linear(3, 2).parameters())
+        8
         """
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
@@ -468,9 +444,8 @@ class Module(Hooked, StateHooked):
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield the buffers with their paths; a shared one once, by its first path.
 
-        Example:
-            >>> [name for name, _ in nn.BatchNorm1d(3).named_buffers()]
-            ['running_mean', 'running_var', 'num_batches_tracked']
+        >>> [name for name, _ in nn.BatchNorm1d(3).named_buffers()]
+        ['running_mean', 'running_var', 'num_batches_tracked']
         """
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
@@ -479,12 +454,8 @@ class Module(Hooked, StateHooked):
 
         Buffers are state that isn't trained, such as running means.
 
-        Args:
-            recurse: those of submodules, too. Default: True.
-
-        Example:
-            >>> [b.shape for b in nn.BatchNorm1d(3).buffers()]
-            [lucid.Size([3]), lucid.Size([3]), lucid.Size([])]
+        >>> [b.shape for b in nn.BatchNorm1d(3).buffers()]
+        [lucid.Size([3]), lucid.Size([3]), lucid.Size([])]
         """
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
@@ -492,16 +463,12 @@ class Module(Hooked, StateHooked):
     def get_submodule(self, target: str) -> Module:
         """The module at a dotted path; "" is this one. Raises `NoSuchAttributeError`.
 
-        Args:
-            target: the path: names, joined by dots.
-
         Raises:
             NoSuchAttributeError: there is nothing of that name.
 
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> net.get_submodule("1")
-            ReLU()
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> net.get_submodule("1")
+        ReLU()
         """
         module: Any = self
         for name in target.split(".") if target else ():
@@ -519,18 +486,16 @@ class Module(Hooked, StateHooked):
         Raises: `OptionError` for an empty path or what is no Module, `NoSuchAttributeError`.
 
         Args:
-            target: the path: names, joined by dots.
             module: what is put there.
-            strict: there must be one already. Default: False.
+            strict: there must be one already.
 
         Raises:
             OptionError: an empty path, or what is no Module.
 
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> net.set_submodule("1", nn.Tanh())
-            >>> net[1]
-            Tanh()
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> net.set_submodule("1", nn.Tanh())
+        >>> net[1]
+        Tanh()
         """
         if not target:
             raise OptionError("Cannot set the submodule without a target name!")
@@ -550,10 +515,9 @@ class Module(Hooked, StateHooked):
 
         Raises `NoSuchAttributeError`.
 
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> net.get_parameter("0.bias").shape
-            lucid.Size([2])
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> net.get_parameter("0.bias").shape
+        lucid.Size([2])
         """
         path, _, name = target.rpartition(".")
         value = getattr(self.get_submodule(path), name)
@@ -569,9 +533,8 @@ class Module(Hooked, StateHooked):
 
         Raises `NoSuchAttributeError`.
 
-        Example:
-            >>> nn.BatchNorm1d(2).get_buffer("running_mean")
-            tensor([0., 0.])
+        >>> nn.BatchNorm1d(2).get_buffer("running_mean")
+        tensor([0., 0.])
         """
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
@@ -590,12 +553,11 @@ class Module(Hooked, StateHooked):
         Args:
             fn: gets each module; what it returns doesn't matter.
 
-        Example:
-            >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-            >>> _ = net.apply(lambda module: print(type(module).__name__))
-            Linear
-            ReLU
-            Sequential
+        >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+        >>> _ = net.apply(lambda module: print(type(module).__name__))
+        Linear
+        ReLU
+        Sequential
         """
         for child in self.children():
             child.apply(fn)
@@ -608,14 +570,13 @@ class Module(Hooked, StateHooked):
         Dropout and batch norm read it. Returns the module.
 
         Args:
-            mode: what it is set to. Default: True.
+            mode: what it is set to.
 
         Raises:
             OptionError: it is no bool.
 
-        Example:
-            >>> nn.Dropout(0.5).train(False).training
-            False
+        >>> nn.Dropout(0.5).train(False).training
+        False
         """
         if not isinstance(mode, bool):
             raise OptionError("training mode is expected to be boolean")
@@ -628,9 +589,8 @@ class Module(Hooked, StateHooked):
 
         Dropout and batch norm behave otherwise then. Returns the module.
 
-        Example:
-            >>> nn.Dropout(0.5).eval()(lucid.ones(2))
-            tensor([1., 1.])
+        >>> nn.Dropout(0.5).eval()(lucid.ones(2))
+        tensor([1., 1.])
         """
         return self.train(False)
 
@@ -640,11 +600,10 @@ class Module(Hooked, StateHooked):
         Without it a backward leaves them alone. Returns the module.
 
         Args:
-            requires_grad: what they are set to. Default: True.
+            requires_grad: what they are set to.
 
-        Example:
-            >>> nn.Linear(3, 2).requires_grad_(False).weight.requires_grad
-            False
+        >>> nn.Linear(3, 2).requires_grad_(False).weight.requires_grad
+        False
         """
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
@@ -654,14 +613,13 @@ class Module(Hooked, StateHooked):
         """Forget the parameters' gradients, or fill them with zeros.
 
         Args:
-            set_to_none: forget them; else fill them with zeros. Default: True.
+            set_to_none: forget them; else fill them with zeros.
 
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> layer(lucid.ones(3)).sum().backward()
-            >>> layer.zero_grad()
-            >>> print(layer.weight.grad)
-            None
+        >>> layer = nn.Linear(3, 2)
+        >>> layer(lucid.ones(3)).sum().backward()
+        >>> layer.zero_grad()
+        >>> print(layer.weight.grad)
+        None
         """
         for parameter in self.parameters():
             if set_to_none:
@@ -697,19 +655,18 @@ class Module(Hooked, StateHooked):
 
         Args:
             *args: a dtype, a device, or a tensor that has them; then `non_blocking`.
-            device: the CPU or None. Default: None.
+            device: the CPU or None.
             dtype: the dtype. Default: None, as it is.
-            tensor: one that has the dtype. Default: None.
-            non_blocking: True or False; nothing is copied between devices. Default: False.
-            memory_format: any memory format, without effect. Default: None.
+            tensor: one that has the dtype.
+            non_blocking: True or False; nothing is copied between devices.
+            memory_format: any memory format, without effect.
 
         Raises:
             ArgumentError: a dtype that isn't one of floats; an argument of another type.
             OptionError: another device than the CPU.
 
-        Example:
-            >>> nn.Linear(3, 2).to(lucid.float64).weight.dtype
-            lucid.float64
+        >>> nn.Linear(3, 2).to(lucid.float64).weight.dtype
+        lucid.float64
         """
         check_memory_format(memory_format, "Module.to")
         check_flag(non_blocking, "non_blocking", "Module.to")
@@ -733,9 +690,8 @@ class Module(Hooked, StateHooked):
 
         In place; integers stay as they are. Returns the module.
 
-        Example:
-            >>> nn.Linear(3, 2).double().float().weight.dtype
-            lucid.float32
+        >>> nn.Linear(3, 2).double().float().weight.dtype
+        lucid.float32
         """
         return self.to(f32)
 
@@ -744,9 +700,8 @@ class Module(Hooked, StateHooked):
 
         In place; integers stay as they are. Returns the module.
 
-        Example:
-            >>> nn.Linear(3, 2).double().weight.dtype
-            lucid.float64
+        >>> nn.Linear(3, 2).double().weight.dtype
+        lucid.float64
         """
         return self.to(f64)
 
@@ -758,9 +713,8 @@ class Module(Hooked, StateHooked):
         Args:
             dst_type: a dtype, or the name of a tensor class.
 
-        Example:
-            >>> nn.Linear(3, 2).type(lucid.float64).weight.dtype
-            lucid.float64
+        >>> nn.Linear(3, 2).type(lucid.float64).weight.dtype
+        lucid.float64
         """
         dtype = as_dtype(dst_type, "Module.type")
         return self._apply(lambda t: t.to(dtype))
@@ -770,9 +724,8 @@ class Module(Hooked, StateHooked):
 
         For programs of several processes; returns the module.
 
-        Example:
-            >>> nn.Linear(3, 2).share_memory()
-            Linear(in_features=3, out_features=2, bias=True)
+        >>> nn.Linear(3, 2).share_memory()
+        Linear(in_features=3, out_features=2, bias=True)
         """
         return self
 
@@ -781,9 +734,8 @@ class Module(Hooked, StateHooked):
 
         For programs that name devices; returns the module.
 
-        Example:
-            >>> nn.Linear(3, 2).cpu()
-            Linear(in_features=3, out_features=2, bias=True)
+        >>> nn.Linear(3, 2).cpu()
+        Linear(in_features=3, out_features=2, bias=True)
         """
         return self
 
@@ -798,12 +750,10 @@ class Module(Hooked, StateHooked):
 
         Args:
             destination: a dict to put them into. None for a new one.
-            prefix: what paths begin with. Default: ''.
-            keep_vars: give the parameters themselves, not detached. Default: False.
+            keep_vars: give the parameters themselves, not detached.
 
-        Example:
-            >>> list(nn.Linear(3, 2).state_dict())
-            ['weight', 'bias']
+        >>> list(nn.Linear(3, 2).state_dict())
+        ['weight', 'bias']
         """
         return save_state(self, {} if destination is None else destination, prefix, keep_vars)
 
@@ -816,13 +766,12 @@ class Module(Hooked, StateHooked):
 
         Args:
             state_dict: as `state_dict` makes it.
-            strict: missing and unexpected keys are errors; else they are returned. Default: True.
-            assign: hold the given tensors instead of copying. Default: False.
+            strict: missing and unexpected keys are errors; else they are returned.
+            assign: hold the given tensors instead of copying.
 
-        Example:
-            >>> layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
-            >>> layer.load_state_dict(other.state_dict())
-            <All keys matched successfully>
+        >>> layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
+        >>> layer.load_state_dict(other.state_dict())
+        <All keys matched successfully>
         """
         return load_state(self, state_dict, strict, assign)
 
@@ -832,13 +781,12 @@ class Module(Hooked, StateHooked):
         Raises:
             MissingRuleError: the subclass defines none.
 
-        Example:
-            >>> class Counted(nn.Module):
-            ...     calls = 3
-            ...     def get_extra_state(self):
-            ...         return {"calls": self.calls}
-            >>> Counted().get_extra_state(), list(Counted().state_dict())
-            ({'calls': 3}, ['_extra_state'])
+        >>> class Counted(nn.Module):
+        ...     calls = 3
+        ...     def get_extra_state(self):
+        ...         return {"calls": self.calls}
+        >>> Counted().get_extra_state(), list(Counted().state_dict())
+        ({'calls': 3}, ['_extra_state'])
         """
         raise MissingRuleError(f"{type(self).__name__} must define get_extra_state()")
 
@@ -853,17 +801,16 @@ class Module(Hooked, StateHooked):
         Raises:
             MissingRuleError: the subclass defines none.
 
-        Example:
-            >>> class Counted(nn.Module):
-            ...     calls = 0
-            ...     def get_extra_state(self):
-            ...         return {"calls": self.calls}
-            ...     def set_extra_state(self, state):
-            ...         self.calls = state["calls"]
-            >>> net = Counted()
-            >>> net.set_extra_state({"calls": 3})
-            >>> net.calls
-            3
+        >>> class Counted(nn.Module):
+        ...     calls = 0
+        ...     def get_extra_state(self):
+        ...         return {"calls": self.calls}
+        ...     def set_extra_state(self, state):
+        ...         self.calls = state["calls"]
+        >>> net = Counted()
+        >>> net.set_extra_state({"calls": 3})
+        >>> net.calls
+        3
         """
         raise MissingRuleError(f"{type(self).__name__} must define set_extra_state()")
 
@@ -874,9 +821,8 @@ class Module(Hooked, StateHooked):
 
         Subclasses override it to say what they were made with.
 
-        Example:
-            >>> nn.Linear(3, 2).extra_repr()
-            'in_features=3, out_features=2, bias=True'
+        >>> nn.Linear(3, 2).extra_repr()
+        'in_features=3, out_features=2, bias=True'
         """
         return ""
 

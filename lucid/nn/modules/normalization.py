@@ -71,11 +71,10 @@ class LayerNorm(_LastAxesNorm, Affine):
 
     Args:
         normalized_shape: the sizes of the last axes; an int for one.
-        elementwise_affine: train a weight, and a bias where there is one. Default: True.
+        elementwise_affine: train a weight, and a bias where there is one.
 
-    Example:
-        >>> nn.LayerNorm(3)(lucid.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
+    >>> nn.LayerNorm(3)(lucid.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
     """
 
     def __init__(
@@ -102,11 +101,10 @@ class RMSNorm(_LastAxesNorm):
     Args:
         normalized_shape: the sizes of the last axes; an int for one.
         eps: keeps the division finite. None is the machine epsilon of the input's dtype.
-        elementwise_affine: train a weight, and a bias where there is one. Default: True.
+        elementwise_affine: train a weight, and a bias where there is one.
 
-    Example:
-        >>> nn.RMSNorm(2)(lucid.tensor([[3.0, 4.0]]))
-        tensor([[0.8485, 1.1314]], grad_fn=<MulBackward>)
+    >>> nn.RMSNorm(2)(lucid.tensor([[3.0, 4.0]]))
+    tensor([[0.8485, 1.1314]], grad_fn=<MulBackward>)
     """
 
     def __init__(
@@ -132,14 +130,13 @@ class GroupNorm(Affine):
     Args:
         num_groups: into how many groups the channels are cut.
         num_channels: how many channels there are (axis 1).
-        affine: train a weight and a bias for each channel. Default: True.
+        affine: train a weight and a bias for each channel.
 
     Raises:
         OptionError: the channels can't be cut into that many groups.
 
-    Example:
-        >>> nn.GroupNorm(2, 4)(lucid.randn(1, 4, 3)).shape
-        lucid.Size([1, 4, 3])
+    >>> nn.GroupNorm(2, 4)(lucid.randn(1, 4, 3)).shape
+    lucid.Size([1, 4, 3])
     """
 
     num_groups: int
@@ -169,9 +166,8 @@ class GroupNorm(Affine):
 class LocalResponseNorm(Module):
     """Divide by a power of the mean square of `size` neighbouring channels.
 
-    Example:
-        >>> nn.LocalResponseNorm(2)(lucid.ones(1, 3, 1)).flatten()
-        tensor([1.0000, 0.9999, 0.9999])
+    >>> nn.LocalResponseNorm(2)(lucid.ones(1, 3, 1)).flatten()
+    tensor([1.0000, 0.9999, 0.9999])
     """
 
     size: int

@@ -69,9 +69,8 @@ class ConstantPad1d(_ConstantPad):
             one on.
         value: what is put there.
 
-    Example:
-        >>> nn.ConstantPad1d(1, 7.0)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
+    >>> nn.ConstantPad1d(1, 7.0)(lucid.ones(1, 1, 3)).shape
+    lucid.Size([1, 1, 5])
     """
 
     rank = 1
@@ -79,15 +78,11 @@ class ConstantPad1d(_ConstantPad):
 
 @like(ConstantPad1d, axes=2)
 class ConstantPad2d(_ConstantPad):
-    """Put a number around the last two axes."""
-
     rank = 2
 
 
 @like(ConstantPad1d, axes=3)
 class ConstantPad3d(_ConstantPad):
-    """Put a number around the last three axes."""
-
     rank = 3
 
 
@@ -103,9 +98,8 @@ class _ZeroPad(_ConstantPad):
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """Put zeros around the last axis.
 
-    Example:
-        >>> nn.ZeroPad1d(1)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 5])
+    >>> nn.ZeroPad1d(1)(lucid.ones(1, 1, 3)).shape
+    lucid.Size([1, 1, 5])
     """
 
 
@@ -126,17 +120,13 @@ class ReflectionPad1d(_ReflectionPad):
     rank = 1
 
 
-@like(ZeroPad2d)
+@like(ReflectionPad1d, axes=2)
 class ReflectionPad2d(_ReflectionPad):
-    """Lengthen the last two axes by what is inside, reflected at the border."""
-
     rank = 2
 
 
-@like(ZeroPad3d)
+@like(ReflectionPad1d, axes=3)
 class ReflectionPad3d(_ReflectionPad):
-    """Lengthen the last three axes by what is inside, reflected at the border."""
-
     rank = 3
 
 
@@ -147,17 +137,13 @@ class ReplicationPad1d(_ReplicationPad):
     rank = 1
 
 
-@like(ReflectionPad2d)
+@like(ReplicationPad1d, axes=2)
 class ReplicationPad2d(_ReplicationPad):
-    """Lengthen the last two axes by copies of the border."""
-
     rank = 2
 
 
-@like(ReflectionPad3d)
+@like(ReplicationPad1d, axes=3)
 class ReplicationPad3d(_ReplicationPad):
-    """Lengthen the last three axes by copies of the border."""
-
     rank = 3
 
 
@@ -168,15 +154,11 @@ class CircularPad1d(_CircularPad):
     rank = 1
 
 
-@like(ReplicationPad2d)
+@like(CircularPad1d, axes=2)
 class CircularPad2d(_CircularPad):
-    """Lengthen the last two axes by what is at the other end."""
-
     rank = 2
 
 
-@like(ReplicationPad3d)
+@like(CircularPad1d, axes=3)
 class CircularPad3d(_CircularPad):
-    """Lengthen the last three axes by what is at the other end."""
-
     rank = 3

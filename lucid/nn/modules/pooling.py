@@ -203,11 +203,10 @@ class LPPool1d(_LPPoolNd):
     Args:
         norm_type: the order of the norm.
         stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end. Default: False.
+        ceil_mode: let a window that begins inside reach over the end.
 
-    Example:
-        >>> nn.LPPool1d(2, 2)(lucid.ones(1, 1, 4)).shape
-        lucid.Size([1, 1, 2])
+    >>> nn.LPPool1d(2, 2)(lucid.ones(1, 1, 4)).shape
+    lucid.Size([1, 1, 2])
     """
 
     rank = 1
@@ -215,13 +214,9 @@ class LPPool1d(_LPPoolNd):
 
 @like(LPPool1d, axes=2)
 class LPPool2d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last two axes."""
-
     rank = 2
 
 
 @like(LPPool1d, axes=3)
 class LPPool3d(_LPPoolNd):
-    """The norm of order `norm_type` of each window over the last three axes."""
-
     rank = 3

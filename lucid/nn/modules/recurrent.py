@@ -131,9 +131,8 @@ class RNNCellBase(_Recurrent):
         input_size: features of the input.
         hidden_size: features of the state.
 
-    Example:
-        >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)
-        True
+    >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)
+    True
     """
 
     input_size: int
@@ -170,11 +169,10 @@ class RNNCell(RNNCellBase):
     state.
 
     Args:
-        nonlinearity: "tanh" or "relu". Default: 'tanh'.
+        nonlinearity: "tanh" or "relu".
 
-    Example:
-        >>> nn.RNNCell(3, 4)(lucid.ones(2, 3)).shape
-        lucid.Size([2, 4])
+    >>> nn.RNNCell(3, 4)(lucid.ones(2, 3)).shape
+    lucid.Size([2, 4])
     """
 
     def __init__(
@@ -200,10 +198,9 @@ class LSTMCell(RNNCellBase):
     c' = f * c + i * g and h' = o * tanh(c'), where the gates i, f, o are sigmoids of W x + U h + b,
     and g is its tanh.
 
-    Example:
-        >>> h, c = nn.LSTMCell(3, 4)(lucid.ones(2, 3))
-        >>> h.shape
-        lucid.Size([2, 4])
+    >>> h, c = nn.LSTMCell(3, 4)(lucid.ones(2, 3))
+    >>> h.shape
+    lucid.Size([2, 4])
     """
 
     gates = 4
@@ -241,19 +238,17 @@ class RNNBase(_Recurrent):
     i; each state (layers * d, n, h), where d is 2 if bidirectional, else 1.
 
     Args:
-        num_layers: how many layers there are. Default: 1.
-        batch_first: the batch comes before the sequence. Default: False.
-        dropout: what all layers but the last one drop of their outputs while training. Default:
-            0.0.
-        bidirectional: a second pass from the end. Default: False.
+        num_layers: how many layers there are.
+        batch_first: the batch comes before the sequence.
+        dropout: what all layers but the last one drop of their outputs while training.
+        bidirectional: a second pass from the end.
         proj_size: features that an LSTM's output is projected to. Default: 0, none.
 
     Raises:
         OptionError: `dropout` is no probability, or `proj_size` that there can't be.
 
-    Example:
-        >>> isinstance(nn.LSTM(3, 4), nn.RNNBase), isinstance(nn.Linear(3, 4), nn.RNNBase)
-        (True, False)
+    >>> isinstance(nn.LSTM(3, 4), nn.RNNBase), isinstance(nn.Linear(3, 4), nn.RNNBase)
+    (True, False)
     """
 
     input_size: int
@@ -407,13 +402,12 @@ class RNN(RNNBase):
     Args:
         *args: input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, as in
             `GRU`.
-        nonlinearity: "tanh" or "relu". Default: 'tanh'.
+        nonlinearity: "tanh" or "relu".
         **kwargs: the same, by name.
 
-    Example:
-        >>> output, h = nn.RNN(3, 4)(lucid.ones(5, 2, 3))
-        >>> output.shape, h.shape
-        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
+    >>> output, h = nn.RNN(3, 4)(lucid.ones(5, 2, 3))
+    >>> output.shape, h.shape
+    (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
     """
 
     def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
@@ -438,21 +432,20 @@ class LSTM(RNNBase):
     step records one round and runs it natively.
 
     Args:
-        num_layers: how many layers lie on top of each other. Default: 1.
-        batch_first: input and result are (n, t, features), not (t, n, features). Default: False.
-        dropout: the probability of dropping between layers, while training. Default: 0.0.
+        num_layers: how many layers lie on top of each other.
+        batch_first: input and result are (n, t, features), not (t, n, features).
+        dropout: the probability of dropping between layers, while training.
         bidirectional: a second network goes from the end to the start; the results stand side by
-            side. Default: False.
+            side.
         proj_size: features that h is projected to, at each step, fewer than `hidden_size`; 0 for no
-            projection. The result and h have as many. Default: 0.
+            projection. The result and h have as many.
 
     Raises:
         OptionError: `proj_size` is negative, or not below `hidden_size`.
 
-    Example:
-        >>> output, (h, c) = nn.LSTM(3, 4)(lucid.ones(5, 2, 3))
-        >>> output.shape, h.shape, c.shape
-        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]), lucid.Size([1, 2, 4]))
+    >>> output, (h, c) = nn.LSTM(3, 4)(lucid.ones(5, 2, 3))
+    >>> output.shape, h.shape, c.shape
+    (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]), lucid.Size([1, 2, 4]))
     """
 
     gates = 4
@@ -475,15 +468,14 @@ class GRU(RNNBase):
     step records one round and runs it natively.
 
     Args:
-        proj_size: 0; only what an LSTM gives can be projected. Default: 0.
+        proj_size: 0; only what an LSTM gives can be projected.
 
     Raises:
         OptionError: a `proj_size`; a `dropout` outside of 0 to 1.
 
-    Example:
-        >>> output, h = nn.GRU(3, 4)(lucid.ones(5, 2, 3))
-        >>> output.shape, h.shape
-        (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
+    >>> output, h = nn.GRU(3, 4)(lucid.ones(5, 2, 3))
+    >>> output.shape, h.shape
+    (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
     """
 
     gates = 3

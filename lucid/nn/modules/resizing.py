@@ -25,15 +25,13 @@ class Upsample(Module):
     Args:
         size: the new sizes; an int for all. Either this or `scale_factor`.
         scale_factor: how much longer the axes become; a number, or one for each.
-        mode: "nearest", "linear" (3 axes), "bilinear" or "bicubic" (4), "trilinear" (5). Default:
-            'nearest'.
+        mode: "nearest", "linear" (3 axes), "bilinear" or "bicubic" (4), "trilinear" (5).
         align_corners: the centres of the corners stay where they are. Default: False.
         recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
             False.
 
-    Example:
-        >>> nn.Upsample(scale_factor=2)(lucid.ones(1, 1, 3)).shape
-        lucid.Size([1, 1, 6])
+    >>> nn.Upsample(scale_factor=2)(lucid.ones(1, 1, 3)).shape
+    lucid.Size([1, 1, 6])
     """
 
     size: Any = None
@@ -47,14 +45,8 @@ class Upsample(Module):
             self.scale_factor = tuple(self.scale_factor)
 
     def forward(self, input: Tensor) -> Tensor:
-        return resizing.interpolate(
-            input,
-            self.size,
-            self.scale_factor,
-            self.mode,
-            self.align_corners,
-            self.recompute_scale_factor,
-        )
+        sizes, corners = (self.size, self.scale_factor), (self.mode, self.align_corners)
+        return resizing.interpolate(input, *sizes, *corners, self.recompute_scale_factor)
 
     def extra_repr(self) -> str:
         given = "size" if self.scale_factor is None else "scale_factor"
@@ -67,9 +59,8 @@ class UpsamplingNearest2d(Upsample):
 
     Images are (n, c, h, w).
 
-    Example:
-        >>> nn.UpsamplingNearest2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
-        lucid.Size([1, 1, 6, 6])
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
+    lucid.Size([1, 1, 6, 6])
     """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
@@ -86,29 +77,21 @@ class UpsamplingBilinear2d(Upsample):
 
 @settings_of(resizing.pixel_shuffle)
 class PixelShuffle(UnaryModule):
-    """Turn channels into space: (…, c * r * r, h, w) becomes (…, c, h * r, w * r)."""
-
     upscale_factor: int
 
 
 @settings_of(resizing.pixel_unshuffle)
 class PixelUnshuffle(UnaryModule):
-    """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w)."""
-
     downscale_factor: int
 
 
 @settings_of(resizing.channel_shuffle)
 class ChannelShuffle(UnaryModule):
-    """Return the channels in an order that takes one of each group in turn."""
-
     groups: int
 
 
 @settings_of(folding.unfold)
 class Unfold(UnaryModule):
-    """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows)."""
-
     kernel_size: Size
     dilation: Size = 1
     padding: Size = 0
@@ -117,8 +100,6 @@ class Unfold(UnaryModule):
 
 @settings_of(folding.fold)
 class Fold(UnaryModule):
-    """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size)."""
-
     output_size: int | Sequence[int]
     kernel_size: Size
     dilation: Size = 1

@@ -1,4 +1,8 @@
-"""Hooks around a module's `state_dict` and `load_state_dict`."""
+"""Hooks around a module's `state_dict` and `load_state_dict`.
+
+Args:
+    hook: what is called.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,10 @@ class StateHooked:
 
         The handle that it returns takes it away again: `handle.remove()`.
 
-        Args:
-            hook: what is called.
-
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> handle = layer.register_state_dict_pre_hook(lambda *given: print("saving"))
-            >>> state = layer.state_dict()
-            saving
+        >>> layer = nn.Linear(3, 2)
+        >>> handle = layer.register_state_dict_pre_hook(lambda *given: print("saving"))
+        >>> state = layer.state_dict()
+        saving
         """
         return self._add_state_hook("before_saving", hook)
 
@@ -47,14 +47,10 @@ class StateHooked:
 
         It may change the state dict in place.
 
-        Args:
-            hook: what is called.
-
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> handle = layer.register_state_dict_post_hook(lambda m, state, *rest: state.clear())
-            >>> list(layer.state_dict())
-            []
+        >>> layer = nn.Linear(3, 2)
+        >>> handle = layer.register_state_dict_post_hook(lambda m, state, *rest: state.clear())
+        >>> list(layer.state_dict())
+        []
         """
         return self._add_state_hook("after_saving", hook)
 
@@ -67,15 +63,11 @@ class StateHooked:
         The call is `hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
         unexpected_keys, error_msgs)`; what is added to the lists is reported.
 
-        Args:
-            hook: what is called.
-
-        Example:
-            >>> layer = nn.Linear(3, 2)
-            >>> handle = layer.register_load_state_dict_pre_hook(lambda *given: print("loading"))
-            >>> layer.load_state_dict(layer.state_dict())
-            loading
-            <All keys matched successfully>
+        >>> layer = nn.Linear(3, 2)
+        >>> handle = layer.register_load_state_dict_pre_hook(lambda *given: print("loading"))
+        >>> layer.load_state_dict(layer.state_dict())
+        loading
+        <All keys matched successfully>
         """
         return self._add_state_hook("before_loading", hook)
 
@@ -93,16 +85,12 @@ class StateHooked:
         It may change the lists of keys in place, which are reported then. The handle that it
         returns takes it away again: `handle.remove()`.
 
-        Args:
-            hook: what is called.
-
-        Example:
-            >>> layer = lucid.nn.Linear(3, 2)
-            >>> handle = layer.register_load_state_dict_post_hook(
-            ...     lambda module, keys: print(keys.missing_keys)
-            ... )
-            >>> found = layer.load_state_dict({"weight": lucid.ones(2, 3)}, strict=False)
-            ['bias']
+        >>> layer = lucid.nn.Linear(3, 2)
+        >>> handle = layer.register_load_state_dict_post_hook(
+        ...     lambda module, keys: print(keys.missing_keys)
+        ... )
+        >>> found = layer.load_state_dict({"weight": lucid.ones(2, 3)}, strict=False)
+        ['bias']
         """
         return self._add_state_hook("after_loading", hook)
 

@@ -105,17 +105,16 @@ class TransformerEncoderLayer(_Layer):
     Args:
         d_model: features of the sequences.
         nhead: how many heads attention has.
-        dim_feedforward: features within the feed-forward network. Default: 2048.
-        dropout: the probability of dropping, while training. Default: 0.1.
-        activation: between its two layers: "relu", "gelu" or a function. Default: 'relu'.
-        layer_norm_eps: of the layer norms. Default: 1e-05.
-        batch_first: sequences are (n, t, d_model). Default: False.
-        norm_first: standardize before each block, not after it. Default: False.
-        bias: whether layers have one. Default: True.
+        dim_feedforward: features within the feed-forward network.
+        dropout: the probability of dropping, while training.
+        activation: between its two layers: "relu", "gelu" or a function.
+        layer_norm_eps: of the layer norms.
+        batch_first: sequences are (n, t, d_model).
+        norm_first: standardize before each block, not after it.
+        bias: whether layers have one.
 
-    Example:
-        >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
-        lucid.Size([5, 1, 8])
+    >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
+    lucid.Size([5, 1, 8])
     """
 
     def forward(
@@ -139,9 +138,8 @@ class TransformerDecoderLayer(_Layer):
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
 
-    Example:
-        >>> nn.TransformerDecoderLayer(8, 2, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
-        lucid.Size([5, 1, 8])
+    >>> nn.TransformerDecoderLayer(8, 2, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+    lucid.Size([5, 1, 8])
     """
 
     attentions = ("self_attn", "multihead_attn")
@@ -189,16 +187,15 @@ class TransformerEncoder(_Stack):
     Args:
         encoder_layer: what is copied.
         num_layers: how many copies.
-        enable_nested_tensor: True or False; padding is masked with either. Default: True.
-        mask_check: True or False; masks are checked with either. Default: True.
+        enable_nested_tensor: True or False; padding is masked with either.
+        mask_check: True or False; masks are checked with either.
 
     Raises:
         ArgumentError: a flag that is no bool.
 
-    Example:
-        >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
-        >>> nn.TransformerEncoder(layer, 2)(lucid.ones(5, 1, 8)).shape
-        lucid.Size([5, 1, 8])
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
+    >>> nn.TransformerEncoder(layer, 2)(lucid.ones(5, 1, 8)).shape
+    lucid.Size([5, 1, 8])
     """
 
     def __init__(
@@ -234,10 +231,9 @@ class TransformerDecoder(_Stack):
         decoder_layer: what is copied.
         num_layers: how many copies.
 
-    Example:
-        >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
-        >>> nn.TransformerDecoder(layer, 2)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
-        lucid.Size([5, 1, 8])
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
+    >>> nn.TransformerDecoder(layer, 2)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+    lucid.Size([5, 1, 8])
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
@@ -283,17 +279,16 @@ class Transformer(Module):
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
 
     Args:
-        d_model: features of the sequences. Default: 512.
-        nhead: how many heads attention has. Default: 8.
-        num_encoder_layers: layers of the encoder. Default: 6.
-        num_decoder_layers: layers of the decoder. Default: 6.
-        dim_feedforward: features within the feed-forward networks. Default: 2048.
+        d_model: features of the sequences.
+        nhead: how many heads attention has.
+        num_encoder_layers: layers of the encoder.
+        num_decoder_layers: layers of the decoder.
+        dim_feedforward: features within the feed-forward networks.
         custom_encoder: a module instead of the encoder, or None.
         custom_decoder: a module instead of the decoder, or None.
 
-    Example:
-        >>> nn.Transformer(8, 2, 1, 1, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
-        lucid.Size([3, 1, 8])
+    >>> nn.Transformer(8, 2, 1, 1, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
+    lucid.Size([3, 1, 8])
     """
 
     def __init__(

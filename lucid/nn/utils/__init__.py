@@ -44,9 +44,8 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
         *args: what it is made with.
         **kwargs: what it is made with, by name.
 
-    Example:
-        >>> nn.utils.skip_init(nn.Linear, 3, 2).weight.shape
-        lucid.Size([2, 3])
+    >>> nn.utils.skip_init(nn.Linear, 3, 2).weight.shape
+    lucid.Size([2, 3])
     """
     with fork_rng():
         return module_cls(*args, **kwargs)

@@ -2,6 +2,9 @@
 
 Args:
     parameters: whose gradients are meant; one tensor, or several.
+    norm_type: the order of the norm.
+    error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite.
+    max_norm: the bound.
 """
 
 from __future__ import annotations
@@ -43,15 +46,12 @@ def get_total_norm(
 
     Args:
         tensors: what is measured; one tensor, or several.
-        norm_type: the order of the norm. Default: 2.0.
-        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
 
     Raises:
         OptionError: `norm_type` isn't positive.
 
-    Example:
-        >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
-        tensor(5.)
+    >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
+    tensor(5.)
     """
     check_flags("get_total_norm", foreach=foreach)
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
@@ -87,15 +87,12 @@ def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
 
 
 def _refuse_nonfinite(total: Tensor, norm_type: float) -> None:
-    require(
-        total.isfinite(),
-        lambda: (
-            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
-            "so it cannot be clipped. To disable this error and scale the gradients by the "
-            "non-finite norm anyway, set `error_if_nonfinite=False`"
-        ),
-        error="state",
+    text = (
+        f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
+        "cannot be clipped. To disable this error and scale the gradients by the non-finite norm "
+        "anyway, set `error_if_nonfinite=False`"
     )
+    require(total.isfinite(), text, "state")
 
 
 def clip_grad_norm_(
@@ -111,16 +108,10 @@ def clip_grad_norm_(
 
     Raises: see `get_total_norm`.
 
-    Args:
-        max_norm: the bound.
-        norm_type: the order of the norm. Default: 2.0.
-        error_if_nonfinite: raise `LucidError` for a norm that is NaN or infinite. Default: False.
-
-    Example:
-        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
-        >>> (w * w / 2).sum().backward()
-        >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
-        (tensor(5.), tensor([0.6000, 0.8000]))
+    >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
+    (tensor(5.), tensor([0.6000, 0.8000]))
     """
     check_flags("clip_grad_norm_", foreach=foreach)
     gradients = _gradients(parameters)
@@ -153,15 +144,13 @@ def clip_grads_with_norm_(
     """Scale all gradients by what brings `total_norm` down to `max_norm`, in place.
 
     Args:
-        max_norm: the bound.
         total_norm: their norm, as `get_total_norm` gives it.
 
-    Example:
-        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
-        >>> (w * w / 2).sum().backward()
-        >>> nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
-        >>> w.grad
-        tensor([0.6000, 0.8000])
+    >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
+    >>> w.grad
+    tensor([0.6000, 0.8000])
     """
     check_flags("clip_grads_with_norm_", foreach=foreach)
     _scale(_gradients(parameters), max_norm, total_norm)
@@ -184,12 +173,11 @@ def clip_grad_value_(
     Args:
         clip_value: the bound of each element.
 
-    Example:
-        >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
-        >>> (w * w / 2).sum().backward()
-        >>> nn.utils.clip_grad_value_([w], 3.5)
-        >>> w.grad
-        tensor([3.0000, 3.5000])
+    >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> nn.utils.clip_grad_value_([w], 3.5)
+    >>> w.grad
+    tensor([3.0000, 3.5000])
     """
     check_flags("clip_grad_value_", foreach=foreach)
     gradients = _gradients(parameters)

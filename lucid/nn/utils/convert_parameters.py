@@ -17,9 +17,8 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     Args:
         parameters: tensors of any shape.
 
-    Example:
-        >>> nn.utils.parameters_to_vector([lucid.ones(2), lucid.zeros(1, 2)])
-        tensor([1., 1., 0., 0.])
+    >>> nn.utils.parameters_to_vector([lucid.ones(2), lucid.zeros(1, 2)])
+    tensor([1., 1., 0., 0.])
     """
     return lucid.cat([parameter.reshape(-1) for parameter in parameters])
 
@@ -33,12 +32,11 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         vec: as many elements as all together.
         parameters: what is written.
 
-    Example:
-        >>> w = lucid.zeros(2, 2)
-        >>> nn.utils.vector_to_parameters(lucid.arange(4.0), [w])
-        >>> w
-        tensor([[0., 1.],
-                [2., 3.]])
+    >>> w = lucid.zeros(2, 2)
+    >>> nn.utils.vector_to_parameters(lucid.arange(4.0), [w])
+    >>> w
+    tensor([[0., 1.],
+            [2., 3.]])
     """
     targets = list(parameters)
     needed = sum(target.numel() for target in targets)

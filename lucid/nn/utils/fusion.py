@@ -19,13 +19,12 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
     Args:
         conv: the convolution, in evaluation mode.
         bn: what follows it, in evaluation mode.
-        transpose: it is a transposed convolution. Default: False.
+        transpose: it is a transposed convolution.
 
-    Example:
-        >>> conv, bn = nn.Conv1d(1, 2, 2).eval(), nn.BatchNorm1d(2).eval()
-        >>> x = lucid.ones(1, 1, 3)
-        >>> lucid.allclose(nn.utils.fuse_conv_bn_eval(conv, bn)(x), bn(conv(x)), atol=1e-5)
-        True
+    >>> conv, bn = nn.Conv1d(1, 2, 2).eval(), nn.BatchNorm1d(2).eval()
+    >>> x = lucid.ones(1, 1, 3)
+    >>> lucid.allclose(nn.utils.fuse_conv_bn_eval(conv, bn)(x), bn(conv(x)), atol=1e-5)
+    True
     """
     return _fused(conv, bn, 1 if transpose else 0)
 
@@ -42,11 +41,10 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
     Raises:
         ArgumentError: a module is in training mode, or the sizes differ.
 
-    Example:
-        >>> linear, bn = nn.Linear(3, 2).eval(), nn.BatchNorm1d(2).eval()
-        >>> x = lucid.ones(1, 3)
-        >>> lucid.allclose(nn.utils.fuse_linear_bn_eval(linear, bn)(x), bn(linear(x)), atol=1e-5)
-        True
+    >>> linear, bn = nn.Linear(3, 2).eval(), nn.BatchNorm1d(2).eval()
+    >>> x = lucid.ones(1, 3)
+    >>> lucid.allclose(nn.utils.fuse_linear_bn_eval(linear, bn)(x), bn(linear(x)), atol=1e-5)
+    True
     """
     if linear.out_features != bn.num_features:
         raise ArgumentError("To fuse, linear.out_features == bn.num_features or bn.num_features==1")

@@ -55,12 +55,11 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
 
     Args:
-        dim: the axis whose places have lengths of their own; None for one length. Default: 0.
+        dim: the axis whose places have lengths of their own; None for one length.
 
-    Example:
-        >>> layer = nn.utils.weight_norm(nn.Linear(3, 2))
-        >>> sorted(name for name, _ in layer.named_parameters())
-        ['bias', 'weight_g', 'weight_v']
+    >>> layer = nn.utils.weight_norm(nn.Linear(3, 2))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight_g', 'weight_v']
     """
     weight = _taken(module, name, WeightNorm)
     with no_grad():
@@ -76,10 +75,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
 
-    Example:
-        >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(3, 2)))
-        >>> sorted(name for name, _ in layer.named_parameters())
-        ['bias', 'weight']
+    >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(3, 2)))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight']
     """
     return _remove(module, name, WeightNorm)
 
@@ -137,14 +135,13 @@ def spectral_norm(
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
 
     Args:
-        n_power_iterations: how often the estimate is improved at each call. Default: 1.
-        eps: keeps the division finite. Default: 1e-12.
+        n_power_iterations: how often the estimate is improved at each call.
+        eps: keeps the division finite.
         dim: the axis that counts rows. None is 0, and 1 for transposed convolutions.
 
-    Example:
-        >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
-        >>> sorted(name for name, _ in layer.named_parameters())
-        ['bias', 'weight_orig']
+    >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight_orig']
     """
     hook = SpectralNorm(name, n_power_iterations, default_dim(module, dim), eps)
     weight = _taken(module, name, SpectralNorm)
@@ -161,10 +158,9 @@ def spectral_norm(
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Make the present weight a parameter again. Raises `OptionError` where there is no norm.
 
-    Example:
-        >>> layer = nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(3, 2)))
-        >>> sorted(name for name, _ in layer.named_parameters())
-        ['bias', 'weight']
+    >>> layer = nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(3, 2)))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight']
     """
     return _remove(module, name, SpectralNorm)
 

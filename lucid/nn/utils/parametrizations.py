@@ -30,11 +30,10 @@ def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
         dim: the axis with a norm for each index, from 0 on; None or -1 for a single norm, without
             axes.
 
-    Example:
-        >>> from lucid.nn.utils.parametrizations import norm_except_dim
-        >>> norm_except_dim(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 0)
-        tensor([[ 5.],
-                [10.]])
+    >>> from lucid.nn.utils.parametrizations import norm_except_dim
+    >>> norm_except_dim(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 0)
+    tensor([[ 5.],
+            [10.]])
     """
     if dim in (None, -1):
         return v.norm()
@@ -51,10 +50,9 @@ def matrix_along(weight: Tensor, dim: int) -> Tensor:
         weight: a tensor with at least one axis.
         dim: the axis that becomes the first.
 
-    Example:
-        >>> from lucid.nn.utils.parametrizations import matrix_along
-        >>> matrix_along(lucid.ones(4, 2, 3), 1).shape
-        lucid.Size([2, 12])
+    >>> from lucid.nn.utils.parametrizations import matrix_along
+    >>> matrix_along(lucid.ones(4, 2, 3), 1).shape
+    lucid.Size([2, 12])
     """
     moved = weight.movedim(dim, 0)
     return moved.reshape(moved.shape[0], -1)
@@ -69,10 +67,9 @@ def default_dim(module: Module, dim: int | None) -> int:
         module: the layer.
         dim: an axis, which is returned, or None.
 
-    Example:
-        >>> from lucid.nn.utils.parametrizations import default_dim
-        >>> default_dim(nn.Linear(3, 2), None), default_dim(nn.ConvTranspose1d(3, 2, 1), None)
-        (0, 1)
+    >>> from lucid.nn.utils.parametrizations import default_dim
+    >>> default_dim(nn.Linear(3, 2), None), default_dim(nn.ConvTranspose1d(3, 2, 1), None)
+    (0, 1)
     """
     if dim is not None:
         return dim
@@ -98,18 +95,17 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
 
     Args:
-        dim: the axis with a length for each index; None for one length. Default: 0.
+        dim: the axis with a length for each index; None for one length.
 
     Raises:
         OptionError: the module has no such parameter or buffer.
 
-    Example:
-        >>> from lucid.nn.utils.parametrizations import weight_norm
-        >>> layer = weight_norm(lucid.nn.Linear(3, 2, bias=False))
-        >>> for name, part in layer.named_parameters():
-        ...     print(name, tuple(part.shape))
-        parametrizations.weight.original0 (2, 1)
-        parametrizations.weight.original1 (2, 3)
+    >>> from lucid.nn.utils.parametrizations import weight_norm
+    >>> layer = weight_norm(lucid.nn.Linear(3, 2, bias=False))
+    >>> for name, part in layer.named_parameters():
+    ...     print(name, tuple(part.shape))
+    parametrizations.weight.original0 (2, 1)
+    parametrizations.weight.original1 (2, 3)
     """
     return register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
@@ -168,8 +164,7 @@ def spectral_norm(
 
     Args:
         n_power_iterations: how many there are each time that the weight is read in training.
-            Default: 1.
-        eps: the least norm that vectors are divided by. Default: 1e-12.
+        eps: the least norm that vectors are divided by.
         dim: the axis of the outputs: the weight is a matrix with it as rows. Default: None, 1 of
             transposed convolutions, else 0.
 
@@ -177,12 +172,11 @@ def spectral_norm(
         OptionError: the module has no such tensor, or `n_power_iterations` is below 1.
         IndexOutOfRangeError: the weight has no axis `dim`.
 
-    Example:
-        >>> from lucid.nn.utils.parametrizations import spectral_norm
-        >>> _ = lucid.manual_seed(0)
-        >>> layer = spectral_norm(lucid.nn.Linear(3, 2))
-        >>> lucid.allclose(lucid.linalg.svdvals(layer.weight)[0], lucid.tensor(1.0), atol=1e-2)
-        True
+    >>> from lucid.nn.utils.parametrizations import spectral_norm
+    >>> _ = lucid.manual_seed(0)
+    >>> layer = spectral_norm(lucid.nn.Linear(3, 2))
+    >>> lucid.allclose(lucid.linalg.svdvals(layer.weight)[0], lucid.tensor(1.0), atol=1e-2)
+    True
     """
     weight = _tensor_of(module, name)
     norm = _SpectralNorm(weight, n_power_iterations, default_dim(module, dim), eps)
@@ -297,21 +291,19 @@ def orthogonal(
     Reference: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019.
 
     Args:
-        name: of its parameter: a matrix, or several. Default: "weight".
+        name: of its parameter: a matrix, or several.
         orthogonal_map: "matrix_exp", "cayley" or "householder". Default: None, "matrix_exp" of
             square matrices and "householder" of others.
         use_trivialization: turn the weight that is there, made orthonormal; else turn the identity.
-            Default: True.
 
     Raises:
         OptionError: the module has no such tensor, it has fewer than two axes, or the map is
             another.
 
-    Example:
-        >>> from lucid.nn.utils.parametrizations import orthogonal
-        >>> layer = orthogonal(lucid.nn.Linear(2, 3))
-        >>> lucid.allclose(layer.weight.T @ layer.weight, lucid.eye(2), atol=1e-5)
-        True
+    >>> from lucid.nn.utils.parametrizations import orthogonal
+    >>> layer = orthogonal(lucid.nn.Linear(2, 3))
+    >>> lucid.allclose(layer.weight.T @ layer.weight, lucid.eye(2), atol=1e-5)
+    True
     """
     weight = _tensor_of(module, name)
     if weight.ndim < 2:

@@ -31,7 +31,7 @@ class ParametrizationList(ModuleList):
     Args:
         modules: the parametrizations, at least one.
         original: the parameter or buffer that was there.
-        unsafe: a value may have another shape or dtype than the tensor had. Default: False.
+        unsafe: a value may have another shape or dtype than the tensor had.
 
     Attributes:
         is_tensor: there is one original, the tensor that was there, with other values.
@@ -41,11 +41,10 @@ class ParametrizationList(ModuleList):
         OptionError: there are no modules, a `right_inverse` returns no tensors, or, unless it is
             `unsafe`, the value has another shape or dtype.
 
-    Example:
-        >>> from lucid.nn.utils.parametrize import ParametrizationList
-        >>> found = ParametrizationList([lucid.nn.ReLU()], lucid.tensor([-1.0, 2.0]))
-        >>> found(), found.original
-        (tensor([0., 2.]), tensor([-1.,  2.]))
+    >>> from lucid.nn.utils.parametrize import ParametrizationList
+    >>> found = ParametrizationList([lucid.nn.ReLU()], lucid.tensor([-1.0, 2.0]))
+    >>> found(), found.original
+    (tensor([0., 2.]), tensor([-1.,  2.]))
     """
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -139,11 +138,10 @@ def register(module: Module, name: str, value: Tensor) -> None:
         name: what the attribute is called.
         value: a `Parameter` or another tensor.
 
-    Example:
-        >>> module = lucid.nn.Module()
-        >>> nn.utils.parametrize.register(module, "mean", lucid.zeros(2))
-        >>> [name for name, _ in module.named_buffers()]
-        ['mean']
+    >>> module = lucid.nn.Module()
+    >>> nn.utils.parametrize.register(module, "mean", lucid.zeros(2))
+    >>> [name for name, _ in module.named_buffers()]
+    ['mean']
     """
     if isinstance(value, Parameter):
         module.register_parameter(name, value)
@@ -214,17 +212,16 @@ def register_parametrization(
         module: the layer. It gets a class of its own.
         tensor_name: of its parameter or buffer.
         parametrization: a module from the original, or originals, to the value.
-        unsafe: the value may have another shape or dtype than the tensor. Default: False.
+        unsafe: the value may have another shape or dtype than the tensor.
 
     Raises:
         OptionError: the name is no parameter or buffer of the module, or the value doesn't fit the
             tensor.
 
-    Example:
-        >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
-        >>> bool((layer.weight >= 0).all())
-        True
+    >>> layer = lucid.nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+    >>> bool((layer.weight >= 0).all())
+    True
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -269,13 +266,12 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
         module: what is asked about; its children don't count.
         tensor_name: of which tensor. Default: None, any.
 
-    Example:
-        >>> from lucid.nn.utils import parametrize
-        >>> layer = parametrize.register_parametrization(
-        ...     lucid.nn.Linear(2, 2), "weight", lucid.nn.ReLU()
-        ... )
-        >>> parametrize.is_parametrized(layer), parametrize.is_parametrized(layer, "bias")
-        (True, False)
+    >>> from lucid.nn.utils import parametrize
+    >>> layer = parametrize.register_parametrization(
+    ...     lucid.nn.Linear(2, 2), "weight", lucid.nn.ReLU()
+    ... )
+    >>> parametrize.is_parametrized(layer), parametrize.is_parametrized(layer, "bias")
+    (True, False)
     """
     found = module._modules.get("parametrizations")
     if not isinstance(found, ModuleDict):
@@ -289,11 +285,10 @@ def type_before_parametrizations(module: Module) -> type:
     Args:
         module: any module, parametrized or not.
 
-    Example:
-        >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
-        >>> type(layer).__name__, nn.utils.parametrize.type_before_parametrizations(layer).__name__
-        ('ParametrizedLinear', 'Linear')
+    >>> layer = lucid.nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+    >>> type(layer).__name__, nn.utils.parametrize.type_before_parametrizations(layer).__name__
+    ('ParametrizedLinear', 'Linear')
     """
     return type(module).__bases__[1] if is_parametrized(module) else type(module)
 
@@ -309,18 +304,16 @@ def remove_parametrizations(
         module: what has the parametrization.
         tensor_name: of which tensor.
         leave_parametrized: whether it keeps the value that was computed, else that of the original.
-            Default: True.
 
     Raises:
         OptionError: there is none of that name, or `leave_parametrized=False` of one with several
             originals.
 
-    Example:
-        >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
-        >>> _ = nn.utils.parametrize.remove_parametrizations(layer, "weight")
-        >>> nn.utils.parametrize.is_parametrized(layer), bool((layer.weight >= 0).all())
-        (False, True)
+    >>> layer = lucid.nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+    >>> _ = nn.utils.parametrize.remove_parametrizations(layer, "weight")
+    >>> nn.utils.parametrize.is_parametrized(layer), bool((layer.weight >= 0).all())
+    (False, True)
     """
     if not is_parametrized(module, tensor_name):
         raise OptionError(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -356,12 +349,11 @@ def transfer_parametrizations_and_params(
         to_module: what gets them, and a parameter of that name where it has none.
         tensor_name: of which tensor. Default: None, of all.
 
-    Example:
-        >>> one, other = lucid.nn.Linear(2, 2), lucid.nn.Linear(2, 2)
-        >>> _ = nn.utils.parametrize.register_parametrization(one, "weight", lucid.nn.ReLU())
-        >>> _ = nn.utils.parametrize.transfer_parametrizations_and_params(one, other)
-        >>> bool((one.weight == other.weight).all())
-        True
+    >>> one, other = lucid.nn.Linear(2, 2), lucid.nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(one, "weight", lucid.nn.ReLU())
+    >>> _ = nn.utils.parametrize.transfer_parametrizations_and_params(one, other)
+    >>> bool((one.weight == other.weight).all())
+    True
     """
     if not is_parametrized(from_module):
         return to_module
@@ -405,12 +397,11 @@ def cached() -> Iterator[None]:
     The values are forgotten at its end. A compiled step that is called in the block computes its
     own; one that has the block in it, once.
 
-    Example:
-        >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
-        >>> with nn.utils.parametrize.cached():
-        ...     layer.weight is layer.weight
-        True
+    >>> layer = lucid.nn.Linear(2, 2)
+    >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
+    >>> with nn.utils.parametrize.cached():
+    ...     layer.weight is layer.weight
+    True
     """
     recorder = context.recorder
     _cache.depths[recorder] = _cache.depths.get(recorder, 0) + 1

@@ -7,6 +7,7 @@ Reference: Paganini and Forde, "Streamlining Tensor and Network Pruning in PyTor
 
 Args:
     module: whose parameter it is.
+    n: of which order the norm is, as `lucid.norm` has it.
 """
 
 from __future__ import annotations
@@ -36,19 +37,18 @@ class BasePruningMethod:
             "structured": the tensor without the channels along `dim` that are pruned; "global":
             all of it.
 
-    Example:
-        >>> class EveryOther(nn.utils.prune.BasePruningMethod):
-        ...     PRUNING_TYPE = "unstructured"
-        ...
-        ...     def compute_mask(self, t, default_mask):
-        ...         mask = default_mask.clone()
-        ...         mask.view(-1)[::2] = 0
-        ...         return mask
-        >>> layer = lucid.nn.Linear(2, 2)
-        >>> _ = EveryOther.apply(layer, "weight")
-        >>> layer.weight_mask
-        tensor([[0., 1.],
-                [0., 1.]])
+    >>> class EveryOther(nn.utils.prune.BasePruningMethod):
+    ...     PRUNING_TYPE = "unstructured"
+    ...
+    ...     def compute_mask(self, t, default_mask):
+    ...         mask = default_mask.clone()
+    ...         mask.view(-1)[::2] = 0
+    ...         return mask
+    >>> layer = lucid.nn.Linear(2, 2)
+    >>> _ = EveryOther.apply(layer, "weight")
+    >>> layer.weight_mask
+    tensor([[0., 1.],
+            [0., 1.]])
     """
 
     PRUNING_TYPE: ClassVar[str] = "unstructured"
@@ -79,10 +79,8 @@ class BasePruningMethod:
         """Prune a parameter of a module; return the method, or the container of several.
 
         Args:
-            module: whose parameter it is.
-            name: of the parameter.
             *args: what the method is made with.
-            importance_scores: of each element, in place of the parameter. Default: None.
+            importance_scores: of each element, in place of the parameter.
             **kwargs: what the method is made with, by name.
 
         Raises:
@@ -147,12 +145,11 @@ class PruningContainer(BasePruningMethod):
         ArgumentError: one is no method.
         OptionError: one is of another parameter.
 
-    Example:
-        >>> layer = lucid.nn.Linear(4, 4)
-        >>> _ = nn.utils.prune.l1_unstructured(layer, "weight", 4)
-        >>> both = nn.utils.prune.L1Unstructured.apply(layer, "weight", 4)
-        >>> isinstance(both, nn.utils.prune.PruningContainer), len(both), layer.weight_mask.sum()
-        (True, 2, tensor(8.))
+    >>> layer = lucid.nn.Linear(4, 4)
+    >>> _ = nn.utils.prune.l1_unstructured(layer, "weight", 4)
+    >>> both = nn.utils.prune.L1Unstructured.apply(layer, "weight", 4)
+    >>> isinstance(both, nn.utils.prune.PruningContainer), len(both), layer.weight_mask.sum()
+    (True, 2, tensor(8.))
     """
 
     def __init__(self, *args: BasePruningMethod) -> None:
@@ -205,11 +202,10 @@ class PruningContainer(BasePruningMethod):
 class Identity(BasePruningMethod):
     """Prunes nothing, but makes mask and original of a parameter.
 
-    Example:
-        >>> layer = lucid.nn.Linear(2, 1)
-        >>> _ = nn.utils.prune.Identity.apply(layer, "weight")
-        >>> layer.weight_mask
-        tensor([[1., 1.]])
+    >>> layer = lucid.nn.Linear(2, 1)
+    >>> _ = nn.utils.prune.Identity.apply(layer, "weight")
+    >>> layer.weight_mask
+    tensor([[1., 1.]])
     """
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -227,11 +223,10 @@ class CustomFromMask(BasePruningMethod):
     Raises:
         ShapeError: the mask has another shape.
 
-    Example:
-        >>> layer = lucid.nn.Linear(2, 1)
-        >>> _ = nn.utils.prune.CustomFromMask.apply(layer, "weight", lucid.eye(1, 2))
-        >>> layer.weight_mask
-        tensor([[1., 0.]])
+    >>> layer = lucid.nn.Linear(2, 1)
+    >>> _ = nn.utils.prune.CustomFromMask.apply(layer, "weight", lucid.eye(1, 2))
+    >>> layer.weight_mask
+    tensor([[1., 0.]])
     """
 
     PRUNING_TYPE = "global"
@@ -279,9 +274,8 @@ class RandomUnstructured(_Ranked):
         ArgumentError: the amount is no number.
         OptionError: it is negative, or more than there is.
 
-    Example:
-        >>> nn.utils.prune.RandomUnstructured(3).prune(lucid.ones(5)).sum()
-        tensor(2.)
+    >>> nn.utils.prune.RandomUnstructured(3).prune(lucid.ones(5)).sum()
+    tensor(2.)
     """
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -293,9 +287,8 @@ class RandomUnstructured(_Ranked):
 class L1Unstructured(_Ranked):
     """Prunes the elements of the least absolute value.
 
-    Example:
-        >>> nn.utils.prune.L1Unstructured(0.5).prune(lucid.tensor([3.0, -1.0, 2.0, -4.0]))
-        tensor([ 3., -0.,  0., -4.])
+    >>> nn.utils.prune.L1Unstructured(0.5).prune(lucid.tensor([3.0, -1.0, 2.0, -4.0]))
+    tensor([ 3., -0.,  0., -4.])
     """
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -309,16 +302,15 @@ class RandomStructured(_Ranked):
 
     Args:
         amount: how many channels, an int, or which share of them, a float from 0 to 1.
-        dim: the axis whose elements are the channels. Default: -1.
+        dim: the axis whose elements are the channels.
 
     Raises:
         ArgumentError: the amount is no number.
         OptionError: it is negative, or more than there is.
         ShapeError: the parameter has less than two axes.
 
-    Example:
-        >>> nn.utils.prune.RandomStructured(1, dim=0).prune(lucid.ones(3, 2)).sum()
-        tensor(4.)
+    >>> nn.utils.prune.RandomStructured(1, dim=0).prune(lucid.ones(3, 2)).sum()
+    tensor(4.)
     """
 
     PRUNING_TYPE = "structured"
@@ -340,13 +332,9 @@ class RandomStructured(_Ranked):
 class LnStructured(RandomStructured):
     """Prunes the channels of the least norm.
 
-    Args:
-        n: of which order the norm is, as `lucid.norm` has it.
-
-    Example:
-        >>> nn.utils.prune.LnStructured(1, n=2, dim=0).prune(lucid.tensor([[3.0, 1.0], [1.0, 2.0]]))
-        tensor([[3., 1.],
-                [0., 0.]])
+    >>> nn.utils.prune.LnStructured(1, n=2, dim=0).prune(lucid.tensor([[3.0, 1.0], [1.0, 2.0]]))
+    tensor([[3., 1.],
+            [0., 0.]])
     """
 
     def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
@@ -375,10 +363,9 @@ def _hook_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
 def identity(module: Module, name: str) -> Module:
     """Make mask and original of a parameter, and prune nothing; return the module.
 
-    Example:
-        >>> layer = nn.utils.prune.identity(lucid.nn.Linear(2, 1), "bias")
-        >>> nn.utils.prune.is_pruned(layer), layer.bias_mask
-        (True, tensor([1.]))
+    >>> layer = nn.utils.prune.identity(lucid.nn.Linear(2, 1), "bias")
+    >>> nn.utils.prune.is_pruned(layer), layer.bias_mask
+    (True, tensor([1.]))
     """
     Identity.apply(module, name)
     return module
@@ -388,10 +375,9 @@ def identity(module: Module, name: str) -> Module:
 def random_unstructured(module: Module, name: str, amount: float) -> Module:
     """Prune elements by chance; return the module.
 
-    Example:
-        >>> layer = nn.utils.prune.random_unstructured(lucid.nn.Linear(4, 2), "weight", 0.5)
-        >>> layer.weight_mask.sum()
-        tensor(4.)
+    >>> layer = nn.utils.prune.random_unstructured(lucid.nn.Linear(4, 2), "weight", 0.5)
+    >>> layer.weight_mask.sum()
+    tensor(4.)
     """
     RandomUnstructured.apply(module, name, amount)
     return module
@@ -404,13 +390,12 @@ def l1_unstructured(
     """Prune the elements of the least absolute value; return the module.
 
     Args:
-        importance_scores: what counts in place of the values. Default: None.
+        importance_scores: what counts in place of the values.
 
-    Example:
-        >>> layer = lucid.nn.Linear(3, 1)
-        >>> scores = lucid.tensor([[3.0, 1.0, 2.0]])
-        >>> nn.utils.prune.l1_unstructured(layer, "weight", 1, scores).weight_mask
-        tensor([[1., 0., 1.]])
+    >>> layer = lucid.nn.Linear(3, 1)
+    >>> scores = lucid.tensor([[3.0, 1.0, 2.0]])
+    >>> nn.utils.prune.l1_unstructured(layer, "weight", 1, scores).weight_mask
+    tensor([[1., 0., 1.]])
     """
     L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
     return module
@@ -424,10 +409,9 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
         amount: how many channels, an int, or which share of them, a float from 0 to 1.
         dim: the axis whose elements are the channels.
 
-    Example:
-        >>> layer = nn.utils.prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
-        >>> layer.weight_mask.sum()
-        tensor(8.)
+    >>> layer = nn.utils.prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
+    >>> layer.weight_mask.sum()
+    tensor(8.)
     """
     RandomStructured.apply(module, name, amount, dim)
     return module
@@ -445,13 +429,11 @@ def ln_structured(
     """Prune the channels of the least norm; return the module.
 
     Args:
-        n: of which order the norm is, as `lucid.norm` has it.
-        importance_scores: of what the norm is in place of the values. Default: None.
+        importance_scores: of what the norm is in place of the values.
 
-    Example:
-        >>> layer = nn.utils.prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
-        >>> layer.weight_mask.sum(1).min()
-        tensor(0.)
+    >>> layer = nn.utils.prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
+    >>> layer.weight_mask.sum(1).min()
+    tensor(0.)
     """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
@@ -461,11 +443,10 @@ def ln_structured(
 def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
     """Prune what a mask says; return the module.
 
-    Example:
-        >>> from lucid.nn.utils import prune
-        >>> layer = prune.custom_from_mask(lucid.nn.Linear(2, 2), "bias", lucid.tensor([0.0, 1.0]))
-        >>> layer.bias[0].item()
-        0.0
+    >>> from lucid.nn.utils import prune
+    >>> layer = prune.custom_from_mask(lucid.nn.Linear(2, 2), "bias", lucid.tensor([0.0, 1.0]))
+    >>> layer.bias[0].item()
+    0.0
     """
     CustomFromMask.apply(module, name, mask)
     return module
@@ -482,19 +463,17 @@ def global_unstructured(
     Args:
         parameters: pairs of a module and the name of one of its parameters.
         pruning_method: a class of unstructured ones, such as `L1Unstructured`.
-        importance_scores: what counts in place of a parameter's values, by such a pair. Default:
-            None.
+        importance_scores: what counts in place of a parameter's values, by such a pair.
         **kwargs: what the method is made with, such as `amount`.
 
     Raises:
         ArgumentError: the method isn't unstructured.
 
-    Example:
-        >>> net = lucid.nn.Sequential(lucid.nn.Linear(3, 4), lucid.nn.Linear(4, 2))
-        >>> pairs = [(net[0], "weight"), (net[1], "weight")]
-        >>> nn.utils.prune.global_unstructured(pairs, nn.utils.prune.L1Unstructured, amount=0.4)
-        >>> net[0].weight_mask.sum() + net[1].weight_mask.sum()
-        tensor(12.)
+    >>> net = lucid.nn.Sequential(lucid.nn.Linear(3, 4), lucid.nn.Linear(4, 2))
+    >>> pairs = [(net[0], "weight"), (net[1], "weight")]
+    >>> nn.utils.prune.global_unstructured(pairs, nn.utils.prune.L1Unstructured, amount=0.4)
+    >>> net[0].weight_mask.sum() + net[1].weight_mask.sum()
+    tensor(12.)
     """
     pairs, scores = list(parameters), importance_scores or {}
     method = pruning_method(**kwargs)
@@ -518,11 +497,10 @@ def remove(module: Module, name: str) -> Module:
     Raises:
         OptionError: it isn't pruned.
 
-    Example:
-        >>> layer = nn.utils.prune.l1_unstructured(lucid.nn.Linear(2, 2), "weight", 3)
-        >>> layer = nn.utils.prune.remove(layer, "weight")
-        >>> (layer.weight == 0).sum(), [name for name, _ in layer.named_parameters()]
-        (tensor(3), ['bias', 'weight'])
+    >>> layer = nn.utils.prune.l1_unstructured(lucid.nn.Linear(2, 2), "weight", 3)
+    >>> layer = nn.utils.prune.remove(layer, "weight")
+    >>> (layer.weight == 0).sum(), [name for name, _ in layer.named_parameters()]
+    (tensor(3), ['bias', 'weight'])
     """
     found = _hook_of(module, name)
     if found is None:
@@ -539,9 +517,8 @@ def is_pruned(module: Module) -> bool:
     Args:
         module: the module.
 
-    Example:
-        >>> nn.utils.prune.is_pruned(lucid.nn.Linear(2, 2))
-        False
+    >>> nn.utils.prune.is_pruned(lucid.nn.Linear(2, 2))
+    False
     """
     return any(
         isinstance(hook, BasePruningMethod)

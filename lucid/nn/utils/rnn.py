@@ -2,6 +2,10 @@
 
 Args:
     batch_first: sequences are (n, t, …), not (t, n, …).
+    sequences: tensors that differ in their first axis only.
+    padding_value: what is put behind them.
+    enforce_sorted: refuse sequences that don't come from the longest to the shortest; False takes
+        any order.
 """
 
 from __future__ import annotations
@@ -29,18 +33,15 @@ def pad_sequence(
     """Return sequences (l_i, …) as one tensor (l, n, …) or (n, l, …), padded to the longest.
 
     Args:
-        sequences: tensors that differ in their first axis only.
-        padding_value: what is put behind them. Default: 0.0.
-        padding_side: where: "right" or "left". Default: 'right'.
+        padding_side: where: "right" or "left".
 
     Raises:
         ArgumentError: there are none, or they aren't tensors.
         OptionError: another side.
 
-    Example:
-        >>> nn.utils.rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
-        tensor([[1., 1., 0.],
-                [1., 1., 1.]])
+    >>> nn.utils.rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
+    tensor([[1., 1., 0.],
+            [1., 1., 1.]])
     """
     parts = list(sequences)
     if not parts:
@@ -67,9 +68,8 @@ def unpad_sequence(
         padded_sequences: (l, n, …).
         lengths: (n,), i64.
 
-    Example:
-        >>> nn.utils.rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
-        [tensor([1., 1., 1.]), tensor([1.])]
+    >>> nn.utils.rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
+    [tensor([1., 1., 1.]), tensor([1.])]
     """
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [row[:length] for row, length in zip(rows, _listed(lengths), strict=True)]
@@ -105,12 +105,11 @@ class PackedSequence:
         padded: (l, n, …): n sequences of at most l elements, padded behind.
         lengths: (n,), i64.
 
-    Example:
-        >>> packed = lucid.nn.utils.rnn.PackedSequence(
-        ...     lucid.tensor([[1.0, 3.0], [2.0, 0.0]]), lucid.tensor([2, 1])
-        ... )
-        >>> packed.data, packed.batch_sizes
-        (tensor([1., 3., 2.]), tensor([2, 1]))
+    >>> packed = lucid.nn.utils.rnn.PackedSequence(
+    ...     lucid.tensor([[1.0, 3.0], [2.0, 0.0]]), lucid.tensor([2, 1])
+    ... )
+    >>> packed.data, packed.batch_sizes
+    (tensor([1., 3., 2.]), tensor([2, 1]))
     """
 
     def __init__(self, padded: Tensor, lengths: Tensor) -> None:
@@ -150,16 +149,13 @@ def pack_padded_sequence(
     Args:
         input: (l, n, …).
         lengths: (n,), a list or a tensor. Of a tensor only the order is looked at here.
-        enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
-            takes any order. Default: True.
 
     Raises:
         OptionError: there isn't one length for each sequence, a listed one isn't in 1 … l, or they
             aren't sorted.
 
-    Example:
-        >>> nn.utils.rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
-        tensor([3, 2])
+    >>> nn.utils.rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
+    tensor([3, 2])
     """
     padded = input.transpose(0, 1) if batch_first else input
     counts = lucid.as_tensor(lengths, dtype=i64)
@@ -170,13 +166,9 @@ def pack_padded_sequence(
         if wrong:
             raise OptionError(f"pack_padded_sequence: {wrong[0]} isn't from 1 to {padded.shape[0]}")
     if enforce_sorted:
-        require(
-            (counts[1:] <= counts[:-1]).all(),
-            lambda: (
-                "pack_padded_sequence: lengths must be sorted in decreasing order\n"
-                "hint: enforce_sorted=False takes any order"
-            ),
-        )
+        text = "pack_padded_sequence: lengths must be sorted in decreasing order"
+        falls = (counts[1:] <= counts[:-1]).all()
+        require(falls, text, "option", "\nhint: enforce_sorted=False takes any order")
     return PackedSequence(padded, counts)
 
 
@@ -192,14 +184,12 @@ def pad_packed_sequence(
 
     Args:
         sequence: as a recurrent layer returns it.
-        padding_value: what is put behind them. Default: 0.0.
         total_length: how long the result shall be. None for the longest.
 
-    Example:
-        >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
-        >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
-        (tensor([[1., 1., 1.],
-                [1., 1., 0.]]), tensor([3, 2]))
+    >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
+    >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    (tensor([[1., 1., 1.],
+            [1., 1., 0.]]), tensor([3, 2]))
     """
     size = total_length
     if size is None:
@@ -219,17 +209,11 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
     What recurrent layers take where sequences differ in length.
 
-    Args:
-        sequences: tensors that differ in their first axis only.
-        enforce_sorted: refuse sequences that don't come from the longest to the shortest; False
-            takes any order. Default: True.
-
     Raises:
         OptionError: they aren't sorted.
 
-    Example:
-        >>> nn.utils.rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
-        tensor([3, 2])
+    >>> nn.utils.rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
+    tensor([3, 2])
     """
     lengths = [len(part) for part in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
@@ -241,10 +225,9 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     Args:
         packed_sequences: what `pack_sequence` or a recurrent layer gave.
 
-    Example:
-        >>> packed = nn.utils.rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
-        >>> nn.utils.rnn.unpack_sequence(packed)
-        [tensor([1, 2, 3]), tensor([4, 5])]
+    >>> packed = nn.utils.rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
+    >>> nn.utils.rnn.unpack_sequence(packed)
+    [tensor([1, 2, 3]), tensor([4, 5])]
     """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
