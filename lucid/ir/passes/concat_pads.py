@@ -22,19 +22,18 @@ def concat_pads(graph: Graph) -> bool:
     Args:
         graph: what is rewritten, in place.
 
-    Example:
-        >>> from lucid.ir import parse
-        >>> from lucid.ir.passes import concat_pads
-        >>> pads = "%p = pad %x, %c {low = [0], high = [2]} %q = pad %y, %c {low = [2], high = [0]}"
-        >>> text = "%c = constant 0 : i64[] " + pads + " %z = add %p, %q return %z"
-        >>> graph = parse("graph g(%x: i64[2], %y: i64[2]) { " + text + " }")
-        >>> concat_pads(graph)
-        True
-        >>> print(graph, end="")
-        graph g(%x: i64[2], %y: i64[2]) {
-          %z = concat %x, %y {axis = 0} : i64[4]
-          return %z
-        }
+    >>> from lucid.ir import parse
+    >>> from lucid.ir.passes import concat_pads
+    >>> pads = "%p = pad %x, %c {low = [0], high = [2]} %q = pad %y, %c {low = [2], high = [0]}"
+    >>> text = "%c = constant 0 : i64[] " + pads + " %z = add %p, %q return %z"
+    >>> graph = parse("graph g(%x: i64[2], %y: i64[2]) { " + text + " }")
+    >>> concat_pads(graph)
+    True
+    >>> print(graph, end="")
+    graph g(%x: i64[2], %y: i64[2]) {
+      %z = concat %x, %y {axis = 0} : i64[4]
+      return %z
+    }
     """
     readers = Counter(x for node in graph.nodes for x in node.operands)
     readers.update(graph.results())
