@@ -382,23 +382,14 @@ class Compiled:
         """
         looks = looks_of(args)
         self._pace.refuse_look(looks, looks in self._recent)
-        if differs is None:
-            if self._latest is not None and self._audits.is_due():
-                self._call_audit(args, kwargs)
-            latest = self._latest
-            if latest is not None and not kwargs:
-                try:
-                    result = latest.call_plain(args)
-                except DEPARTS as found:
-                    result, differs = SLOW_PATH, self._left(latest, found)
-                if result is not SLOW_PATH:
-                    self.stats.add_call()
-                    return result
+        if differs is None and self._latest is not None and self._audits.is_due():
+            self._call_audit(args, kwargs)
         if self._distrust is not None:
             raise EagerOnlyError(self._distrust)
+        call = self._signature(args, kwargs)
         if self._untraceable:
-            self._refuse_untraceable(self._signature(args, kwargs).key)
-        return self._call_natively(args, kwargs, differs)
+            self._refuse_untraceable(call.key)
+        return self._call_natively(call, differs)
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
@@ -469,22 +460,23 @@ class Compiled:
             return difference(program, *made_again(recorded))
         return None
 
-    def _call_natively(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
-    ) -> Any:
-        """Run a program that fits, tracing one if there is none.
+    def _call_natively(self, call: Call, differs: Departure | None) -> Any:
+        """Run a program that fits, the latest one first, tracing one if there is none.
 
         Raises `LucidError` when programs never fit at the time they are to run.
         """
         left, traces = ATTEMPTS, self.stats.traces
+        program = self._latest
+        is_known = differs is not None or program is None or program.key != call.key
         while left:
             try:
-                call, program = self._prepared(args, kwargs, differs)
+                if is_known or program is None:
+                    call, program = self._prepared(call, differs)
             except BaseException as reason:
                 if differs is not None:
                     undo_draws(differs.made)
                 if isinstance(reason, EagerOnlyError) and not isinstance(reason, NotPaidForError):
-                    self._note_untraceable(self._signature(args, kwargs).key, str(reason))
+                    self._note_untraceable(call.key, str(reason))
                 raise
             if self._untraceable:
                 for each in (call.key, _OTHERS):
@@ -493,10 +485,10 @@ class Compiled:
             try:
                 if differs is not None:
                     context.replay = [*differs.made]
-                result = program.run(call, is_fit=True)
+                result = program.run(call, is_fit=is_known)
                 context.replay = replay
             except DEPARTS as other:
-                context.replay = replay
+                context.replay, is_known = replay, True
                 before, differs = differs, self._left(program, other)
                 if before is not None and not differs.goes_beyond(before):
                     if isinstance(other, LeavesPath):
@@ -521,10 +513,11 @@ class Compiled:
                     program.prepare_native()
                 is_path = differs is not None and bool(differs.path)
                 took_over = is_path and self._latest is not None
-                self._begin_with(program, args, took_over=took_over)
+                self._begin_with(program, call.given[0], took_over=took_over)
                 return result
             self._refuse_what_it_makes(program, call)
-            left -= 1
+            is_known, left = True, left - 1
+        assert program is not None
         failure = program.guards.failure(call)
         raise LucidError(
             f"{_name_of(self.__wrapped__)}: {ATTEMPTS} programs in turn didn't fit the call any "
@@ -594,15 +587,12 @@ class Compiled:
             name = _name_of(self.__wrapped__)
             say("eager", "%s: this call runs op by op: %s", name, reason, level=logging.WARNING)
 
-    def _prepared(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None = None
-    ) -> tuple[Call, Program]:
-        """The call's signature and a program for it, traced if there is none."""
+    def _prepared(self, call: Call, differs: Departure | None = None) -> tuple[Call, Program]:
+        """The call as a program sees it that serves it, which is traced if there is none."""
         known = Known(self._ints, self._sources)
         known.functions = [] if self._is_unverified else None
         restarts = 0
         while restarts < MOST_RESTARTS:
-            call = self._signature(args, kwargs)
             start = time.perf_counter()
             try:
                 return call, self._program(call, known, differs)
@@ -613,6 +603,7 @@ class Compiled:
                 self.stats.compile_seconds += time.perf_counter() - start
                 reason = restart.reason
                 restart.enter(known)
+                call = self._signature(*call.given)
             except BaseException:  # an interrupt, at whichever place
                 if known.undo:
                     undo_all(known.undo)
