@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import gc
 import types
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 
 from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import ABSENT, brief, item_at
+from lucid.compiler.guards.guard import brief
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.late import is_late
@@ -260,23 +259,13 @@ class EpilogueBuilder:
         raise EagerOnlyError(f"it {how} {what}, {brief(leaf)}, which no call can make again{line}")
 
     def _is_fixed(self, leaf: Any) -> bool:
-        """Whether all calls may share what a function, a class or a slice refers to.
+        """Whether all calls may share it: it holds nothing that the step has made.
 
-        Nothing of it is a value of the call, nor was made, or is written, by the step.
+        Code that a step defines may, and may change it.
         """
-        collector = self._recorder.collector
-        assert collector is not None
-        parts, seen = [*_parts_of(leaf)], {id(leaf)}
-        for part in parts:  # which grows meanwhile
-            if id(part) in seen or collector.was_there(part):
-                continue
-            seen.add(id(part))
-            is_code = isinstance(part, (types.FunctionType, types.MethodType, type, slice))
-            if is_code and not _writes_closure(part):
-                parts += _parts_of(part)
-            elif is_late(part) or is_live(part) or is_node(part) or isinstance(part, TensorCore):
-                return False
-        return not _writes_closure(leaf)
+        if isinstance(leaf, (types.FunctionType, type)):
+            return False
+        return all(type(x) in SCALARS or self._collector.was_there(x) for x in _parts_of(leaf))
 
     def _outside(self, leaf: TensorCore) -> OutputSpec | None:
         """How to get at a tensor that is from outside, or shows memory from there."""
@@ -454,28 +443,10 @@ def _hooks_on(tensor: TensorCore) -> set[int]:
 
 
 def _parts_of(leaf: Any) -> list[Any]:
-    """What a function, a method, a class or a slice refers to."""
-    if isinstance(leaf, types.FunctionType):
-        found = [item_at(cell, None) for cell in leaf.__closure__ or ()]
-        named = {**(leaf.__kwdefaults__ or {}), **vars(leaf)}
-        found += [*(leaf.__defaults__ or ()), *named.values()]
-        return [part for part in found if part is not ABSENT]
+    """What a method or a slice refers to."""
     if isinstance(leaf, types.MethodType):
         return [leaf.__self__, leaf.__func__]
-    if isinstance(leaf, slice):
-        return [leaf.start, leaf.stop, leaf.step]
-    return [*vars(leaf).values()] if isinstance(leaf, type) else []
-
-
-def _writes_closure(function: Any) -> bool:
-    """Whether calls of a function change a variable around it."""
-    code = getattr(function, "__code__", None)
-    if not isinstance(code, types.CodeType) or not code.co_freevars:
-        return False
-    return any(
-        instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars
-        for instruction in dis.get_instructions(code)
-    )
+    return [leaf.start, leaf.stop, leaf.step] if isinstance(leaf, slice) else []
 
 
 def _is_value(leaf: Any) -> bool:
