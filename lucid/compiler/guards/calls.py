@@ -32,7 +32,7 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN
-from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, instance_dict
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     REGISTERS,
@@ -403,7 +403,7 @@ class GuardCollector(Reads):
             given = [owner, *args, *kwargs.values()]
             if file == contextlib.__file__:  # which looks into its own objects alone
                 given = [x for x in given if type(x).__module__ == contextlib.__name__]
-            given += [_content(cell) for cell in function.__closure__ or ()]
+            given += closure_of(function).values()
             self._look_into(given, {}, objects=True)
 
     def _call_library(self, function: types.FunctionType, owner: Any) -> bool:
@@ -718,7 +718,7 @@ class GuardCollector(Reads):
         if isinstance(value, types.FunctionType):
             self.value(value, value.__name__)
             is_known = is_followed(value.__code__)
-            return [] if is_known else [_content(cell) for cell in value.__closure__ or ()]
+            return [] if is_known else [*closure_of(value).values()]
         attributes = instance_dict(value) or {}
         if is_librarys(type(value)):
             self.meet(self.path_of(value), value)
@@ -925,13 +925,6 @@ def _is_of_step(tree: Any) -> bool:
     leaves: list[Any] = []
     visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
     return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def _file_of(kind: type) -> str | None:

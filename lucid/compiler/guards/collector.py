@@ -51,7 +51,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.inputs.objects import SCALARS, is_same
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
@@ -156,8 +156,7 @@ class Collector:
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
         self._weak: set[int] = set()  # what weak references refer to
-        self._of_hosts: set[Identity] = set()  # places that host calls of the step write
-        self._of_rounds: set[object] = set()  # those in the rounds of loops; ids of objects too
+        self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
         self._is_finished = False
@@ -198,6 +197,7 @@ class Collector:
             self._note_change(owner if holder is None else holder)
         identity = identity_of(owner, key)
         self._refuse_growing(path, owner)
+        self._refuse_changed(path, owner, key)
         if identity in self._apart or (id(owner), CONTENTS) in self._apart:
             if write:
                 self._lines.setdefault(identity, here())
@@ -210,8 +210,6 @@ class Collector:
             self._take_from_whole(guard)
             self._add(identity, guard)
         assert isinstance(guard, EntryGuard)
-        if identity in self._of_hosts and not write:
-            guard.was_read = True
         if write:
             self._lines.setdefault(identity, here())
             self._appended[id(owner)] = None
@@ -282,6 +280,7 @@ class Collector:
         """
         identity = identity_of(owner, CONTENTS)
         self._refuse_growing(path, owner)
+        self._refuse_changed(path, owner, CONTENTS)
         if write:
             self._note_change(owner if holder is None else holder)
             self._lines.setdefault(identity, here())
@@ -371,6 +370,7 @@ class Collector:
     def length(self, path: str, owner: Any) -> None:
         """The number of entries is about to be read."""
         self._refuse_growing(path, owner)
+        self._refuse_changed(path, owner, CONTENTS)
         self._looked_at.add(id(owner))
         identity, whole = (len, id(owner)), self.guards.get(identity_of(owner, CONTENTS))
         if whole is not None:
@@ -394,6 +394,7 @@ class Collector:
         """
         if not issubclass(type(array), np.ndarray):
             return  # one that the step computes says that it is one
+        self._refuse_changed(path, owner_of(array), CONTENTS)
         if id(owner_of(array)) in self._memories:
             self._op_by_op(f"it gets at the elements of {path}, which change, in several ways")
         if write:
@@ -812,37 +813,36 @@ class Collector:
             guards += self._entries.get(id(place.owner), ())
         return any(guard is not None and guard.was_read for guard in guards)
 
+    @property
+    def has_hosts(self) -> bool:
+        """Whether a host call of the step changes Python objects."""
+        return bool(self._of_hosts)
+
     def note_host(
-        self, guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard], *, in_rounds: bool
+        self, name: str, guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard]
     ) -> None:
-        """Know what a host call has changed: who reads it later in the step depends on it.
-
-        in_rounds: the call is made in each round of a loop, and the trace has seen one of them.
-        """
+        """Know what a host call changes: nothing else of the step may read it, or change it."""
         for guard in guards:
-            if isinstance(guard, ArrayGuard):
-                continue
-            key = CONTENTS if isinstance(guard, ContentsGuard) else guard.key
-            identity = identity_of(guard.owner, key)
-            if identity in self._apart:  # which holds what the trace reads of each call
-                self._op_by_op(f"it reads {guard.path}, which a host call changes")
-            if self.has_written(guard.owner, key):  # each call does that when all hosts have run
-                self._op_by_op(f"it changes {guard.path}, which a host call changes later")
-            if in_rounds:
-                self._of_rounds.update((identity, id(guard.owner)))
-            if identity not in self.guards:
-                guard.was_read = False
-                self.guards[identity] = guard
-                self._of_hosts.add(identity)
+            is_entry = isinstance(guard, EntryGuard)
+            key = guard.key if is_entry else CONTENTS  # type: ignore[union-attr]
+            is_array = isinstance(guard, ArrayGuard)
+            identity = identity_of(owner_of(guard.owner) if is_array else guard.owner, key)
+            self._of_hosts[identity] = name
+            known = (identity, (identity[0], CONTENTS))
+            for met in (*self.guards, *self._apart, *self._lines):
+                if met in known or (not is_entry and id(guard.owner) in met):
+                    self._refuse_of_host(guard.path, name)
 
-    def reads_of_rounds(self) -> bool:
-        """Whether the step reads an object that host calls in the rounds of a loop change."""
-        for identity, guard in self.guards.items() if self._of_rounds else ():
-            owners = guard.args if isinstance(guard, AnswerGuard) else (getattr(guard, "owner", 0),)
-            is_changed = not self._of_rounds.isdisjoint((identity, *map(id, owners)))
-            if is_changed and guard.was_read:
-                return True
-        return False
+    def _refuse_changed(self, path: str, owner: Any, key: Any) -> None:
+        """Give up where what a host call changes is about to be read or changed."""
+        for changed, name in self._of_hosts.items():
+            identity = identity_of(owner, key)
+            is_whole = CONTENTS in (key, changed[1]) and changed[0] == identity[0]
+            if is_whole or changed == identity:
+                self._refuse_of_host(path, name)
+
+    def _refuse_of_host(self, path: str, name: str) -> NoReturn:
+        self._op_by_op(f"it reads or changes {path}, which {name}, a host call, changes")
 
     def put_back(self) -> None:
         """Restore the Python values that the step changed."""
@@ -924,8 +924,3 @@ def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:
 def at_line(place: Location | None) -> str:
     """The user's line for a message, on a line of its own."""
     return "" if place is None else f"\n  at {place}   {place.text}"
-
-
-def changed_since(before: Sequence[Any], now: Sequence[Any]) -> bool:
-    """Whether two states of one thing differ."""
-    return len(before) != len(now) or not all(map(is_same, now, before))

@@ -8,7 +8,6 @@ import gc
 import inspect
 import sys
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from lucid.compiler.guards.events import UnsupportedError, is_supported, listeni
 from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.guards.table import GuardTable
-from lucid.compiler.hosts.recording import LeavesTrace
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
@@ -105,9 +103,6 @@ def trace(
         recorder.functions = known.functions
     try:
         found = _record(recorder, side_effects, call, *call.marked, known.state, hosts)
-    except LeavesTrace as error:
-        traceback.clear_frames(error.__traceback__)
-        raise RestartTrace("leaves lucid in a custom Function", "hosts", error.codes) from None
     except UnsupportedError as error:
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
     except TypeError as error:
@@ -311,7 +306,7 @@ def _settle(
     recorder.restore(failed)
     stand_ins.cut()
     if failed:
-        recorder.hosts.put_back(failed=True)
+        recorder.hosts.put_back()
         stand_ins.put_back()
         side_effects.put_back()
         if not collector.is_put_back:  # what is put back means something else after `end`
