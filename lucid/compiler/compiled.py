@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
+from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import (
     Call,
@@ -136,27 +137,6 @@ def looks_of(args: tuple[Any, ...]) -> Looks:
 _EXACT = (int, bool, str, type(None))
 _OTHERS = object()  # calls of signatures that are new
 
-_OWN = frozenset(
-    {
-        *(
-            "_options",
-            "_optimize",
-            "_families",
-            "_programs",
-            "_sources",
-            "_fixed",
-            "_ints",
-            "_latest",
-        ),
-        "_recent",
-        *("_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
-        "_is_unverified",
-        *("_took_over", "_pace", "_noted"),
-        "stats",
-    }
-)
-
-
 _collecting: list[list[Compiled]] = []
 
 
@@ -191,6 +171,8 @@ class Compiled:
         (tensor([2., 4.]), 1)
     """
 
+    _is_made = False
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -207,7 +189,6 @@ class Compiled:
         self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
         self._sources: dict[Identity, MutableSource] = {}  # that it binds, or that move
-        self._fixed: set[Identity] = set()  # that move, and for which it is traced all the same
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._latest: Program | None = None
         self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
@@ -223,6 +204,7 @@ class Compiled:
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
         self._is_unverified = options.verify == "first"
+        self._is_made = True
         if _collecting and is_paced:
             _collecting[-1].append(self)
 
@@ -511,9 +493,10 @@ class Compiled:
                 self.stats.add_call()
                 if self.stats.traces == traces:  # it serves calls again
                     program.prepare_native()
-                is_path = differs is not None and bool(differs.path)
-                took_over = is_path and self._latest is not None
-                self._begin_with(program, call.given[0], took_over=took_over)
+                if program is not self._latest:
+                    took_over = differs is not None and bool(differs.path)
+                    took_over = took_over and self._latest is not None
+                    self._begin_with(program, call.given[0], took_over=took_over)
                 return result
             self._refuse_what_it_makes(program, call)
             is_known, left = True, left - 1
@@ -647,7 +630,8 @@ class Compiled:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Attributes, such as a count of calls, are those of the function, or the Module."""
-        if name in _OWN or name.startswith("__"):
+        is_own = not self._is_made or name in (instance_dict(self) or ())
+        if is_own or name.startswith("__"):
             object.__setattr__(self, name, value)
         else:
             setattr(self.__wrapped__, name, value)
@@ -845,23 +829,18 @@ class Compiled:
 
         Where it raises an error with stand-ins for those, eager mode says whether it is one.
         """
-        from lucid.compiler.guards.mutable_sources import ELEMENTS, live_sources
+        from lucid.compiler.guards.mutable_sources import live_sources
         from lucid.compiler.recording.trace import raise_in_eager_mode, trace
 
         guards = [program.guards.guards for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_sources(guards)}
-        sources = {key: x for key, x in found.items() if key not in self._fixed} | self._sources
+        sources = found | self._sources
         try:
             context.interprets = self._options.mode == "interpret"
             recorded = trace(self.__wrapped__, call, known, sources)
-        except EagerOnlyError:
-            arrays = {k for k in sources if k[1] == ELEMENTS and k not in self._sources}
-            if not arrays:
-                raise
-            self._fixed |= arrays  # what it does with them needs to be traced for each content
-            return self._record(call, known)
         except Exception as error:
-            if self._ints or found.keys() - self._sources.keys():
+            is_moved = bool(self._ints or found.keys() - self._sources.keys())
+            if is_moved and not isinstance(error, EagerOnlyError):
                 raise_in_eager_mode(error)
             raise
         self._sources.update(sources)

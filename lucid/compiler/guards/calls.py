@@ -76,19 +76,14 @@ _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
 _OF_THE_WORLD = {
     "it reads the clock": "datetime.now datetime.utcnow datetime.today",  # of classes of the user's
     "it uses a file": """
-        builtins.input configparser.read fileinput.input linecache.getline mmap.mmap
-        pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink pathlib.glob
+        io.open _io.open builtins.input configparser.read fileinput.input linecache.getline
+        mmap.mmap numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
+        pathlib.open pathlib.read_text pathlib.read_bytes pathlib.glob
+        pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink
         pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
     "it draws random numbers": "secrets.choice",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
-_READ_FILES = frozenset(
-    {
-        *("io.open", "_io.open", "pathlib.open", "pathlib.read_text", "pathlib.read_bytes"),
-        *("numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile"),
-    }
-)
-_LARGEST_FILE = 2**20  # bytes that each call of a step reads again
 _ASKED_AGAIN: set[Any] = {
     *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
     *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
@@ -334,7 +329,7 @@ class GuardCollector(Reads):
         else:
             self._call_object(function, args, kwargs)
 
-    def _look_at_world(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+    def _look_at_world(self, function: Any) -> None:
         name, owner = function.__name__, getattr(function, "__self__", None)
         if isinstance(owner, type):
             owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
@@ -343,25 +338,6 @@ class GuardCollector(Reads):
         why = _WHY.get(f"{package}.{name}")
         if why is not None:
             self._op_by_op(f"{why}, by {package}.{name}()")
-        if f"{package}.{name}" in _READ_FILES:
-            given = args if owner is None or not isinstance(owner, os.PathLike) else (owner, *args)
-            self._read_file(f"{package}.{name}()", *given, **kwargs)
-
-    def _read_file(self, by: str, file: Any = None, mode: Any = "r", *_: Any, **named: Any) -> None:
-        """Each call asks what is in a file that is read."""
-        mode = named.get("mode", mode)
-        if by.endswith("open()") and (type(mode) is not str or not {*"wax+"}.isdisjoint(mode)):
-            self._op_by_op(f"it opens a file to write, by {by}; one that is open may be written")
-        if not isinstance(file, (str, os.PathLike)) or (
-            os.path.exists(file) and not os.path.isfile(file)
-        ):
-            self._op_by_op(f"it reads an open file, or no ordinary one, by {by}")
-        if _content_of(file) is _TOO_LARGE:
-            self._op_by_op(f"it reads a file of more than {_LARGEST_FILE} bytes, by {by}")
-        self.substitutes.refuse_after_writing(by)
-        path = os.fspath(file)
-        if not self.answer(f"the content of {path!r}", _content_of, path):
-            self._op_by_op(f"it reads a file that changes meanwhile, by {by}")
 
     def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:
         owner, function = method.__self__, method.__func__
@@ -378,7 +354,7 @@ class GuardCollector(Reads):
         if is_followed(function.__code__) or function.__code__ in self._skipped:
             return
         module, file = function.__module__ or "", function.__code__.co_filename
-        self._look_at_world(function, args if owner is None else (owner, *args), kwargs)
+        self._look_at_world(function)
         if function in _ASKED_AGAIN:
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
         elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
@@ -466,7 +442,7 @@ class GuardCollector(Reads):
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
-        self._look_at_world(function, args, kwargs)
+        self._look_at_world(function)
         if function in _AS_INSTRUCTIONS:
             self._as_instruction(function, args)
         elif function in (isinstance, type, callable, id, issubclass):
@@ -903,21 +879,6 @@ def _name_of(function: Any) -> str:
 def _target_of(reference: Any) -> int | None:
     target = reference()
     return None if target is None else id(target)
-
-
-_TOO_LARGE = object()
-
-
-def _content_of(path: Any) -> Any:
-    """What is in an ordinary file; None: there is none that can be read."""
-    if not os.path.isfile(path):  # to read a pipe would take from it
-        return None
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError:
-        return None
-    return _TOO_LARGE if len(content) > _LARGEST_FILE else content
 
 
 def _is_of_step(tree: Any) -> bool:

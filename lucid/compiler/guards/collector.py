@@ -131,9 +131,12 @@ class Collector:
         restart: what the trace has to begin again for, whatever the user's code makes of it.
         changed_later: entries of dicts that are set after the call; the name of what does it, where
             they can't be read.
+        meet: takes note of an object of the library's that is used by the step.
         library_objects: objects of the library's own classes, such as optimizers, by the user's
             expression for each.
     """
+
+    meet: Callable[[str, Any], None]
 
     def __init__(self, apart: Set[Identity] = frozenset()) -> None:
         self.guards: dict[Any, Guard] = {}
@@ -609,10 +612,6 @@ class Collector:
         wrapped = function.__dict__.get("__wrapped__")
         if wrapped is not None:
             self.value(wrapped, path, function)
-
-    def meet(self, path: str, thing: Any) -> None:
-        """An object of the library's is used by the step."""
-        raise NotImplementedError
 
     def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
         """Give the trace up: the step reads, or does, another thing at each call."""

@@ -45,8 +45,6 @@ class StandIns:
         recorder: Recorder,
         call: Call,
         function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
         state: set[Storage],
         sources: Sequence[str],
     ) -> None:
@@ -63,6 +61,7 @@ class StandIns:
         self._state = state
         self._known: dict[int, Any] = {}
         self._arrays: dict[int, LateArray] = {}  # by the identity of the handle
+        args, kwargs = call.marked
         names = argument_names(function, args)
         self.args = tuple(self._given(a, name) for a, name in zip(args, names, strict=True))
         self.kwargs = {name: self._given(kwargs[name], name) for name in sorted(kwargs)}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.hooks import hooks_of
 from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import brief
@@ -434,12 +435,9 @@ def _is_open(tensor: Any, spec: OutputSpec) -> bool:
 
 def _hooks_on(tensor: TensorCore) -> set[int]:
     """Numbers of the hooks on an argument, or on the node that its gradient goes to."""
-    node = None if tensor._accumulator is None else tensor._accumulator()
     history = tensor._grad_fn
-    registers = [tensor._hooks if history is None else history._hooks_at(tensor._output_nr)]
-    if node is not None:
-        registers += [node.post_accumulate_hooks, node._pre_hooks, node._post_hooks]
-    return {number for hooks in registers for number in hooks or ()}
+    own = None if history is None else history._hooks_at(tensor._output_nr)
+    return {*hooks_of(tensor), *(own or ())}
 
 
 def _parts_of(leaf: Any) -> list[Any]:

@@ -94,15 +94,15 @@ def trace(
             "the instructions of this interpreter can't be followed, "
             f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
         )
-    side_effects, hosts = SideEffects(function, sources.values()), frozenset(known.hosts)
-    recorder = Recorder(_name_of(function), hosts, known.undo)
+    side_effects = SideEffects(function, sources.values())
+    recorder = Recorder(_name_of(function), frozenset(known.hosts), known.undo)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at = known.looked_at
     if known.functions is not None:
         known.functions.clear()
         recorder.functions = known.functions
     try:
-        found = _record(recorder, side_effects, call, *call.marked, known.state, hosts)
+        found = _record(recorder, side_effects, call, known)
     except UnsupportedError as error:
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
     except TypeError as error:
@@ -132,20 +132,12 @@ def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _record(
-    recorder: Recorder,
-    side_effects: SideEffects,
-    call: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    state: set[Storage],
-    leaving: frozenset[object],
-) -> Trace:
+def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Known) -> Trace:
     function = side_effects.function
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
-    collector = recorder.collector = GuardCollector(side_effects.unguarded, leaving)
+    collector = recorder.collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
         try:
             collector.begin()
@@ -153,9 +145,9 @@ def _record(
             outside = recorder.outside = DeferredCalls(recorder.exits, collector)
             collector.substitutes = StandInFunctions(recorder, collector, outside)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
-            _name_arguments(collector, function, args, kwargs)
+            _name_arguments(collector, function, call)
             call.take(side_effects.values())
-            found, handles = _run(recorder, collector, side_effects, call, args, kwargs, state)
+            found, handles = _run(recorder, collector, side_effects, call, known.state)
             try:
                 side_effects.forget()
                 _refuse_escaped(recorder, handles)
@@ -176,12 +168,7 @@ def _record(
         collector.guards.clear()
 
 
-def _name_arguments(
-    collector: GuardCollector,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
+def _name_arguments(collector: GuardCollector, function: Callable[..., Any], call: Call) -> None:
     """Let what is in arguments, and hooks of tensors there, have the user's names for it."""
 
     def note(leaf: Any, path: str) -> None:
@@ -191,7 +178,7 @@ def _name_arguments(
         elif not isinstance(leaf, np.ndarray):
             collector.value(leaf, path, function)
 
-    for name, value in named_arguments(function, args, kwargs):
+    for name, value in named_arguments(function, *call.marked):
         visit_leaves(note, value, name)
 
 
@@ -200,8 +187,6 @@ def _run(
     collector: GuardCollector,
     side_effects: SideEffects,
     call: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
     state: set[Storage],
 ) -> tuple[Trace, list[weakref.ref[TensorCore]]]:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards.
@@ -209,7 +194,7 @@ def _run(
     Gives also what stood for the arguments; nobody should hold it any more.
     """
     function, sources = side_effects.function, [source.path for source in side_effects.read]
-    stand_ins = StandIns(recorder, call, function, args, kwargs, state, sources)
+    stand_ins = StandIns(recorder, call, function, state, sources)
     grad_enabled = context.grad_enabled
     settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
