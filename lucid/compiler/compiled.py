@@ -189,6 +189,7 @@ class Compiled:
         self._families: Families | None = None
         self._programs: dict[Any, list[Program]] = {}
         self._sources: dict[Identity, MutableSource] = {}  # that it binds, or that move
+        self._fixed: set[Identity] = set()  # that move, and for which it is traced all the same
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._latest: Program | None = None
         self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
@@ -829,18 +830,23 @@ class Compiled:
 
         Where it raises an error with stand-ins for those, eager mode says whether it is one.
         """
-        from lucid.compiler.guards.mutable_sources import live_sources
+        from lucid.compiler.guards.mutable_sources import ELEMENTS, live_sources
         from lucid.compiler.recording.trace import raise_in_eager_mode, trace
 
         guards = [program.guards.guards for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_sources(guards)}
-        sources = found | self._sources
+        sources = {key: x for key, x in found.items() if key not in self._fixed} | self._sources
         try:
             context.interprets = self._options.mode == "interpret"
             recorded = trace(self.__wrapped__, call, known, sources)
+        except EagerOnlyError:
+            arrays = {k for k in sources if k[1] == ELEMENTS and k not in self._sources}
+            if not arrays:
+                raise
+            self._fixed |= arrays  # what it does with them needs to be traced for each content
+            return self._record(call, known)
         except Exception as error:
-            is_moved = bool(self._ints or found.keys() - self._sources.keys())
-            if is_moved and not isinstance(error, EagerOnlyError):
+            if self._ints or found.keys() - self._sources.keys():
                 raise_in_eager_mode(error)
             raise
         self._sources.update(sources)

@@ -360,7 +360,7 @@ class GuardCollector(Reads):
         elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
             self._ask_again(function, args, kwargs)
         elif file.startswith(LIBRARY):
-            if not self._call_library(function, owner):
+            if not self._call_library(owner):
                 given = [*args, *kwargs.values()]
                 is_made = getattr(function, "__wrapped__", function) in _MAKE_TENSORS
                 sizes = [] if is_made else [x for x in given if _may_be_sizes(x)]
@@ -382,7 +382,7 @@ class GuardCollector(Reads):
             given += closure_of(function).values()
             self._look_into(given, {}, objects=True)
 
-    def _call_library(self, function: types.FunctionType, owner: Any) -> bool:
+    def _call_library(self, owner: Any) -> bool:
         """A function of the library's: what it doesn't tell; whether it hands its arguments on."""
         from lucid.autograd.function import Function
 

@@ -37,6 +37,7 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, map_tree
 from lucid.tensor.writing import assign_memory
 
+ELEMENTS = "array"
 Identity = tuple[int, object]
 bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
 
@@ -139,7 +140,7 @@ class ChangingArray(MutableSource):
     __slots__ = ()
 
     def __init__(self, path: str, array: np.ndarray) -> None:
-        super().__init__(path, array, "array")
+        super().__init__(path, array, ELEMENTS)
 
 
 def can_be_read_live(array: np.ndarray) -> bool:

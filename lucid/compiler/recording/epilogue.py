@@ -112,7 +112,6 @@ class EpilogueBuilder:
         self._found_counters |= {x._counter: i for i, x in reversed([*enumerate(handles)])}
         self._made: dict[int, BuiltContainer] = {}
         self._open: list[BuiltContainer] = []
-        self._found: set[int] = set()
         self._leaves: list[tuple[Any, OutputSpec]] = []
         self._source: MutableSource | None = None
 
@@ -125,7 +124,6 @@ class EpilogueBuilder:
         recorder.refuse_outer()
         made = self._tree(result), [*map(self._final, side_effects.bound, finals)]
         deferred = self._deferred()
-        side_effects.found = frozenset(self._found)
         grads = self._gradients()
         kinds = (TensorCore, np.ndarray)
         tensors: list[tuple[Any, OutputSpec]] = [
@@ -209,12 +207,7 @@ class EpilogueBuilder:
 
     def _is_found(self, value: Any) -> bool:
         """Whether a container or an object was there before: it is itself a result then."""
-        recorder, collector = self._recorder, self._collector
-        is_given = id(value) in recorder.containers
-        if is_given or not collector.was_there(value):
-            return is_given
-        self._found.add(id(value))
-        return True
+        return id(value) in self._recorder.containers or self._collector.was_there(value)
 
     def _slot(self, key: Any, value: Value) -> int:
         if key not in self._slots:
