@@ -29,6 +29,7 @@ from lucid.compiler.inputs.signature import (
     changes,
     describe,
     moving_arguments,
+    name_of,
     with_live_arguments,
 )
 from lucid.compiler.pacing import Looks, NotPaidForError, TooManyPathsError, TracePace
@@ -252,7 +253,7 @@ class Compiled:
 
     def _refusal(self, reason: str) -> TraceError:
         """What a call says that would have to run op by op, and may not."""
-        options, name = self._options, _name_of(self.__wrapped__)
+        options, name = self._options, name_of(self.__wrapped__)
         if options.fullgraph:
             return TraceError(f"{name}, with fullgraph=True: {reason}")
         text = (
@@ -266,7 +267,7 @@ class Compiled:
     def _skipped(self, error: NonFiniteError) -> Any:
         """What a call returns that has made a NaN or an infinity, and leaves nothing else."""
         self.stats.skipped += 1
-        name = _name_of(self.__wrapped__)
+        name = name_of(self.__wrapped__)
         say("nan", "%s: this call is skipped: %s", name, error, level=logging.WARNING)
         return error.result()
 
@@ -399,7 +400,7 @@ class Compiled:
             before.put_back()
             raise
         if found is not None:
-            self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
+            self._distrust = report(name_of(self.__wrapped__), found, calls - self._audited)
             self._latest = None
             self._recent.clear()
             self._programs.clear()
@@ -504,7 +505,7 @@ class Compiled:
         assert program is not None
         failure = program.guards.failure(call)
         raise LucidError(
-            f"{_name_of(self.__wrapped__)}: {ATTEMPTS} programs in turn didn't fit the call any "
+            f"{name_of(self.__wrapped__)}: {ATTEMPTS} programs in turn didn't fit the call any "
             f"more when they were to run{f': {failure}' if failure else ''}\n"
             "hint: let nothing change meanwhile what the function reads, such as another thread, "
             "or pass it as an argument"
@@ -568,7 +569,7 @@ class Compiled:
             if len(self._said) >= LIMIT:
                 self._said.clear()
             self._said.add(kind or reason)
-            name = _name_of(self.__wrapped__)
+            name = name_of(self.__wrapped__)
             say("eager", "%s: this call runs op by op: %s", name, reason, level=logging.WARNING)
 
     def _prepared(self, call: Call, differs: Departure | None = None) -> tuple[Call, Program]:
@@ -594,7 +595,7 @@ class Compiled:
                     self._forget_unused(call)
                 raise
         raise TraceError(
-            f"{_name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
+            f"{name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
             f"again {restarts} times\n"
             "hint: do that outside of the compiled function, or in plain dicts and lists"
         )
@@ -651,7 +652,7 @@ class Compiled:
         before = ListenerSnapshot()
         try:
             with (
-                Progress(_name_of(self.__wrapped__)),
+                Progress(name_of(self.__wrapped__)),
                 WriteLock(frozenset((id(self), TRACING))) as claim,
             ):
                 program, reason = self._fitting(call, differs)
@@ -731,7 +732,7 @@ class Compiled:
         )
         if is_on("compile"):
             nodes, seconds = len(program.recorded.nodes), program.compile_seconds
-            say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
+            say("compile", "%s: %d nodes in %.2f s", name_of(self.__wrapped__), nodes, seconds)
         args, kwargs = call.given
         if not kwargs and self._options.mode != "interpret":
             program.take_plain(call, args, self.stats.counted)
@@ -776,7 +777,7 @@ class Compiled:
         channel, text = ("exits", "%s: takes a new path: %s")
         if not is_path:
             channel, text = "retrace", "retrace of %s: %s"
-        say(channel, text, _name_of(self.__wrapped__), reason)
+        say(channel, text, name_of(self.__wrapped__), reason)
         return kind, reason, place if differs is None else None
 
     def _made(self, recorded: Trace, description: Description, call: Call, known: Known) -> Program:
@@ -856,7 +857,7 @@ class Compiled:
 
     def _latest_program(self) -> Program:
         if self._latest is None:
-            name = _name_of(self.__wrapped__)
+            name = name_of(self.__wrapped__)
             raise LucidError(f"{name} has not been called yet, so nothing is compiled")
         return self._latest
 
@@ -882,7 +883,7 @@ class Compiled:
         call = self._signature(args, kwargs)
         program, _ = self._fitting(call, None)
         if program is None:
-            name = _name_of(self.__wrapped__)
+            name = name_of(self.__wrapped__)
             asked = signature_text(describe(self.__wrapped__, args, kwargs))
             known = dict.fromkeys(served.signature for served in self.stats.programs)
             raise LucidError(
@@ -915,7 +916,7 @@ class Compiled:
 
         program = self._chosen(args, kwargs, "explain")
         signature = signature_text(program.description)
-        return explain(_name_of(self.__wrapped__), signature, self.stats, program, full)
+        return explain(name_of(self.__wrapped__), signature, self.stats, program, full)
 
     def dump_ir(
         self,
@@ -998,7 +999,7 @@ class Compiled:
 
         self._refuse_eager("profile")
         return profile(
-            _name_of(self.__wrapped__),
+            name_of(self.__wrapped__),
             lambda: self(*args, **kwargs),
             self._latest_program,
             calls,
@@ -1031,7 +1032,7 @@ class Compiled:
 
     def _refuse_eager(self, method: str) -> None:
         if self._is_eager():
-            name = _name_of(self.__wrapped__)
+            name = name_of(self.__wrapped__)
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
     def kernel_graph(self, *args: Any, **kwargs: Any) -> networkx.DiGraph[int]:
@@ -1122,11 +1123,6 @@ class Compiled:
             True
         """
         return self._latest_program().executable.llvm
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    """What messages call it; a Module, or another object that can be called, by its class."""
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def _refuse_late(function: Callable[..., Any]) -> None:

@@ -415,7 +415,7 @@ class GuardCollector(Reads):
                     self._look_at_all(_entries(value), {})
         elif kind is str and args:
             self.show(args[0])
-        elif not _is_heard(kind.__init__):
+        elif not is_heard(kind.__init__):
             self._look_into(args, kwargs)
 
     def _call_object(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
@@ -427,13 +427,13 @@ class GuardCollector(Reads):
             self.meet(path, function)
             self.load_attribute(function, "forward")
             run = class_has(type(function), "forward")
-        elif _is_heard(run):
+        elif is_heard(run):
             self.load_attribute(function, "__call__")
         elif is_librarys(type(function)):
             self.meet(path, function)
         elif isinstance(run, types.FunctionType):
             self.hand_over(function)
-        if not _is_heard(run):
+        if not is_heard(run):
             self._look_into(args, kwargs)
 
     # ------------------------------------------------------------------ functions in C
@@ -468,7 +468,7 @@ class GuardCollector(Reads):
 
     def _look_by(self, function: Any, args: Sequence[Any]) -> None:
         """Read what a function in C reads that code in C calls with the entries of `args`."""
-        if _is_heard(getattr(function, "__func__", function)):
+        if is_heard(getattr(function, "__func__", function)):
             return
         if isinstance(function, types.BuiltinFunctionType) and function in _AS_INSTRUCTIONS:
             for each in zip(*map(_entries, args), strict=False):
@@ -829,7 +829,7 @@ def _is_of_arrays(function: Any) -> bool:
     return file.startswith(LIBRARY) or is_ufuncs or module == "numpy"
 
 
-def _is_heard(function: Any) -> bool:
+def is_heard(function: Any) -> bool:
     """Whether it is Python code whose instructions are followed."""
     return isinstance(function, types.FunctionType) and is_followed(function.__code__)
 
@@ -841,7 +841,7 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if not args or not isinstance(args[0], getattr(function, "__objclass__", GENERATORS)):
             return None  # which raises an error
         function, args = function.__get__(args[0], type(args[0])), args[1:]
-    if "out" in kwargs and not _is_heard(getattr(function, "__func__", function)):
+    if "out" in kwargs and not is_heard(getattr(function, "__func__", function)):
         out = kwargs["out"]
         return out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if isinstance(function, np.ufunc):
@@ -863,7 +863,7 @@ def returns_written(function: Any) -> bool:
 def _is_in_c(function: Any) -> bool:
     """Whether its instructions aren't followed: it looks at what it gets by itself."""
     function = class_has(function, "__init__") if isinstance(function, type) else function
-    return not _is_heard(getattr(function, "__func__", function))
+    return not is_heard(getattr(function, "__func__", function))
 
 
 def _may_be_sizes(value: Any) -> bool:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeGuard
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
+from lucid.autograd.node import Node
 from lucid.compiler.guards.age import Age, owner_of
 from lucid.compiler.guards.guard import (
     ABSENT,
@@ -824,6 +825,12 @@ class Collector:
         for guard in guards:
             is_entry = isinstance(guard, EntryGuard)
             key = guard.key if is_entry else CONTENTS  # type: ignore[union-attr]
+            changed = _subject(guard)
+            is_of_call = id(changed) in self._given or self._age.is_new(changed)
+            if is_of_call and not isinstance(changed, Node):  # a ctx is the host call's own
+                self._op_by_op(
+                    f"{name}, a host call, changes {guard.path}, which is another one in each call"
+                )
             is_array = isinstance(guard, ArrayGuard)
             identity = identity_of(owner_of(guard.owner) if is_array else guard.owner, key)
             self._of_hosts[identity] = name

@@ -285,6 +285,11 @@ def _history_of(tensor: TensorCore) -> bool | str:
 # ---------------------------------------------------------------------- in the user's words
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """What messages call it; a Module, or another object that can be called, by its class."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
 def named_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[tuple[str, Any]]:

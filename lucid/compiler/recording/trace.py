@@ -25,7 +25,7 @@ from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
-from lucid.compiler.inputs.signature import Call, named_arguments
+from lucid.compiler.inputs.signature import Call, name_of, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.deferred_calls import DeferredCalls
@@ -95,7 +95,7 @@ def trace(
             f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
         )
     side_effects = SideEffects(function, sources.values())
-    recorder = Recorder(_name_of(function), frozenset(known.hosts), known.undo)
+    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at = known.looked_at
     if known.functions is not None:
@@ -126,10 +126,6 @@ def raise_in_eager_mode(error: Exception) -> None:
             "with numbers that it would read at each call its trace fails: "
             f"{type(error).__name__}: {error}"
         ) from error
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Known) -> Trace:
