@@ -243,8 +243,10 @@ class Call:
         if array is None or not array.flags.c_contiguous:
             strides = tensor.element_strides()
             strides = None if is_contiguous(tensor._type.shape, strides) else strides
-        self._parts += (tensor._type, strides, _history_of(tensor))
-        if tensor._base is not None and made_without_grad(tensor):
+        is_view = tensor._base is not None
+        history = _history_of(tensor) if is_view or tensor._grad_fn else tensor._requires_grad
+        self._parts += (tensor._type, strides, history)
+        if is_view and made_without_grad(tensor):
             self._parts.append("made without grad")
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
             self._parts.append(("hooks", *hooks))
