@@ -451,10 +451,11 @@ class Compiled:
         """
         left, traces = ATTEMPTS, self.stats.traces
         program = self._latest
-        is_known = differs is not None or program is None or program.key != call.key
+        # One that is looked for fits; the latest one says so when it runs.
+        is_fit = differs is not None or program is None or program.key != call.key
         while left:
             try:
-                if is_known or program is None:
+                if is_fit or program is None:
                     call, program = self._prepared(call, differs)
             except BaseException as reason:
                 if differs is not None:
@@ -469,10 +470,10 @@ class Compiled:
             try:
                 if differs is not None:
                     context.replay = [*differs.made]
-                result = program.run(call, is_fit=is_known)
+                result = program.run(call, is_fit=is_fit)
                 context.replay = replay
             except DEPARTS as other:
-                context.replay, is_known = replay, True
+                context.replay, is_fit = replay, True
                 before, differs = differs, self._left(program, other)
                 if before is not None and not differs.goes_beyond(before):
                     if isinstance(other, LeavesPath):
@@ -501,7 +502,7 @@ class Compiled:
                     self._begin_with(program, call.given[0], took_over=took_over)
                 return result
             self._refuse_what_it_makes(program, call)
-            is_known, left = True, left - 1
+            is_fit, left = True, left - 1
         assert program is not None
         failure = program.guards.failure(call)
         raise LucidError(
