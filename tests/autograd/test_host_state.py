@@ -296,9 +296,21 @@ class Notes(Function):
         return lucid.tensor(x.numpy() * 2)
 
 
+class Names(Function):
+    @staticmethod
+    def forward(ctx, x, found):
+        found["sum"] = x.sum().item()
+        return lucid.tensor(x.numpy() * 2)
+
+
 def one_of_its_own(x, log):
     log = []
     return Notes.apply(x, log), log
+
+
+def a_dict_of_numbers(x, log):
+    found = {}
+    return Names.apply(x, found), found
 
 
 def one_from_outside(x, log):
@@ -307,7 +319,8 @@ def one_from_outside(x, log):
 
 
 @pytest.mark.parametrize(
-    "body", [lambda x, log: Notes.apply(x, log), one_of_its_own, one_from_outside]
+    "body",
+    [lambda x, log: Notes.apply(x, log), one_of_its_own, a_dict_of_numbers, one_from_outside],
 )
 def test_lists_that_a_host_call_lengthens_are_as_in_eager_mode(body):
     def run(step):

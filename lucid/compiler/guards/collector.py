@@ -819,14 +819,22 @@ class Collector:
         return bool(self._of_hosts)
 
     def note_host(
-        self, name: str, guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard]
+        self,
+        name: str,
+        guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard],
+        given: Set[int],
     ) -> None:
-        """Know what a host call changes: nothing else of the step may read it, or change it."""
+        """Know what a host call changes: nothing else of the step may read it, or change it.
+
+        given: identities of what it was called with.
+        """
         for guard in guards:
             is_entry = isinstance(guard, EntryGuard)
             key = guard.key if is_entry else CONTENTS  # type: ignore[union-attr]
             changed = _subject(guard)
             is_of_call = id(changed) in self._given or self._age.is_new(changed)
+            if not is_of_call and id(changed) in given:
+                is_of_call = not self.was_there(changed)  # such as a dict of numbers
             if is_of_call and not isinstance(changed, Node):  # a ctx is the host call's own
                 self._op_by_op(
                     f"{name}, a host call, changes {guard.path}, which is another one in each call"

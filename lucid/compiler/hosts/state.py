@@ -118,6 +118,7 @@ class Surroundings:
             for path, value in self._roots:
                 if path:
                     collector.value(value, path)
+                    collector.accept(value, value)
             for path, entries in reachable(self._roots, dict):
                 if is_librarys(type(entries)):  # as an optimizer's state, which its steps make
                     collector.contents(path, entries, write=True)
@@ -140,7 +141,8 @@ class Surroundings:
             changed = [guard for guard in guards if not guard.holds()]
             collector.put_back()
             epoch.count += 1  # which objects of the library's go by
-            outer.note_host(self._name, changed)
+            given = {id(value) for path, value in self._roots if path}
+            outer.note_host(self._name, changed, given)
         finally:
             collector.put_back_generators()
             collector.end()
