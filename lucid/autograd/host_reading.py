@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from lucid.ir.memory import are_same_bytes
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.core import TensorCore
 
@@ -20,7 +21,6 @@ Entry = tuple[Any, ...]
 ("result", number); or ("none",), ("argument", position), ("other", value)."""
 
 _NONE: Entry = ("none",)
-_FEW_BYTES = 1 << 12
 
 
 class Plan(NamedTuple):
@@ -145,8 +145,11 @@ class Reader:
         """The operands that were marked as dirty or hold something else."""
         changed = {entry[1] for entry in dirty if entry[0] == "input"}
         for number, tensor in enumerate(self._tensors):
-            if isinstance(tensor, TensorCore) and _differ(tensor._array, lent[number]):
-                changed.add(number)
+            if isinstance(tensor, TensorCore):
+                now = tensor._array
+                assert now is not None
+                if not are_same_bytes(now, lent[number]):
+                    changed.add(number)
         return changed
 
     def written(self, changed: set[int]) -> tuple[tuple[int, int], ...]:
@@ -170,11 +173,3 @@ class Reader:
 def _numbered(label: str, number: int) -> str:
     """One object for equal labels."""
     return f"{label} {number}"
-
-
-def _differ(now: Any, lent: np.ndarray) -> bool:
-    """Whether the copy that forward got holds other bytes than what was lent."""
-    if lent.nbytes <= _FEW_BYTES:
-        return bool(now.tobytes() != lent.tobytes())
-    now, before = np.ascontiguousarray(now), np.ascontiguousarray(lent)
-    return not np.array_equal(now.reshape(-1).view(np.uint8), before.reshape(-1).view(np.uint8))

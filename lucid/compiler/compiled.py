@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
+from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.signature import (
     Call,
@@ -28,6 +29,7 @@ from lucid.compiler.inputs.signature import (
     changes,
     describe,
     moving_arguments,
+    name_of,
     with_live_arguments,
 )
 from lucid.compiler.pacing import Looks, NotPaidForError, TooManyPathsError, TracePace
@@ -136,27 +138,6 @@ def looks_of(args: tuple[Any, ...]) -> Looks:
 _EXACT = (int, bool, str, type(None))
 _OTHERS = object()  # calls of signatures that are new
 
-_OWN = frozenset(
-    {
-        *(
-            "_options",
-            "_optimize",
-            "_families",
-            "_programs",
-            "_sources",
-            "_fixed",
-            "_ints",
-            "_latest",
-        ),
-        "_recent",
-        *("_untraceable", "_is_paced", "_said", "_audits", "_audited", "_distrust"),
-        "_is_unverified",
-        *("_took_over", "_pace", "_noted"),
-        "stats",
-    }
-)
-
-
 _collecting: list[list[Compiled]] = []
 
 
@@ -188,6 +169,8 @@ class Compiled:
     >>> step(lucid.tensor([1.0, 2.0])), step.stats.traces
     (tensor([2., 4.]), 1)
     """
+
+    _is_made = False
 
     def __init__(
         self,
@@ -221,6 +204,7 @@ class Compiled:
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
         self._is_unverified = options.verify == "first"
+        self._is_made = True
         if _collecting and is_paced:
             _collecting[-1].append(self)
 
@@ -267,7 +251,7 @@ class Compiled:
 
     def _refusal(self, reason: str) -> TraceError:
         """What a call says that would have to run op by op, and may not."""
-        options, name = self._options, _name_of(self.__wrapped__)
+        options, name = self._options, name_of(self.__wrapped__)
         if options.fullgraph:
             return TraceError(f"{name}, with fullgraph=True: {reason}")
         text = (
@@ -281,7 +265,7 @@ class Compiled:
     def _skipped(self, error: NonFiniteError) -> Any:
         """What a call returns that has made a NaN or an infinity, and leaves nothing else."""
         self.stats.skipped += 1
-        name = _name_of(self.__wrapped__)
+        name = name_of(self.__wrapped__)
         say("nan", "%s: this call is skipped: %s", name, error, level=logging.WARNING)
         return error.result()
 
@@ -380,23 +364,14 @@ class Compiled:
         """
         looks = looks_of(args)
         self._pace.refuse_look(looks, looks in self._recent)
-        if differs is None:
-            if self._latest is not None and self._audits.is_due():
-                self._call_audit(args, kwargs)
-            latest = self._latest
-            if latest is not None and not kwargs:
-                try:
-                    result = latest.call_plain(args)
-                except DEPARTS as found:
-                    result, differs = SLOW_PATH, self._left(latest, found)
-                if result is not SLOW_PATH:
-                    self.stats.add_call()
-                    return result
+        if differs is None and self._latest is not None and self._audits.is_due():
+            self._call_audit(args, kwargs)
         if self._distrust is not None:
             raise EagerOnlyError(self._distrust)
+        call = self._signature(args, kwargs)
         if self._untraceable:
-            self._refuse_untraceable(self._signature(args, kwargs).key)
-        return self._call_natively(args, kwargs, differs)
+            self._refuse_untraceable(call.key)
+        return self._call_natively(call, differs)
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
@@ -423,7 +398,7 @@ class Compiled:
             before.put_back()
             raise
         if found is not None:
-            self._distrust = report(_name_of(self.__wrapped__), found, calls - self._audited)
+            self._distrust = report(name_of(self.__wrapped__), found, calls - self._audited)
             self._latest = None
             self._recent.clear()
             self._programs.clear()
@@ -467,22 +442,24 @@ class Compiled:
             return difference(program, *made_again(recorded))
         return None
 
-    def _call_natively(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
-    ) -> Any:
-        """Run a program that fits, tracing one if there is none.
+    def _call_natively(self, call: Call, differs: Departure | None) -> Any:
+        """Run a program that fits, the latest one first, tracing one if there is none.
 
         Raises `LucidError` when programs never fit at the time they are to run.
         """
         left, traces = ATTEMPTS, self.stats.traces
+        program = self._latest
+        # One that is looked for fits; the latest one says so when it runs.
+        is_fit = differs is not None or program is None or program.key != call.key
         while left:
             try:
-                call, program = self._prepared(args, kwargs, differs)
+                if is_fit or program is None:
+                    call, program = self._prepared(call, differs)
             except BaseException as reason:
                 if differs is not None:
                     undo_draws(differs.made)
                 if isinstance(reason, EagerOnlyError) and not isinstance(reason, NotPaidForError):
-                    self._note_untraceable(self._signature(args, kwargs).key, str(reason))
+                    self._note_untraceable(call.key, str(reason))
                 raise
             if self._untraceable:
                 for each in (call.key, _OTHERS):
@@ -491,10 +468,10 @@ class Compiled:
             try:
                 if differs is not None:
                     context.replay = [*differs.made]
-                result = program.run(call, is_fit=True)
+                result = program.run(call, is_fit=is_fit)
                 context.replay = replay
             except DEPARTS as other:
-                context.replay = replay
+                context.replay, is_fit = replay, True
                 before, differs = differs, self._left(program, other)
                 if before is not None and not differs.goes_beyond(before):
                     if isinstance(other, LeavesPath):
@@ -517,15 +494,17 @@ class Compiled:
                 self.stats.add_call()
                 if self.stats.traces == traces:  # it serves calls again
                     program.prepare_native()
-                is_path = differs is not None and bool(differs.path)
-                took_over = is_path and self._latest is not None
-                self._begin_with(program, args, took_over=took_over)
+                if program is not self._latest:
+                    took_over = differs is not None and bool(differs.path)
+                    took_over = took_over and self._latest is not None
+                    self._begin_with(program, call.given[0], took_over=took_over)
                 return result
             self._refuse_what_it_makes(program, call)
-            left -= 1
+            is_fit, left = True, left - 1
+        assert program is not None
         failure = program.guards.failure(call)
         raise LucidError(
-            f"{_name_of(self.__wrapped__)}: {ATTEMPTS} programs in turn didn't fit the call any "
+            f"{name_of(self.__wrapped__)}: {ATTEMPTS} programs in turn didn't fit the call any "
             f"more when they were to run{f': {failure}' if failure else ''}\n"
             "hint: let nothing change meanwhile what the function reads, such as another thread, "
             "or pass it as an argument"
@@ -589,18 +568,15 @@ class Compiled:
             if len(self._said) >= LIMIT:
                 self._said.clear()
             self._said.add(kind or reason)
-            name = _name_of(self.__wrapped__)
+            name = name_of(self.__wrapped__)
             say("eager", "%s: this call runs op by op: %s", name, reason, level=logging.WARNING)
 
-    def _prepared(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None = None
-    ) -> tuple[Call, Program]:
-        """The call's signature and a program for it, traced if there is none."""
+    def _prepared(self, call: Call, differs: Departure | None = None) -> tuple[Call, Program]:
+        """The call as a program sees it that serves it, which is traced if there is none."""
         known = Known(self._ints, self._sources)
         known.functions = [] if self._is_unverified else None
         restarts = 0
         while restarts < MOST_RESTARTS:
-            call = self._signature(args, kwargs)
             start = time.perf_counter()
             try:
                 return call, self._program(call, known, differs)
@@ -611,13 +587,14 @@ class Compiled:
                 self.stats.compile_seconds += time.perf_counter() - start
                 reason = restart.reason
                 restart.enter(known)
+                call = self._signature(*call.given)
             except BaseException:  # an interrupt, at whichever place
                 if known.undo:
                     undo_all(known.undo)
                     self._forget_unused(call)
                 raise
         raise TraceError(
-            f"{_name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
+            f"{name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
             f"again {restarts} times\n"
             "hint: do that outside of the compiled function, or in plain dicts and lists"
         )
@@ -654,7 +631,8 @@ class Compiled:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Attributes, such as a count of calls, are those of the function, or the Module."""
-        if name in _OWN or name.startswith("__"):
+        is_own = not self._is_made or name in (instance_dict(self) or ())
+        if is_own or name.startswith("__"):
             object.__setattr__(self, name, value)
         else:
             setattr(self.__wrapped__, name, value)
@@ -673,7 +651,7 @@ class Compiled:
         before = ListenerSnapshot()
         try:
             with (
-                Progress(_name_of(self.__wrapped__)),
+                Progress(name_of(self.__wrapped__)),
                 WriteLock(frozenset((id(self), TRACING))) as claim,
             ):
                 program, reason = self._fitting(call, differs)
@@ -753,7 +731,7 @@ class Compiled:
         )
         if is_on("compile"):
             nodes, seconds = len(program.recorded.nodes), program.compile_seconds
-            say("compile", "%s: %d nodes in %.2f s", _name_of(self.__wrapped__), nodes, seconds)
+            say("compile", "%s: %d nodes in %.2f s", name_of(self.__wrapped__), nodes, seconds)
         args, kwargs = call.given
         if not kwargs and self._options.mode != "interpret":
             program.take_plain(call, args, self.stats.counted)
@@ -798,7 +776,7 @@ class Compiled:
         channel, text = ("exits", "%s: takes a new path: %s")
         if not is_path:
             channel, text = "retrace", "retrace of %s: %s"
-        say(channel, text, _name_of(self.__wrapped__), reason)
+        say(channel, text, name_of(self.__wrapped__), reason)
         return kind, reason, place if differs is None else None
 
     def _made(self, recorded: Trace, description: Description, call: Call, known: Known) -> Program:
@@ -878,7 +856,7 @@ class Compiled:
 
     def _latest_program(self) -> Program:
         if self._latest is None:
-            name = _name_of(self.__wrapped__)
+            name = name_of(self.__wrapped__)
             raise LucidError(f"{name} has not been called yet, so nothing is compiled")
         return self._latest
 
@@ -904,7 +882,7 @@ class Compiled:
         call = self._signature(args, kwargs)
         program, _ = self._fitting(call, None)
         if program is None:
-            name = _name_of(self.__wrapped__)
+            name = name_of(self.__wrapped__)
             asked = signature_text(describe(self.__wrapped__, args, kwargs))
             known = dict.fromkeys(served.signature for served in self.stats.programs)
             raise LucidError(
@@ -937,7 +915,7 @@ class Compiled:
 
         program = self._chosen(args, kwargs, "explain")
         signature = signature_text(program.description)
-        return explain(_name_of(self.__wrapped__), signature, self.stats, program, full)
+        return explain(name_of(self.__wrapped__), signature, self.stats, program, full)
 
     def dump_ir(
         self,
@@ -1020,7 +998,7 @@ class Compiled:
 
         self._refuse_eager("profile")
         return profile(
-            _name_of(self.__wrapped__),
+            name_of(self.__wrapped__),
             lambda: self(*args, **kwargs),
             self._latest_program,
             calls,
@@ -1052,7 +1030,7 @@ class Compiled:
 
     def _refuse_eager(self, method: str) -> None:
         if self._is_eager():
-            name = _name_of(self.__wrapped__)
+            name = name_of(self.__wrapped__)
             raise LucidError(f"{method}: {name} runs op by op here, so nothing is native")
 
     def kernel_graph(self, *args: Any, **kwargs: Any) -> networkx.DiGraph[int]:
@@ -1139,11 +1117,6 @@ class Compiled:
         True
         """
         return self._latest_program().executable.llvm
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    """What messages call it; a Module, or another object that can be called, by its class."""
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def _refuse_late(function: Callable[..., Any]) -> None:

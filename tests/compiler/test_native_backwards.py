@@ -15,7 +15,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.programs import native
-from lucid.compiler.programs.backward import Backward
+from lucid.compiler.programs.native import NativeCalls
 from lucid.ir.errors import LucidError
 
 pytestmark = [
@@ -60,10 +60,10 @@ def net() -> nn.Sequential:
 def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A note for each backward that is not the native function alone."""
     noted: list[int] = []
-    leaving = Backward.leaving
+    leaving = NativeCalls.leaving
 
-    def watched(self: Backward, leaves: Any) -> Any:
-        form = leaving(self, leaves)
+    def watched(self: NativeCalls, leaves: Any, count: int) -> Any:
+        form = leaving(self, leaves, count)
 
         def run(*arguments: Any) -> Any:
             answer = form.function(*arguments)
@@ -80,7 +80,7 @@ def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     from lucid.compiler.programs.backward import CallRecord
 
     general = CallRecord.gradients
-    monkeypatch.setattr(Backward, "leaving", watched)
+    monkeypatch.setattr(NativeCalls, "leaving", watched)
     monkeypatch.setattr(CallRecord, "gradients", calls)
     return noted
 

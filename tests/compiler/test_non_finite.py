@@ -442,5 +442,5 @@ def test_a_call_that_cannot_be_recorded_says_so() -> None:
         writes(lucid.ones(2), "never")
     said, _, hint = str(error.value).splitlines()
     assert 'writes, with nan="raise", would have to run op by op, where' in said
-    assert said.endswith("it opens a file to write, by io.open(); one that is open may be written")
+    assert said.endswith("it uses a file, by io.open()")
     assert hint == "hint: do that outside of the compiled function, or leave nan= out"

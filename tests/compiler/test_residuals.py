@@ -75,8 +75,7 @@ def kept_by(result: lucid.Tensor) -> list[Any]:
 
 def backwards_of(result: lucid.Tensor) -> list[Any]:
     """The compiled functions that have computed gradients of such a result."""
-    kinds = result.grad_fn._record.rule._kinds.values()  # type: ignore[union-attr]
-    return [backward.compiled for backward in kinds]
+    return [*result.grad_fn._record.rule._kinds.values()]  # type: ignore[union-attr]
 
 
 def train(model: Any, net: nn.Module, size: tuple[int, ...], steps: int = 4) -> list[np.ndarray]:

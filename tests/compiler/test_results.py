@@ -385,6 +385,7 @@ class Holder:
         lambda number, n: Holder(number).get,
         lambda number, n: slice(0, n),
         lambda number, n: type("Named", (), {"n": n}),
+        lambda number, n: lambda: 3.0,
         lambda number, n: counting(),
         lambda number, n: (lambda found: lambda: found.append(1) or len(found))([]),
     ],
@@ -415,13 +416,14 @@ def test_functions_with_values_of_the_call_are_no_constants(agree, make, is_kept
     assert "which no call can make again" in step.stats.eager_reasons[0]
 
 
-def test_functions_of_constants_are_returned_natively(agree):
+def test_functions_that_were_there_are_returned_natively(agree):
     def scenario(compile):
-        found, scale = [], 3.0
+        found = []
+        twice = lambda y: y * 2  # noqa: E731
 
         @compile
         def step(x):
-            return x, lambda y: y * scale, found.append, Holder.get, slice(0, 2)
+            return x, twice, found.append, Holder.get, slice(0, 2)
 
         return [step(lucid.ones(2))[1](2.0) for _ in range(3)]
 

@@ -53,9 +53,7 @@ def changed_entries(
     if isinstance(owner, (list, deque, dict)) and not has_kept_its_order(owner, before):
         yield ArgumentSource(path, CONTENTS, number), None, owner.copy()
         return
-    for key in [key for key in before if key not in now]:
-        yield ArgumentSource(path_of(path, owner, key), key, number), before[key], ABSENT
-    for key, value in now.items():
-        was = before.get(key, ABSENT)
+    for key in dict.fromkeys((*before, *now)):
+        was, value = before.get(key, ABSENT), now.get(key, ABSENT)
         if value is not was:
             yield ArgumentSource(path_of(path, owner, key), seen(key), number), was, value

@@ -32,7 +32,7 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN
-from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, instance_dict
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     REGISTERS,
@@ -76,19 +76,14 @@ _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
 _OF_THE_WORLD = {
     "it reads the clock": "datetime.now datetime.utcnow datetime.today",  # of classes of the user's
     "it uses a file": """
-        builtins.input configparser.read fileinput.input linecache.getline mmap.mmap
-        pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink pathlib.glob
+        io.open _io.open builtins.input configparser.read fileinput.input linecache.getline
+        mmap.mmap numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
+        pathlib.open pathlib.read_text pathlib.read_bytes pathlib.glob
+        pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink
         pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
     "it draws random numbers": "secrets.choice",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
-_READ_FILES = frozenset(
-    {
-        *("io.open", "_io.open", "pathlib.open", "pathlib.read_text", "pathlib.read_bytes"),
-        *("numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile"),
-    }
-)
-_LARGEST_FILE = 2**20  # bytes that each call of a step reads again
 _ASKED_AGAIN: set[Any] = {
     *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
     *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
@@ -334,7 +329,7 @@ class GuardCollector(Reads):
         else:
             self._call_object(function, args, kwargs)
 
-    def _look_at_world(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+    def _look_at_world(self, function: Any) -> None:
         name, owner = function.__name__, getattr(function, "__self__", None)
         if isinstance(owner, type):
             owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
@@ -343,25 +338,6 @@ class GuardCollector(Reads):
         why = _WHY.get(f"{package}.{name}")
         if why is not None:
             self._op_by_op(f"{why}, by {package}.{name}()")
-        if f"{package}.{name}" in _READ_FILES:
-            given = args if owner is None or not isinstance(owner, os.PathLike) else (owner, *args)
-            self._read_file(f"{package}.{name}()", *given, **kwargs)
-
-    def _read_file(self, by: str, file: Any = None, mode: Any = "r", *_: Any, **named: Any) -> None:
-        """Each call asks what is in a file that is read."""
-        mode = named.get("mode", mode)
-        if by.endswith("open()") and (type(mode) is not str or not {*"wax+"}.isdisjoint(mode)):
-            self._op_by_op(f"it opens a file to write, by {by}; one that is open may be written")
-        if not isinstance(file, (str, os.PathLike)) or (
-            os.path.exists(file) and not os.path.isfile(file)
-        ):
-            self._op_by_op(f"it reads an open file, or no ordinary one, by {by}")
-        if _content_of(file) is _TOO_LARGE:
-            self._op_by_op(f"it reads a file of more than {_LARGEST_FILE} bytes, by {by}")
-        self.substitutes.refuse_after_writing(by)
-        path = os.fspath(file)
-        if not self.answer(f"the content of {path!r}", _content_of, path):
-            self._op_by_op(f"it reads a file that changes meanwhile, by {by}")
 
     def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:
         owner, function = method.__self__, method.__func__
@@ -378,13 +354,13 @@ class GuardCollector(Reads):
         if is_followed(function.__code__) or function.__code__ in self._skipped:
             return
         module, file = function.__module__ or "", function.__code__.co_filename
-        self._look_at_world(function, args if owner is None else (owner, *args), kwargs)
+        self._look_at_world(function)
         if function in _ASKED_AGAIN:
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
         elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
             self._ask_again(function, args, kwargs)
         elif file.startswith(LIBRARY):
-            if not self._call_library(function, owner):
+            if not self._call_library(owner):
                 given = [*args, *kwargs.values()]
                 is_made = getattr(function, "__wrapped__", function) in _MAKE_TENSORS
                 sizes = [] if is_made else [x for x in given if _may_be_sizes(x)]
@@ -403,10 +379,10 @@ class GuardCollector(Reads):
             given = [owner, *args, *kwargs.values()]
             if file == contextlib.__file__:  # which looks into its own objects alone
                 given = [x for x in given if type(x).__module__ == contextlib.__name__]
-            given += [_content(cell) for cell in function.__closure__ or ()]
+            given += closure_of(function).values()
             self._look_into(given, {}, objects=True)
 
-    def _call_library(self, function: types.FunctionType, owner: Any) -> bool:
+    def _call_library(self, owner: Any) -> bool:
         """A function of the library's: what it doesn't tell; whether it hands its arguments on."""
         from lucid.autograd.function import Function
 
@@ -439,7 +415,7 @@ class GuardCollector(Reads):
                     self._look_at_all(_entries(value), {})
         elif kind is str and args:
             self.show(args[0])
-        elif not _is_heard(kind.__init__):
+        elif not is_heard(kind.__init__):
             self._look_into(args, kwargs)
 
     def _call_object(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
@@ -451,13 +427,13 @@ class GuardCollector(Reads):
             self.meet(path, function)
             self.load_attribute(function, "forward")
             run = class_has(type(function), "forward")
-        elif _is_heard(run):
+        elif is_heard(run):
             self.load_attribute(function, "__call__")
         elif is_librarys(type(function)):
             self.meet(path, function)
         elif isinstance(run, types.FunctionType):
             self.hand_over(function)
-        if not _is_heard(run):
+        if not is_heard(run):
             self._look_into(args, kwargs)
 
     # ------------------------------------------------------------------ functions in C
@@ -466,7 +442,7 @@ class GuardCollector(Reads):
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
-        self._look_at_world(function, args, kwargs)
+        self._look_at_world(function)
         if function in _AS_INSTRUCTIONS:
             self._as_instruction(function, args)
         elif function in (isinstance, type, callable, id, issubclass):
@@ -492,7 +468,7 @@ class GuardCollector(Reads):
 
     def _look_by(self, function: Any, args: Sequence[Any]) -> None:
         """Read what a function in C reads that code in C calls with the entries of `args`."""
-        if _is_heard(getattr(function, "__func__", function)):
+        if is_heard(getattr(function, "__func__", function)):
             return
         if isinstance(function, types.BuiltinFunctionType) and function in _AS_INSTRUCTIONS:
             for each in zip(*map(_entries, args), strict=False):
@@ -718,7 +694,7 @@ class GuardCollector(Reads):
         if isinstance(value, types.FunctionType):
             self.value(value, value.__name__)
             is_known = is_followed(value.__code__)
-            return [] if is_known else [_content(cell) for cell in value.__closure__ or ()]
+            return [] if is_known else [*closure_of(value).values()]
         attributes = instance_dict(value) or {}
         if is_librarys(type(value)):
             self.meet(self.path_of(value), value)
@@ -853,7 +829,7 @@ def _is_of_arrays(function: Any) -> bool:
     return file.startswith(LIBRARY) or is_ufuncs or module == "numpy"
 
 
-def _is_heard(function: Any) -> bool:
+def is_heard(function: Any) -> bool:
     """Whether it is Python code whose instructions are followed."""
     return isinstance(function, types.FunctionType) and is_followed(function.__code__)
 
@@ -865,7 +841,7 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if not args or not isinstance(args[0], getattr(function, "__objclass__", GENERATORS)):
             return None  # which raises an error
         function, args = function.__get__(args[0], type(args[0])), args[1:]
-    if "out" in kwargs and not _is_heard(getattr(function, "__func__", function)):
+    if "out" in kwargs and not is_heard(getattr(function, "__func__", function)):
         out = kwargs["out"]
         return out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if isinstance(function, np.ufunc):
@@ -887,7 +863,7 @@ def returns_written(function: Any) -> bool:
 def _is_in_c(function: Any) -> bool:
     """Whether its instructions aren't followed: it looks at what it gets by itself."""
     function = class_has(function, "__init__") if isinstance(function, type) else function
-    return not _is_heard(getattr(function, "__func__", function))
+    return not is_heard(getattr(function, "__func__", function))
 
 
 def _may_be_sizes(value: Any) -> bool:
@@ -905,33 +881,11 @@ def _target_of(reference: Any) -> int | None:
     return None if target is None else id(target)
 
 
-_TOO_LARGE = object()
-
-
-def _content_of(path: Any) -> Any:
-    """What is in an ordinary file; None: there is none that can be read."""
-    if not os.path.isfile(path):  # to read a pipe would take from it
-        return None
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError:
-        return None
-    return _TOO_LARGE if len(content) > _LARGEST_FILE else content
-
-
 def _is_of_step(tree: Any) -> bool:
     """Whether there are values in it that the step computes, or reads at each call."""
     leaves: list[Any] = []
     visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
     return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def _file_of(kind: type) -> str | None:

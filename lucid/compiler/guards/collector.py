@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeGuard
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
+from lucid.autograd.node import Node
 from lucid.compiler.guards.age import Age, owner_of
 from lucid.compiler.guards.guard import (
     ABSENT,
@@ -51,7 +52,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.inputs.objects import SCALARS, is_same
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
@@ -131,9 +132,12 @@ class Collector:
         restart: what the trace has to begin again for, whatever the user's code makes of it.
         changed_later: entries of dicts that are set after the call; the name of what does it, where
             they can't be read.
+        meet: takes note of an object of the library's that is used by the step.
         library_objects: objects of the library's own classes, such as optimizers, by the user's
             expression for each.
     """
+
+    meet: Callable[[str, Any], None]
 
     def __init__(self, apart: Set[Identity] = frozenset()) -> None:
         self.guards: dict[Any, Guard] = {}
@@ -156,8 +160,7 @@ class Collector:
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
         self._weak: set[int] = set()  # what weak references refer to
-        self._of_hosts: set[Identity] = set()  # places that host calls of the step write
-        self._of_rounds: set[object] = set()  # those in the rounds of loops; ids of objects too
+        self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
         self._is_finished = False
@@ -198,6 +201,7 @@ class Collector:
             self._note_change(owner if holder is None else holder)
         identity = identity_of(owner, key)
         self._refuse_growing(path, owner)
+        self._refuse_changed(path, owner, key)
         if identity in self._apart or (id(owner), CONTENTS) in self._apart:
             if write:
                 self._lines.setdefault(identity, here())
@@ -210,8 +214,6 @@ class Collector:
             self._take_from_whole(guard)
             self._add(identity, guard)
         assert isinstance(guard, EntryGuard)
-        if identity in self._of_hosts and not write:
-            guard.was_read = True
         if write:
             self._lines.setdefault(identity, here())
             self._appended[id(owner)] = None
@@ -282,6 +284,7 @@ class Collector:
         """
         identity = identity_of(owner, CONTENTS)
         self._refuse_growing(path, owner)
+        self._refuse_changed(path, owner, CONTENTS)
         if write:
             self._note_change(owner if holder is None else holder)
             self._lines.setdefault(identity, here())
@@ -371,6 +374,7 @@ class Collector:
     def length(self, path: str, owner: Any) -> None:
         """The number of entries is about to be read."""
         self._refuse_growing(path, owner)
+        self._refuse_changed(path, owner, CONTENTS)
         self._looked_at.add(id(owner))
         identity, whole = (len, id(owner)), self.guards.get(identity_of(owner, CONTENTS))
         if whole is not None:
@@ -394,6 +398,7 @@ class Collector:
         """
         if not issubclass(type(array), np.ndarray):
             return  # one that the step computes says that it is one
+        self._refuse_changed(path, owner_of(array), CONTENTS)
         if id(owner_of(array)) in self._memories:
             self._op_by_op(f"it gets at the elements of {path}, which change, in several ways")
         if write:
@@ -609,10 +614,6 @@ class Collector:
         if wrapped is not None:
             self.value(wrapped, path, function)
 
-    def meet(self, path: str, thing: Any) -> None:
-        """An object of the library's is used by the step."""
-        raise NotImplementedError
-
     def _op_by_op(self, reason: str, remedy: str = "", line: Location | None = None) -> NoReturn:
         """Give the trace up: the step reads, or does, another thing at each call."""
         hint = f"\nhint: {remedy}" if remedy else ""
@@ -812,37 +813,50 @@ class Collector:
             guards += self._entries.get(id(place.owner), ())
         return any(guard is not None and guard.was_read for guard in guards)
 
-    def note_host(
-        self, guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard], *, in_rounds: bool
-    ) -> None:
-        """Know what a host call has changed: who reads it later in the step depends on it.
+    @property
+    def has_hosts(self) -> bool:
+        """Whether a host call of the step changes Python objects."""
+        return bool(self._of_hosts)
 
-        in_rounds: the call is made in each round of a loop, and the trace has seen one of them.
+    def note_host(
+        self,
+        name: str,
+        guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard],
+        given: Set[int],
+    ) -> None:
+        """Know what a host call changes: nothing else of the step may read it, or change it.
+
+        given: identities of what it was called with.
         """
         for guard in guards:
-            if isinstance(guard, ArrayGuard):
-                continue
-            key = CONTENTS if isinstance(guard, ContentsGuard) else guard.key
-            identity = identity_of(guard.owner, key)
-            if identity in self._apart:  # which holds what the trace reads of each call
-                self._op_by_op(f"it reads {guard.path}, which a host call changes")
-            if self.has_written(guard.owner, key):  # each call does that when all hosts have run
-                self._op_by_op(f"it changes {guard.path}, which a host call changes later")
-            if in_rounds:
-                self._of_rounds.update((identity, id(guard.owner)))
-            if identity not in self.guards:
-                guard.was_read = False
-                self.guards[identity] = guard
-                self._of_hosts.add(identity)
+            is_entry = isinstance(guard, EntryGuard)
+            key = guard.key if is_entry else CONTENTS  # type: ignore[union-attr]
+            changed = _subject(guard)
+            is_of_call = id(changed) in self._given or self._age.is_new(changed)
+            if not is_of_call and id(changed) in given:
+                is_of_call = not self.was_there(changed)  # such as a dict of numbers
+            if is_of_call and not isinstance(changed, Node):  # a ctx is the host call's own
+                self._op_by_op(
+                    f"{name}, a host call, changes {guard.path}, which is another one in each call"
+                )
+            is_array = isinstance(guard, ArrayGuard)
+            identity = identity_of(owner_of(guard.owner) if is_array else guard.owner, key)
+            self._of_hosts[identity] = name
+            known = (identity, (identity[0], CONTENTS))
+            for met in (*self.guards, *self._apart, *self._lines):
+                if met in known or (not is_entry and id(guard.owner) in met):
+                    self._refuse_of_host(guard.path, name)
 
-    def reads_of_rounds(self) -> bool:
-        """Whether the step reads an object that host calls in the rounds of a loop change."""
-        for identity, guard in self.guards.items() if self._of_rounds else ():
-            owners = guard.args if isinstance(guard, AnswerGuard) else (getattr(guard, "owner", 0),)
-            is_changed = not self._of_rounds.isdisjoint((identity, *map(id, owners)))
-            if is_changed and guard.was_read:
-                return True
-        return False
+    def _refuse_changed(self, path: str, owner: Any, key: Any) -> None:
+        """Give up where what a host call changes is about to be read or changed."""
+        for changed, name in self._of_hosts.items():
+            identity = identity_of(owner, key)
+            is_whole = CONTENTS in (key, changed[1]) and changed[0] == identity[0]
+            if is_whole or changed == identity:
+                self._refuse_of_host(path, name)
+
+    def _refuse_of_host(self, path: str, name: str) -> NoReturn:
+        self._op_by_op(f"it reads or changes {path}, which {name}, a host call, changes")
 
     def put_back(self) -> None:
         """Restore the Python values that the step changed."""
@@ -924,8 +938,3 @@ def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:
 def at_line(place: Location | None) -> str:
     """The user's line for a message, on a line of its own."""
     return "" if place is None else f"\n  at {place}   {place.text}"
-
-
-def changed_since(before: Sequence[Any], now: Sequence[Any]) -> bool:
-    """Whether two states of one thing differ."""
-    return len(before) != len(now) or not all(map(is_same, now, before))

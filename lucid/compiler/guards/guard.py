@@ -52,6 +52,12 @@ def item_at(owner: Any, key: Any) -> Any:
         return ABSENT
 
 
+def closure_of(function: types.FunctionType) -> dict[str, Any]:
+    """The variables around a function that hold something, by name."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    return {name: x for name, cell in cells if (x := item_at(cell, None)) is not ABSENT}
+
+
 def put_at(owner: Any, key: Any, value: Any) -> None:
     """Let `item_at` find just this value."""
     if key is CONTENTS:

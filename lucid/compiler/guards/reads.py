@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,16 @@ class Reads(Collector):
     """Enters what instructions read and write, as `events.py` tells of them.
 
     A method may return what is to take the place of its first operand.
+
+    Attributes:
+        hand_over: reads all of an object that code which isn't followed has.
+        look_through: reads what is in a container, and in those in it.
+        read_text: reads all that is seen of a value in a text, but what Python code writes of it.
     """
+
+    hand_over: Callable[[Any], None]
+    look_through: Callable[[Any], None]
+    read_text: Callable[[Any], None]
 
     # ------------------------------------------------------------------ attributes
 
@@ -381,14 +390,6 @@ class Reads(Collector):
             "take the item outside of the compiled function, and pass it as an argument",
         )
 
-    def hand_over(self, owner: Any) -> None:
-        """Read all of an object that code which isn't followed has."""
-        raise NotImplementedError
-
-    def look_through(self, owner: Any) -> None:
-        """Read what is in a container, and in those in it."""
-        raise NotImplementedError
-
     def measure(self, owner: Any) -> None:
         """Read whether there is anything in it, or how much."""
         if isinstance(owner, PLAIN):
@@ -475,10 +476,6 @@ class Reads(Collector):
     def show(self, value: Any) -> Any:
         self.read_text(value)
         return self.substitutes.shown(value)
-
-    def read_text(self, value: Any) -> None:
-        """Read all that is seen of a value in a text, but what Python code writes of it."""
-        raise NotImplementedError
 
     def give_back(self, value: Any) -> Any:
         return self.substitutes.given_back(value)

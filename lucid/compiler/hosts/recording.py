@@ -25,7 +25,8 @@ from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.host_replay import HostCall, MadeHostCall, replayed
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
-from lucid.compiler.hosts.state import Surroundings, Undo
+from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
@@ -49,16 +50,6 @@ def attributes_of(ctx: BackwardCFunction) -> dict[str, Any]:
     return {name: value for name, value in vars(ctx).items() if name not in own}
 
 
-class LeavesTrace(BaseException):
-    """A method of a custom Function asked for data: the trace starts again, with it on the host.
-
-    No `Exception`, so that a program that is being traced doesn't catch it.
-    """
-
-    def __init__(self, codes: set[object]) -> None:
-        self.codes = codes
-
-
 class HostRecording:
     """The host calls of one trace.
 
@@ -66,7 +57,6 @@ class HostRecording:
         rounds: how many loops are being recorded whose rounds the calls are in.
         in_rounds: the methods that were called in such, with what they can reach.
         left: the signal that the user's code was given, and may have caught.
-        undo: what the evaluations left in Python objects, in their order.
     """
 
     def __init__(self, recorder: TracedMemory, known: frozenset[object]) -> None:
@@ -79,8 +69,7 @@ class HostRecording:
         self._frame: Frame = {}
         self._findings: dict[Any, Node] = {}
         self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
-        self.left: LeavesTrace | None = None
-        self.undo: list[Undo] = []
+        self.left: RestartTrace | None = None
 
     def know(self, contexts: Mapping[HostForward, BackwardCFunction]) -> None:
         """Take what host calls of an earlier call have left for those of its backward."""
@@ -103,30 +92,20 @@ class HostRecording:
         finally:
             self._attempts.pop()
 
-    def put_back(self, failed: bool = False) -> None:
-        """Undo what evaluations changed in Python.
-
-        Gives the trace up where traced code has changed that since, unless it has failed.
-        """
-        changed = None
+    def put_back(self) -> None:
+        """Let generators draw again what evaluations drew."""
         while self._generators:
             generator, before, left = self._generators.popitem()[1]
             if pickle.dumps(state_of(generator)) == left:  # else another thread has drawn as well
                 put_state(generator, before)
-        while self.undo:
-            changed = self.undo.pop()() or changed
-        if changed is not None and not failed:
-            path, host = changed
-            self._recorder.run_op_by_op(
-                f"it changes {path}, which {host}, a host call, changes too"
-            )
 
     def leave(self) -> None:
         """Start again with the innermost method that is being traced on the host, if one is."""
         if self._attempts:
             name, methods = self._attempts[-1]
             self._refuse_transformed(name, is_rule=not methods)
-            self.left = LeavesTrace(set(map(code_of, methods)))
+            reason = "leaves lucid in a custom Function"
+            self.left = RestartTrace(reason, "hosts", set(map(code_of, methods)))
             raise self.left
 
     def _refuse_transformed(self, name: str, *, is_rule: bool = False) -> None:
@@ -225,7 +204,7 @@ class HostRecording:
         around: Surroundings,
         lent: Sequence[np.ndarray],
     ) -> Any:
-        with around.untouched(self.undo):
+        with around.untouched():
             return host.evaluate(self._frame, lent, around.outside(lent))
 
     def _called(
@@ -301,7 +280,7 @@ class HostRecording:
         """Call a host call that has been recorded, and undo what it changes."""
         found: Sequence[np.ndarray]
         if host in self.in_rounds:
-            with self.in_rounds[host].untouched(self.undo):
+            with self.in_rounds[host].untouched():
                 found = host(frame, arrays)
             return found
         before = state_of(host.generator)

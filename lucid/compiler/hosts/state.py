@@ -9,7 +9,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,9 +16,15 @@ import numpy as np
 from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_world import Outside, State
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.collector import Substitutes, changed_since
+from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import listening
-from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard, EntryGuard, instance_dict
+from lucid.compiler.guards.guard import (
+    ArrayGuard,
+    ContentsGuard,
+    EntryGuard,
+    closure_of,
+    instance_dict,
+)
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.graph import Value
 from lucid.ir.whose_code import is_librarys, is_users
@@ -28,13 +33,9 @@ from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
-_Left = list[tuple[EntryGuard | ContentsGuard | ArrayGuard, list[Any]]]
-Undo = Callable[[], tuple[str, str] | None]
-"""Puts back what a call changed in Python; what traced code has changed since, and the call."""
-
-
 _LOGS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_KINDS = (EntryGuard, ContentsGuard, ArrayGuard)
 
 
 class Surroundings:
@@ -61,7 +62,7 @@ class Surroundings:
         in_rounds: bool = False,
     ) -> None:
         self._recorder = recorder
-        self._name, self._in_rounds = name, in_rounds
+        self._name = name
         given = [(f"argument {i}", x) for i, x in enumerate(objects)]
         others = [(path, x) for path, x in given if not isinstance(x, TensorCore)]
         self._roots: list[tuple[str, Any]] = [*(("", method) for method in methods), *others]
@@ -98,23 +99,26 @@ class Surroundings:
                 self._take_up(f"{path}.grad", gradient, first)
 
     @contextmanager
-    def untouched(self, undo: list[Undo]) -> Iterator[None]:
+    def untouched(self) -> Iterator[None]:
         """Undo what the block changes in Python: it is an evaluation more than eager has.
 
-        Objects hold until the trace ends what the block left, which code that follows may read.
-        The trace is suspended: another one may run inside, on the same tensors.
-
-        undo: gets what puts that back.
+        Gives the trace up where traced code reads or changes the same, or where the block fails
+        since it needs what another one has changed so. The trace is suspended: another one may run
+        inside, on the same tensors.
         """
+        outer = self._recorder.collector
+        assert outer is not None
         suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None
         collector = _Writes()
         collector.substitutes = _Unsaid()
         try:
+            collector.begin()
             for path, value in self._roots:
                 if path:
                     collector.value(value, path)
+                    collector.accept(value, value)
             for path, entries in reachable(self._roots, dict):
                 if is_librarys(type(entries)):  # as an optimizer's state, which its steps make
                     collector.contents(path, entries, write=True)
@@ -127,13 +131,18 @@ class Surroundings:
                 error = _WritesOutsideError("memory of a tensor from outside, by NumPy")
             if isinstance(error, _WritesOutsideError):
                 self._recorder.run_op_by_op(f"{self._name}, a host call, writes {error}")
+            if isinstance(error, Exception) and outer.has_hosts:
+                self._recorder.run_op_by_op(
+                    f"{self._name}, a host call, may need what one before it has changed: {error}"
+                )
             raise
         else:
-            left = _left_by(collector)
-            undo.append(partial(_put_back, self._name, left))
-            if self._recorder.collector is not None:
-                guards = [guard for guard, _ in left]
-                self._recorder.collector.note_host(guards, in_rounds=self._in_rounds)
+            guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
+            changed = [guard for guard in guards if not guard.holds()]
+            collector.put_back()
+            epoch.count += 1  # which objects of the library's go by
+            given = {id(value) for path, value in self._roots if path}
+            outer.note_host(self._name, changed, given)
         finally:
             collector.put_back_generators()
             collector.end()
@@ -203,35 +212,6 @@ class _Unsaid(Substitutes):
         return (lambda *_, **__: None) if says else None
 
 
-def _left_by(collector: GuardCollector) -> _Left:
-    """What an evaluation changed in Python objects: the guards of it, and what is there now."""
-    guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
-    return [(guard, _state_of(guard)) for guard in guards if not guard.holds()]
-
-
-def _put_back(name: str, left: _Left) -> tuple[str, str] | None:
-    """Undo it; return what the traced code has changed since, if it has, and the call."""
-    pairs = [(guard.path, changed_since(now, _state_of(guard))) for guard, now in left]
-    changed = next((path for path, is_other in pairs if is_other), None)
-    for guard, _ in left:
-        guard.put_back()
-    epoch.count += 1  # which objects of the library's go by
-    return None if changed is None else (changed, name)
-
-
-_KINDS = (EntryGuard, ContentsGuard, ArrayGuard)
-
-
-def _state_of(guard: Any) -> list[Any]:
-    """What a guard looks at, in a form that stays as it is now."""
-    if isinstance(guard, EntryGuard):
-        return [guard.found()]
-    if isinstance(guard, ArrayGuard):
-        return [np.asarray(guard.found()).tobytes()]
-    owner = guard.owner
-    return [*owner, *dict.values(owner)] if isinstance(owner, dict) else list(owner)
-
-
 # ---------------------------------------------------------------------- what is within reach
 
 
@@ -280,11 +260,7 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue
+    yield from closure_of(function).items()
     for code in _nested(function.__code__):
         for name in code.co_names:
             if name in function.__globals__:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, SymSource
 from lucid.ir.graph import Graph, Value
-from lucid.ir.location import Location
 from lucid.ir.types import DType, TensorType
 
 
@@ -24,7 +23,19 @@ class SymNumbers:
         live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
         has_numbers: whether there are any live scalars.
+
+    What it is told and asked besides, the trace has:
+        annotated: gives nodes that are appended to the graph directly their location and scope.
+        guard_value: specializes the step on a Python value that it looked at.
+        written: the text of a number; repeated: a text as often as a number says.
+        with_arrays: what a function of NumPy's gives of arrays and live numbers, at each call.
     """
+
+    annotated: Callable[..., AbstractContextManager[None]]
+    guard_value: Callable[..., None]
+    written: Callable[..., str]
+    repeated: Callable[..., str]
+    with_arrays: Callable[..., Any]
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -32,30 +43,6 @@ class SymNumbers:
         self.live_inputs: dict[tuple[str, DType], tuple[Value, SymSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
         self.has_numbers = False
-
-    def annotated(self, location: Location | None = None) -> AbstractContextManager[None]:
-        """Give nodes that are appended to the graph directly their location and scope."""
-        raise NotImplementedError
-
-    def guard_value(
-        self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
-    ) -> None:
-        """Specialize the step on a Python value that it looked at."""
-        raise NotImplementedError
-
-    def written(self, number: SymScalar, write: Callable[..., str], *how: str) -> str:
-        """The text of a number."""
-        raise NotImplementedError
-
-    def with_arrays(
-        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
-    ) -> Any:
-        """What a function of NumPy's gives of arrays and live numbers, at each call."""
-        raise NotImplementedError
-
-    def repeated(self, text: str, count: SymScalar) -> str:
-        """A text as often as a number says."""
-        raise NotImplementedError
 
     def live_scalar(
         self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None

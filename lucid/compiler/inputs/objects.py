@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.inputs.scalars import is_live
+from lucid.ir.memory import are_same_bytes
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
@@ -24,7 +25,6 @@ from lucid.tensor.tree import children_of, path_of
 BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
 _PLAIN = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
-_COPIED = 4096  # bytes of arrays that are copied to be compared, which is faster for few
 _NAMESPACES = ("SimpleNamespace", "Namespace")
 _changed: set[type] = set()  # classes whose objects a step has changed
 
@@ -124,17 +124,11 @@ def is_same(found: Any, expected: Any) -> bool:
             return False
         if found.dtype.hasobject:
             return _are_same(found.ravel().tolist(), expected.ravel().tolist())
-        if found.nbytes <= _COPIED:
-            return bool(found.tobytes() == expected.tobytes())
-        return np.array_equal(_bytes_of(found), _bytes_of(expected))
+        return are_same_bytes(found, expected)
     is_own = isinstance(found, tuple) and is_librarys(kind)  # of numbers, such as a shape
     if not is_own and not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
         return False
     return bool(found == expected)
-
-
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _of_slice(value: slice) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.graph import Input, Value
+from lucid.ir.memory import address_of
 from lucid.tensor.writing import READ_ONLY
 
 Span = tuple[int, int]
@@ -102,5 +103,8 @@ class Sharing:
 
 
 def _span(array: np.ndarray) -> Span:
+    if array.flags.c_contiguous:  # a tenth of the time
+        low = address_of(array)
+        return low, low + array.nbytes
     low, high = np.lib.array_utils.byte_bounds(array)
     return low, high

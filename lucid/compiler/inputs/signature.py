@@ -94,7 +94,7 @@ class Call:
     __slots__ = (
         "_arrays",
         "_containers",
-        "_given",
+        "_counts",
         "_in_places",
         "_owners",
         "_parts",
@@ -117,7 +117,7 @@ class Call:
         self.objects: list[Any] = []
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
-        self._given: tuple[int, ...] = ()
+        self._counts: tuple[int, ...] = ()
         self.given = self.marked = args, kwargs
         self._owners: list[Any] | None = None
         self._containers: dict[int, int] = {}
@@ -127,15 +127,15 @@ class Call:
         for name in sorted(kwargs):
             self._parts.append(name)
             self._add(kwargs[name])
-        given = (self._parts, self._tensors, self.floats, self.objects)
-        self._given = (*map(len, given), len(self._containers))
-        self._in_places = True
         self.values: Sequence[Any] = ()
         self.keys: list[tuple[Any, ...]] = []
 
     def take(self, values: Sequence[Any]) -> None:
         """Let these be what the places of the step hold."""
-        parts, tensors, floats, objects, containers = self._given
+        if not self._in_places:
+            lists = (self._parts, self._tensors, self.floats, self.objects, self._containers)
+            self._counts, self._in_places = (*map(len, lists),), True
+        parts, tensors, floats, objects, containers = self._counts
         del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self._containers = {x: n for x, n in self._containers.items() if n < containers}
@@ -162,7 +162,7 @@ class Call:
 
         Of the arguments, which are all tensors then, and of those in the step's places.
         """
-        given, floats = self._given[1:3]
+        given, floats = self._counts[1:3] if self._in_places else (len(self.tensors), self.floats)
         if len(args) != given or floats:
             return None
         tensors: Sequence[Any] = self.tensors
@@ -188,14 +188,14 @@ class Call:
 
     def _add(self, value: Any) -> None:
         kind = type(value)
-        if kind in _OFTEN or (kind is int and not self._in_places):
+        if kind is Tensor or isinstance(value, TensorCore):
+            self._add_tensor(value)
+        elif kind in _OFTEN or (kind is int and not self._in_places):
             self._parts += (kind, value)
         elif kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._parts += (kind, len(value))
             for item in value:
                 self._add(item)
-        elif kind is Tensor or isinstance(value, TensorCore):
-            self._add_tensor(value)
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
             self.floats.append(value)
@@ -238,14 +238,15 @@ class Call:
             self._add(item)
 
     def _add_tensor(self, tensor: TensorCore) -> None:
-        number = len(self.tensors)
-        strides = tensor.element_strides()
-        self._parts += (
-            tensor._type,
-            None if is_contiguous(tensor._type.shape, strides) else strides,
-            _history_of(tensor),
-        )
-        if tensor._base is not None and made_without_grad(tensor):
+        number, array = len(self.tensors), tensor._array
+        strides = None
+        if array is None or not array.flags.c_contiguous:
+            strides = tensor.element_strides()
+            strides = None if is_contiguous(tensor._type.shape, strides) else strides
+        is_view = tensor._base is not None
+        history = _history_of(tensor) if is_view or tensor._grad_fn else tensor._requires_grad
+        self._parts += (tensor._type, strides, history)
+        if is_view and made_without_grad(tensor):
             self._parts.append("made without grad")
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
             self._parts.append(("hooks", *hooks))
@@ -284,6 +285,11 @@ def _history_of(tensor: TensorCore) -> bool | str:
 
 
 # ---------------------------------------------------------------------- in the user's words
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What messages call it; a Module, or another object that can be called, by its class."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def named_arguments(

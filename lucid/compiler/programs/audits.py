@@ -45,7 +45,6 @@ class Pace:
     """
 
     def __init__(self, counted: np.ndarray, is_on: bool) -> None:
-        self.is_on = is_on
         self._counted = counted
         self._not_before = 0.0
         self._looked = time.perf_counter(), 0

@@ -50,7 +50,6 @@ from lucid.tensor.core import TensorCore, _new, of_array
 from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
-    from lucid.compiler.programs.native import NativeCalls
     from lucid.compiler.programs.program import Program
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
@@ -74,28 +73,7 @@ class BackwardKind(NamedTuple):
 
 
 CompileWalk = Callable[["Walk"], Any]
-"""Makes a walk a `Compiled`, whose file imports this one."""
-
-
-class Backward(NamedTuple):
-    """One kind of backward of a program's results, and the compiled function of it."""
-
-    walk: Walk
-    compiled: Any
-
-    @property
-    def program(self) -> Program | None:
-        """The one that ran last."""
-        latest: Program | None = self.compiled._latest
-        return latest
-
-    def leaving(self, leaves: Sequence[TensorCore]) -> NativeCalls | None:
-        """The native form that leaves the gradients on leaves; None: there is none by now.
-
-        Its arguments are the gradients of results, then the arrays that a call has kept.
-        """
-        native = None if self.program is None else self.program.native
-        return None if native is None else native.leaving(leaves, len(self.walk.kind.sent))
+"""Makes a walk a `Compiled`, whose file imports this one; its `__wrapped__` is the walk."""
 
 
 class Walk:
@@ -193,8 +171,8 @@ class Differentiable:
     def __init__(self, history: History, compiled: CompileWalk) -> None:
         self.layers, self.tape, self.counters, self._users = history
         self._compiled = compiled
-        self._kinds: dict[BackwardKind, Backward] = {}
-        self.whole: dict[int, Backward] = {}
+        self._kinds: dict[BackwardKind, Any] = {}
+        self.whole: dict[int, Any] = {}
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
 
     def is_plain(self, arguments: Collection[int]) -> bool:
@@ -213,21 +191,21 @@ class Differentiable:
 
     def latest(self) -> Program | None:
         """The program of a backward that was run last, of those that aren't differentiated."""
-        found = [backward.program for kind, backward in self._kinds.items() if not kind.is_open]
-        return next((program for program in reversed(found) if program is not None), None)
+        found = [backward._latest for kind, backward in self._kinds.items() if not kind.is_open]
+        return next(filter(None, reversed(found)), None)
 
     @property
     def programs(self) -> list[Program]:
         """Those of all backwards."""
-        known = [x for kind in self._kinds.values() for x in kind.compiled._programs.values()]
+        known = [x for kind in self._kinds.values() for x in kind._programs.values()]
         return [program for programs in known for program in programs]
 
-    def backward(self, kind: BackwardKind) -> Backward:
-        """The function that computes the gradients."""
+    def backward(self, kind: BackwardKind) -> Any:
+        """The compiled function that computes the gradients."""
         found = self._kinds.get(kind)
         if found is None:
             walk = Walk(kind, self.layers[kind.layer], self.tape, self._users)
-            found = self._kinds[kind] = Backward(walk, self._compiled(walk))
+            found = self._kinds[kind] = self._compiled(walk)
             is_all = all(kind.sent) and len(kind.wanted) == len(self.layers[kind.layer].ends)
             if is_all and not kind.is_open:
                 self.whole[kind.layer] = found
@@ -372,13 +350,15 @@ class CallRecord:
                 record._kept, record._shown, record._storages, record.contexts = [], [], [], {}
             record = record.behind
 
-    def leave(self, backward: Backward, gradients: Gradients, leaves: Sequence[TensorCore]) -> bool:
+    def leave(self, backward: Any, gradients: Gradients, leaves: Sequence[TensorCore]) -> bool:
         """Put the gradients on leaves that have none; whether that could be.
 
         Only where a backward has nothing to report: all is there, and as it was.
         """
-        form, tape = backward.leaving(leaves), self.rule.tape
-        if form is None or self.freed or backward.walk.ctx_change is not None:
+        program, tape = backward._latest, self.rule.tape
+        native = None if program is None else program.native
+        form = None if native is None else native.leaving(leaves, len(gradients))
+        if form is None or self.freed or backward.__wrapped__.ctx_change is not None:
             return False
         if tape.is_written or tape.formulas or tape.goes_on:
             return False
@@ -390,13 +370,13 @@ class CallRecord:
             return False
 
     def gradients(
-        self, node: CompiledBackward, backward: Backward, gradients: Sequence[TensorCore]
+        self, node: CompiledBackward, backward: Any, gradients: Sequence[TensorCore]
     ) -> Sequence[TensorCore | None]:
         """Those at the ends of a layer that are asked for."""
-        kind = backward.walk.kind
-        self.check(node, backward.walk.nodes)
+        walk = backward.__wrapped__
+        kind = walk.kind
+        self.check(node, walk.nodes)
         self.refuse_moved(node)
-        walk = backward.walk
         if walk.ctx_change is not None and kind in self._passed:
             raise LucidError(
                 f"{walk.ctx_change}\n  a second backward through the result of a compiled "
@@ -411,7 +391,7 @@ class CallRecord:
         running.record, running.node, running.is_open = self, node, kind.is_open
         contexts, context.contexts = context.contexts, self.contexts
         try:
-            found: Sequence[TensorCore | None] = backward.compiled.call_natively(arguments)
+            found: Sequence[TensorCore | None] = backward.call_natively(arguments)
         except EagerOnlyError as error:
             raise LucidError(
                 f"the gradients of a compiled function's result can't be computed natively: {error}"
@@ -421,8 +401,8 @@ class CallRecord:
         finally:
             running.record, running.node, running.is_open = before
             context.contexts = contexts
-        if backward.program is not None:
-            backward.program.forget_arguments()
+        if backward._latest is not None:
+            backward._latest.forget_arguments()
         if walk.ctx_change is not None:
             self._passed |= {kind}
         return found
@@ -499,7 +479,7 @@ class CompiledBackward(CustomNode):
             return False
         if not record.leave(backward, gradients, own.tensors):
             return False
-        self._walked = backward.walk.nodes
+        self._walked = backward.__wrapped__.nodes
         return True
 
     def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
@@ -509,7 +489,7 @@ class CompiledBackward(CustomNode):
         backward = self._record.rule.backward(BackwardKind(self._number, sent, wanted, is_open))
         given = [gradient for gradient in gradients if gradient is not None]
         found = self._record.gradients(self, backward, given)
-        self._walked = backward.walk.nodes
+        self._walked = backward.__wrapped__.nodes
         if len(wanted) == len(self._edges):
             return tuple(found)
         parts = dict(zip(wanted, found, strict=True))

@@ -26,7 +26,7 @@ from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.sharing import Sharing
-from lucid.compiler.inputs.signature import Call, Description, PlainType, is_plain
+from lucid.compiler.inputs.signature import Call, Description, PlainType
 from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
 from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
@@ -160,7 +160,6 @@ class Program:
         self.compile_seconds = sum(self.stage_seconds.values())
         self.native: NativeCalls | None = None
         self.enter: Callable[..., Any] | None = None
-        self._quick: list[PlainType] | None = None
         self._types: list[PlainType] | None = None
         self.reads: Sequence[Read] = ()
         self.made_natively: GraphOutput | None = None
@@ -367,7 +366,7 @@ class Program:
         plain = call.plain_types(args)
         if plain is None or self.guards.asked:
             return
-        self._quick, self.counted = plain[: len(args)], counted
+        self.counted = counted
         if any(flag for _, _, flag in plain) or not self._is_plain(len(plain)):
             return
         reads = (
@@ -465,40 +464,12 @@ class Program:
         except NotFinite:  # nothing has happened; the long way says where it is made
             return SLOW_PATH
 
-    def call_plain(self, args: tuple[Any, ...]) -> Any:
-        """The result of a call with plain tensors of the types that were traced, or `SLOW_PATH`.
-
-        From then on native code serves such calls, where it can.
-        """
-        if not self._accepts(args):
-            return SLOW_PATH
-        call = Call.of_tensors(args) if self._side_effects is None else Call(args, {})
-        result = self.run(call)
-        if result is not SLOW_PATH:
-            self.prepare_native()
-        return result
-
     def prepare_native(self) -> None:
         """Let native code run calls from now on where it can, after one that bound the state."""
         is_bound = self.guards.epoch == epoch.count
         if self._types is not None and self.native is None and is_bound:
             self.native = native_calls(self, self._types)
             self.enter = None if self.native is None else self.native.function
-
-    def _accepts(self, args: tuple[Any, ...]) -> bool:
-        """Whether the arguments are plain tensors that this program was made for: a quick look."""
-        quick = self._quick
-        if quick is None or len(args) != len(quick) or context.grad_enabled != self.in_grad_mode:
-            return False
-        if get_default_dtype() is not self.default_dtype:
-            return False
-        for tensor, (type, strides, requires_grad) in zip(args, quick, strict=True):
-            if not is_plain(tensor) or tensor._requires_grad is not requires_grad:
-                return False
-            found = tensor._type
-            if (found is not type and found != type) or tensor._array.strides != strides:
-                return False
-        return len({tensor._storage for tensor in args}) == len(args)
 
     def backward_outside(self) -> Program | None:
         """The program of the backward that was called last on results of this one; None: none."""

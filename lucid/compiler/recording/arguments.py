@@ -45,8 +45,6 @@ class StandIns:
         recorder: Recorder,
         call: Call,
         function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
         state: set[Storage],
         sources: Sequence[str],
     ) -> None:
@@ -55,7 +53,6 @@ class StandIns:
         self._call = call
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
-        self._paths: list[str] = []
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         recorder.arguments = call.tensors
@@ -63,6 +60,7 @@ class StandIns:
         self._state = state
         self._known: dict[int, Any] = {}
         self._arrays: dict[int, LateArray] = {}  # by the identity of the handle
+        args, kwargs = call.marked
         names = argument_names(function, args)
         self.args = tuple(self._given(a, name) for a, name in zip(args, names, strict=True))
         self.kwargs = {name: self._given(kwargs[name], name) for name in sorted(kwargs)}
@@ -81,9 +79,9 @@ class StandIns:
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
         if isinstance(leaf, TensorCore):
-            return self._handle(next(self._tensors), path, self._state)
+            return self._handle(next(self._tensors), path)
         if isinstance(leaf, np.ndarray):
-            handle = self._handle(next(self._tensors), path, self._state)
+            handle = self._handle(next(self._tensors), path)
             late = LateArray(recorder.exits, recorder.value_of(handle), tensor=handle)
             return self._arrays.setdefault(id(handle), late)
         is_number = type(leaf) in (float, LiveArgument) or isinstance(leaf, np.floating)
@@ -165,7 +163,7 @@ class StandIns:
                     "hint: use it by one of its names"
                 )
 
-    def _handle(self, tensor: TensorCore, path: str, state: set[Storage]) -> TensorCore:
+    def _handle(self, tensor: TensorCore, path: str) -> TensorCore:
         """A leaf that stands for an argument."""
         position = len(self.handles)
         earlier = self._call.tensors[:position]
@@ -176,12 +174,11 @@ class StandIns:
                 self.pinned[position] = tensor
         elif tensor._array is None:
             raise TraceError(f"argument {path} belongs to a trace that has ended")
-        elif tensor._storage in state:
+        elif tensor._storage in self._state:
             handle = self.pinned[position] = tensor
         else:
             handle = self._new_handle(tensor, tensor._array, position, path)
         self.handles.append(handle)
-        self._paths.append(path)
         self._recorder.positions.setdefault(id(handle), position)
         return handle
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import gc
 import types
 from collections.abc import Callable, Sequence
@@ -11,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.hooks import hooks_of
 from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import ABSENT, brief, item_at
+from lucid.compiler.guards.guard import brief
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.late import is_late
@@ -112,7 +112,6 @@ class EpilogueBuilder:
         self._found_counters |= {x._counter: i for i, x in reversed([*enumerate(handles)])}
         self._made: dict[int, BuiltContainer] = {}
         self._open: list[BuiltContainer] = []
-        self._found: set[int] = set()
         self._leaves: list[tuple[Any, OutputSpec]] = []
         self._source: MutableSource | None = None
 
@@ -125,7 +124,6 @@ class EpilogueBuilder:
         recorder.refuse_outer()
         made = self._tree(result), [*map(self._final, side_effects.bound, finals)]
         deferred = self._deferred()
-        side_effects.found = frozenset(self._found)
         grads = self._gradients()
         kinds = (TensorCore, np.ndarray)
         tensors: list[tuple[Any, OutputSpec]] = [
@@ -209,12 +207,7 @@ class EpilogueBuilder:
 
     def _is_found(self, value: Any) -> bool:
         """Whether a container or an object was there before: it is itself a result then."""
-        recorder, collector = self._recorder, self._collector
-        is_given = id(value) in recorder.containers
-        if is_given or not collector.was_there(value):
-            return is_given
-        self._found.add(id(value))
-        return True
+        return id(value) in self._recorder.containers or self._collector.was_there(value)
 
     def _slot(self, key: Any, value: Value) -> int:
         if key not in self._slots:
@@ -260,23 +253,13 @@ class EpilogueBuilder:
         raise EagerOnlyError(f"it {how} {what}, {brief(leaf)}, which no call can make again{line}")
 
     def _is_fixed(self, leaf: Any) -> bool:
-        """Whether all calls may share what a function, a class or a slice refers to.
+        """Whether all calls may share it: it holds nothing that the step has made.
 
-        Nothing of it is a value of the call, nor was made, or is written, by the step.
+        Code that a step defines may, and may change it.
         """
-        collector = self._recorder.collector
-        assert collector is not None
-        parts, seen = [*_parts_of(leaf)], {id(leaf)}
-        for part in parts:  # which grows meanwhile
-            if id(part) in seen or collector.was_there(part):
-                continue
-            seen.add(id(part))
-            is_code = isinstance(part, (types.FunctionType, types.MethodType, type, slice))
-            if is_code and not _writes_closure(part):
-                parts += _parts_of(part)
-            elif is_late(part) or is_live(part) or is_node(part) or isinstance(part, TensorCore):
-                return False
-        return not _writes_closure(leaf)
+        if isinstance(leaf, (types.FunctionType, type)):
+            return False
+        return all(type(x) in SCALARS or self._collector.was_there(x) for x in _parts_of(leaf))
 
     def _outside(self, leaf: TensorCore) -> OutputSpec | None:
         """How to get at a tensor that is from outside, or shows memory from there."""
@@ -445,37 +428,16 @@ def _is_open(tensor: Any, spec: OutputSpec) -> bool:
 
 def _hooks_on(tensor: TensorCore) -> set[int]:
     """Numbers of the hooks on an argument, or on the node that its gradient goes to."""
-    node = None if tensor._accumulator is None else tensor._accumulator()
     history = tensor._grad_fn
-    registers = [tensor._hooks if history is None else history._hooks_at(tensor._output_nr)]
-    if node is not None:
-        registers += [node.post_accumulate_hooks, node._pre_hooks, node._post_hooks]
-    return {number for hooks in registers for number in hooks or ()}
+    own = None if history is None else history._hooks_at(tensor._output_nr)
+    return {*hooks_of(tensor), *(own or ())}
 
 
 def _parts_of(leaf: Any) -> list[Any]:
-    """What a function, a method, a class or a slice refers to."""
-    if isinstance(leaf, types.FunctionType):
-        found = [item_at(cell, None) for cell in leaf.__closure__ or ()]
-        named = {**(leaf.__kwdefaults__ or {}), **vars(leaf)}
-        found += [*(leaf.__defaults__ or ()), *named.values()]
-        return [part for part in found if part is not ABSENT]
+    """What a method or a slice refers to."""
     if isinstance(leaf, types.MethodType):
         return [leaf.__self__, leaf.__func__]
-    if isinstance(leaf, slice):
-        return [leaf.start, leaf.stop, leaf.step]
-    return [*vars(leaf).values()] if isinstance(leaf, type) else []
-
-
-def _writes_closure(function: Any) -> bool:
-    """Whether calls of a function change a variable around it."""
-    code = getattr(function, "__code__", None)
-    if not isinstance(code, types.CodeType) or not code.co_freevars:
-        return False
-    return any(
-        instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars
-        for instruction in dis.get_instructions(code)
-    )
+    return [leaf.start, leaf.stop, leaf.step] if isinstance(leaf, slice) else []
 
 
 def _is_value(leaf: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.compiler.guards.collector import at_line
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.ir import ops
 from lucid.ir.location import here
@@ -87,9 +88,7 @@ class Exits:
 
     def op_by_op(self, what: str, hint: str = HINT) -> Any:
         """Give the trace up where Python needs to know what only a call computes."""
-        place = here()
-        line = "" if place is None else f"\n  at {place}   {place.text}"
-        self.recorder.run_op_by_op(f"{what}{line}\nhint: {hint}")
+        self.recorder.run_op_by_op(f"{what}{at_line(here())}\nhint: {hint}")
 
     def call(
         self,

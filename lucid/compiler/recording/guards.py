@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,20 +57,14 @@ class Guards:
 
     def failure(self, call: Call) -> str | None:
         """Why they don't hold any more for a call; None if they do."""
-        return next(filter(None, self._failures(call)), None)
-
-    def _failures(self, call: Call) -> Iterator[str | None]:
-        """What fails, in the order of looking at it; None for what holds."""
-        yield self._failure_of_places(call)
-        yield self.watched.failure()
-        for question in self.formulas:
-            yield question.failure(call.floats)
-        for use in self.grads_read:
-            yield grad_failure(use, call, self.state)
-        if self.grads_read and shared_gradients(self.grads_read, call) != self.grads_shared:
-            yield "gradients: others share memory, with one another or with arguments"
-        yield self._failure_of_state(call)
-        yield self._gated_failure()
+        return (
+            self._failure_of_places(call)
+            or self.watched.failure()
+            or next(filter(None, (ask.failure(call.floats) for ask in self.formulas)), None)
+            or self._failure_of_gradients(call)
+            or self._failure_of_state(call)
+            or self._gated_failure()
+        )
 
     def place_of_failure(self) -> Location | None:
         """The user's line that first read what has changed; None where it isn't known."""
@@ -86,6 +79,13 @@ class Guards:
                 if key != expected:
                     return f"{place.path}: another kind of value, {brief(value)}"
         return None
+
+    def _failure_of_gradients(self, call: Call) -> str | None:
+        uses = self.grads_read
+        failure = next(filter(None, (grad_failure(use, call, self.state) for use in uses)), None)
+        if failure is None and uses and shared_gradients(uses, call) != self.grads_shared:
+            failure = "gradients: others share memory, with one another or with arguments"
+        return failure
 
     def _failure_of_state(self, call: Call) -> str | None:
         """Whether the arguments that are state of the step are still the same ones.

@@ -325,9 +325,6 @@ class Loops:
         read = chain(graph.results(), *(node.operands for node in graph.nodes))
         if self.places and any(value.graph is not graph for value in read):
             self.unroll_all("computes what is used outside of it")
-        collector = self.recorder.collector
-        if self.places and collector is not None and collector.reads_of_rounds():
-            self.unroll_all("calls Python, which changes what the step reads")
         self.bodies.clear()
         self.recorder.hosts.in_rounds.clear()  # which hold arguments
         drop_unused_functions(graph)

@@ -30,7 +30,7 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.age import owner_of
-from lucid.compiler.guards.calls import written_by
+from lucid.compiler.guards.calls import is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
@@ -184,7 +184,7 @@ class StandInFunctions(Substitutes):
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
             return lambda *args, **kwargs: of_numpy(self._exits, name, function, args, kwargs)
-        if function is len and _is_users(getattr(type(only), "__len__", None)):
+        if function is len and is_heard(getattr(type(only), "__len__", None)):
             self._collector.measure(only)
             return type(only).__len__
         if function is type and (is_live(only) or is_late(only)):
@@ -389,10 +389,6 @@ def _looks_up(template: str) -> bool:
     except ValueError:
         return False
     return any("." in name or "[" in name for name in names)
-
-
-def _is_users(function: Any) -> bool:
-    return type(function) is types.FunctionType and is_followed(function.__code__)
 
 
 def _is_numpys(function: Any, args: Sequence[Any]) -> bool:

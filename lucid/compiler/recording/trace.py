@@ -8,7 +8,6 @@ import gc
 import inspect
 import sys
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +22,10 @@ from lucid.compiler.guards.events import UnsupportedError, is_supported, listeni
 from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.guards.table import GuardTable
-from lucid.compiler.hosts.recording import LeavesTrace
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
-from lucid.compiler.inputs.signature import Call, named_arguments
+from lucid.compiler.inputs.signature import Call, name_of, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.deferred_calls import DeferredCalls
@@ -96,18 +94,15 @@ def trace(
             "the instructions of this interpreter can't be followed, "
             f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
         )
-    side_effects, hosts = SideEffects(function, sources.values()), frozenset(known.hosts)
-    recorder = Recorder(_name_of(function), hosts, known.undo)
+    side_effects = SideEffects(function, sources.values())
+    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at = known.looked_at
     if known.functions is not None:
         known.functions.clear()
         recorder.functions = known.functions
     try:
-        found = _record(recorder, side_effects, call, *call.marked, known.state, hosts)
-    except LeavesTrace as error:
-        traceback.clear_frames(error.__traceback__)
-        raise RestartTrace("leaves lucid in a custom Function", "hosts", error.codes) from None
+        found = _record(recorder, side_effects, call, known)
     except UnsupportedError as error:
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
     except TypeError as error:
@@ -133,24 +128,12 @@ def raise_in_eager_mode(error: Exception) -> None:
         ) from error
 
 
-def _name_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
-
-
-def _record(
-    recorder: Recorder,
-    side_effects: SideEffects,
-    call: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    state: set[Storage],
-    leaving: frozenset[object],
-) -> Trace:
+def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Known) -> Trace:
     function = side_effects.function
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
-    collector = recorder.collector = GuardCollector(side_effects.unguarded, leaving)
+    collector = recorder.collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
         try:
             collector.begin()
@@ -158,9 +141,9 @@ def _record(
             outside = recorder.outside = DeferredCalls(recorder.exits, collector)
             collector.substitutes = StandInFunctions(recorder, collector, outside)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
-            _name_arguments(collector, function, args, kwargs)
+            _name_arguments(collector, function, call)
             call.take(side_effects.values())
-            found, handles = _run(recorder, collector, side_effects, call, args, kwargs, state)
+            found, handles = _run(recorder, collector, side_effects, call, known.state)
             try:
                 side_effects.forget()
                 _refuse_escaped(recorder, handles)
@@ -181,12 +164,7 @@ def _record(
         collector.guards.clear()
 
 
-def _name_arguments(
-    collector: GuardCollector,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
+def _name_arguments(collector: GuardCollector, function: Callable[..., Any], call: Call) -> None:
     """Let what is in arguments, and hooks of tensors there, have the user's names for it."""
 
     def note(leaf: Any, path: str) -> None:
@@ -196,7 +174,7 @@ def _name_arguments(
         elif not isinstance(leaf, np.ndarray):
             collector.value(leaf, path, function)
 
-    for name, value in named_arguments(function, args, kwargs):
+    for name, value in named_arguments(function, *call.marked):
         visit_leaves(note, value, name)
 
 
@@ -205,8 +183,6 @@ def _run(
     collector: GuardCollector,
     side_effects: SideEffects,
     call: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
     state: set[Storage],
 ) -> tuple[Trace, list[weakref.ref[TensorCore]]]:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards.
@@ -214,7 +190,7 @@ def _run(
     Gives also what stood for the arguments; nobody should hold it any more.
     """
     function, sources = side_effects.function, [source.path for source in side_effects.read]
-    stand_ins = StandIns(recorder, call, function, args, kwargs, state, sources)
+    stand_ins = StandIns(recorder, call, function, state, sources)
     grad_enabled = context.grad_enabled
     settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
@@ -311,7 +287,7 @@ def _settle(
     recorder.restore(failed)
     stand_ins.cut()
     if failed:
-        recorder.hosts.put_back(failed=True)
+        recorder.hosts.put_back()
         stand_ins.put_back()
         side_effects.put_back()
         if not collector.is_put_back:  # what is put back means something else after `end`

@@ -78,7 +78,7 @@ class Report:
 
 class _Page:
     def __init__(self, explanation: Explanation, profile: Profile | None, program: Program) -> None:
-        self._explained, self._profile, self._program = explanation, profile, program
+        self._explained, self._program = explanation, program
         self._kernels = profile.rows if profile else explanation.kernels
         self._whole = profile.seconds if profile else sum(x.seconds for x in self._kernels)
         self._calls = program.executable.calls

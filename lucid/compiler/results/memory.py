@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
+from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import AnswerGuard, Guard
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
@@ -335,9 +336,7 @@ class TracedMemory(SymNumbers):
         self.guards.setdefault(text, AnswerGuard(text, expected, read, gated=gated))
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
-        place = here()
-        line = "" if place is None else f"\n  at {place}   {place.text}"
-        error = TraceError(f"{what} can't be compiled{line}\nhint: {remedy}")
+        error = TraceError(f"{what} can't be compiled{at_line(here())}\nhint: {remedy}")
         self.refusal = self.refusal or error
         raise error
 

@@ -65,7 +65,6 @@ class SideEffects:
         numbers: places that hold numbers, and that it only reads.
         growing: lists that grow, which it reads as far as it needs.
         arrays: those that change, which it reads and writes where they lie.
-        found: identities of objects that it found and returns or keeps.
     """
 
     def __init__(self, function: Callable[..., Any], known: Collection[MutableSource]) -> None:
@@ -73,7 +72,6 @@ class SideEffects:
         self.read: list[MutableSource] = []
         self.bound: list[MutableSource] = []
         self.numbers: list[DynamicNumber] = []
-        self.found: frozenset[int] = frozenset()
         self._is_in_arguments = False
         self._known: set[Identity] = set()
         self._before: list[Any] = []
