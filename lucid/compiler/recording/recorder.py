@@ -275,10 +275,12 @@ class Recorder(TracedMemory):
             return None
         if not (rule.serves_values if is_value else rule.serves_tensors):
             return None
-        if any(seen(value) is not value for value in node.attributes.values()):
-            return None
+        for value in node.attributes.values():
+            if seen(value) is not value:
+                return None
         values = [self._value(gradient, node.op.name)]
-        values += [self._value(tensor.content(node), node.op.name) for tensor in saved.values()]
+        for tensor in saved.values():
+            values.append(self.value_of(tensor.content(node), node.op.name))
         start = len(self.graph.nodes)
         found = rule.record(self.graph, values)
         before, self._deriving = self._deriving, node
