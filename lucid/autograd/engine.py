@@ -149,8 +149,10 @@ class BackwardRun:
         targets = self.targets
         needed: set[Node] = set()
         for node in sorted(iterate_graph(roots), key=lambda node: node._sequence):
-            if any(e is not None and (e[0] in needed or e[0] in targets) for e in node._edges):
-                needed.add(node)
+            for edge in node._edges:
+                if edge is not None and (edge[0] in needed or edge[0] in targets):
+                    needed.add(node)
+                    break
         return needed
 
     def matters(self, edge: Edge | None) -> bool:

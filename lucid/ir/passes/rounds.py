@@ -156,13 +156,13 @@ class Schedule:
         start, ahead = len(self.nodes), list[Node]()
         parts: set[Value] = set()  # what shows a row of something from before
         for node in nodes:
-            operands = self.operands(node)
-            comes_before = node.op.kind == "create" or (
-                len(node.results) == 1 and node.result in self._kept
+            operands, op = self.operands(node), node.op
+            comes_before = op.kind == "create" or (
+                len(node.results) == 1 and node.results[0] in self._kept
             )
-            if _drops_axis(node):
+            if op is ops.reshape and _drops_axis(node):
                 comes_before = comes_before or operands[0] in parts
-            elif node.op is ops.slice and _taken_axis(node) is not None:
+            elif op is ops.slice and _taken_axis(node) is not None:
                 comes_before = comes_before or operands[0] not in parts
             if not comes_before or any(self.place.get(x, -1) >= start for x in operands):
                 self._append(node)
