@@ -35,6 +35,7 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
+from lucid.ir.graph import Value
 from lucid.ir.location import Spot, user_spot
 from lucid.ir.types import TensorType
 from lucid.tensor import write_locks
@@ -55,6 +56,8 @@ class BackwardRun:
         unshared: the gradient of the leaf whose turn it is, if nobody else holds it or its memory.
         is_plain: nobody watches how the walk gets the gradients: they are no more than arrays until
             somebody is to see them.
+        recorder: the trace, where what the walk computes isn't differentiated again: gradients are
+            no more than values of its graph until somebody is to see them. None: no such trace.
         targets: the nodes of `wanted`.
         spot: where the user's code asked for the walk, once a gradient became a tensor.
     """
@@ -71,15 +74,17 @@ class BackwardRun:
         self.wanted = None if wanted is None else set(wanted)
         self.is_part = is_part
         self.captured: dict[Edge, TensorCore] = {}
-        self.arrived: dict[Node, list[Gradient | None]] = {}
+        self.arrived: dict[Node, list[Any]] = {}  # of `Gradient`s, or of `Traced` ones
         self.queue: list[tuple[int, Node]] = []  # by the order of recording
         self.needed: set[Node] | None = None
         self.roots: list[Node] = []
         self.root_edges: list[Edge] = []
         self.spent: list[Node] = []
         self.unshared: TensorCore | None = None
-        is_watched = context.recorder is not None or context.anomaly is not None or context.levels
-        self.is_plain = not (create_graph or is_part or is_watched)
+        recorder = context.recorder
+        is_watched = create_graph or context.anomaly is not None or context.levels
+        self.recorder = None if is_watched else recorder
+        self.is_plain = not (is_watched or is_part or recorder is not None)
         self.targets = frozenset([node for node, _ in wanted or ()])
         self.spot: Spot = None
 
@@ -113,17 +118,26 @@ class BackwardRun:
         from lucid.tensor.core import machine_code
 
         natively = machine_code() if self.is_plain and self.wanted is None else None
-        recorder, run_node = context.recorder, self._run_node
-        run_unheard = run_node if recorder is None else recorder.unheard(run_node)
+        recorder, run_librarys = context.recorder, self._run_librarys
+        if recorder is not None:
+            run_librarys = recorder.unheard(run_librarys)
         while self.queue:
             if natively is not None:
                 natively.walk(self.queue, self.arrived, self.spent, self._sum_of)
                 if not self.queue:
                     break
+            elif self.queue[-1][1]._is_librarys:
+                run_librarys()
+                continue
             node = self.queue.pop()[1]
-            (run_unheard if node._is_librarys else run_node)(node)
+            self._run_node(node)
             if natively is not None and type(node) is OpNode and node.derivative.words is None:
                 natively.enter_rule(node.derivative)
+
+    def _run_librarys(self) -> None:
+        """Run the next nodes, up to one that calls code of the user's."""
+        while self.queue and self.queue[-1][1]._is_librarys:
+            self._run_node(self.queue.pop()[1])
 
     def one(self, type: TensorType) -> Gradient:
         """The gradient of what is differentiated."""
@@ -135,8 +149,10 @@ class BackwardRun:
         targets = self.targets
         needed: set[Node] = set()
         for node in sorted(iterate_graph(roots), key=lambda node: node._sequence):
-            if any(e is not None and (e[0] in needed or e[0] in targets) for e in node._edges):
-                needed.add(node)
+            for edge in node._edges:
+                if edge is not None and (edge[0] in needed or edge[0] in targets):
+                    needed.add(node)
+                    break
         return needed
 
     def matters(self, edge: Edge | None) -> bool:
@@ -157,12 +173,12 @@ class BackwardRun:
         reached = [edge for edge in edges if edge is not None and edge[0] in nodes]
         return sum(edge in found or not edge[0]._has_separate_outputs for edge in reached)
 
-    def send(self, edge: Edge, gradient: Gradient | None) -> None:
+    def send(self, edge: Edge, gradient: Gradient | Value | None) -> None:
         """Add a contribution to the gradient of one output of a node; None adds nothing to it."""
         if self.matters(edge):
             self._add(edge, gradient)
 
-    def _add(self, edge: Edge, gradient: Gradient | None) -> None:
+    def _add(self, edge: Edge, gradient: Gradient | Value | None) -> None:
         node, index = edge
         slots = self.arrived.get(node)
         if slots is None:
@@ -172,15 +188,17 @@ class BackwardRun:
         if gradient is not None:
             slots[index] = gradient if present is None else self._sum_of(present, gradient)
 
-    def _sum_of(self, present: Gradient, gradient: Gradient) -> Gradient:
+    def _sum_of(self, present: Any, gradient: Any) -> Gradient | Value:
         """Both contributions together."""
+        if self.recorder is not None:
+            return self.recorder.sum_of(present, gradient)
         x, y = _data_of(present), _data_of(gradient)
         if x is None or y is None:
             return ops.add(self.shown(present), self.shown(gradient))
         array = np.asarray(ops.add.evaluate(x, y), order="C")  # of 0-d ones a number
         return array if self.is_plain else self.shown(array)
 
-    def shown(self, gradient: Gradient) -> TensorCore:
+    def shown(self, gradient: Gradient | Value) -> TensorCore:
         """The gradient as a tensor, for who may see it."""
         if isinstance(gradient, np.ndarray):
             from lucid.tensor.core import of_own_array
@@ -188,11 +206,22 @@ class BackwardRun:
             if self.spot is None:
                 self.spot = user_spot()
             return of_own_array(gradient, self.spot)
+        if isinstance(gradient, Value):
+            assert self.recorder is not None
+            return self.recorder.tensor_of(gradient)
         return gradient
 
     def _run_node(self, node: Node) -> None:
         arrived = self.arrived.pop(node)
-        if self.is_plain and not node._is_observed and node not in self.targets:
+        is_seen = node._is_observed or node in self.targets
+        if self.recorder is not None and type(node) is OpNode and not is_seen:
+            if self.needed is not None and node not in self.needed:
+                return
+            recorded = self.recorder.differentiate(node, arrived[0])
+            if recorded is not None:
+                self._send_all(node, recorded)
+                return
+        if self.is_plain and not is_seen:
             if type(node) is AccumulateGrad and isinstance(arrived[0], np.ndarray):
                 if self.wanted is None:
                     accumulate(node.variable, _own(arrived, 0))
@@ -201,11 +230,7 @@ class BackwardRun:
             if self.wanted is None or type(node) is OpNode:  # others are told what is asked for
                 found = node._on_arrays(arrived)
             if found is not None:
-                self.spent.append(node)
-                add = self._add if self.wanted is None else self.send
-                for edge, part in zip(node._edges, found, strict=True):
-                    if part is not None and edge is not None:
-                        add(edge, part)
+                self._send_all(node, found)
                 return
         slots = [
             None if arrived[i] is None else self.shown(_own(arrived, i))
@@ -229,6 +254,14 @@ class BackwardRun:
             for edge, part in zip(node._edges, parts, strict=True):
                 if edge is not None:
                     self.send(edge, part)
+
+    def _send_all(self, node: Node, parts: Sequence[Gradient | Value | None]) -> None:
+        """What a node makes of its gradients, where nobody sees it, goes on along the edges."""
+        self.spent.append(node)
+        add = self._add if self.wanted is None else self.send
+        for edge, part in zip(node._edges, parts, strict=True):
+            if part is not None and edge is not None:
+                add(edge, part)
 
     def _ends_at(self, node: Node, slots: Sequence[TensorCore | None]) -> bool:
         """Whether all that arrived at a node was asked for, and is left to another walk."""

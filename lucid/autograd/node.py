@@ -22,12 +22,14 @@ from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
+    from lucid.ir.graph import Value
     from lucid.tensor.core import TensorCore, ViewChain
 
 Edge = tuple["Node", int]
 End: TypeAlias = "Edge | TensorCore | None"
 Gradients = tuple["TensorCore | None", ...]
 Gradient: TypeAlias = "TensorCore | np.ndarray"  # an array is the walk's, and shows no other one
+Traced: TypeAlias = "TensorCore | Value"  # a gradient in a trace: a value is of its graph
 
 sequence_numbers = itertools.count()
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.ir import ops
+from lucid.ir.attributes import check_arguments
 from lucid.ir.environment import NATIVE_FUNCTIONS
-from lucid.ir.graph import Graph
-from lucid.ir.inference import Application, is_many
+from lucid.ir.graph import Graph, Value
+from lucid.ir.inference import Application, is_many, result_type
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.composites import sum_to_shape
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import DType, TensorType, shared_type
 
 if TYPE_CHECKING:
     from lucid.autograd.native import Code
@@ -54,6 +56,7 @@ class _Noted(Operand):
         self._type = type
         self.number = rule.count
         rule.count += 1
+        rule.types.append(type)
 
     def emit(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Operand:
         numbers = []
@@ -76,10 +79,15 @@ class _Noted(Operand):
         return result
 
 
-class Rule:
-    """An op's derivative rule for operands of some types, as steps on arrays.
+# The number of its result, an op, the numbers of its operands, attributes, and its type.
+_NodeStep = tuple[int, Op, tuple[int, ...], Attributes, TensorType]
 
-    A backward walk that isn't recorded runs these: they leave no tensor and no history.
+
+class Rule:
+    """An op's derivative rule for operands of some types, as steps on arrays, or on values.
+
+    A backward walk runs these where nobody differentiates what it does: they leave no tensor and
+    no history. Those on values are what a trace appends to its graph.
 
     Attributes:
         count: how many arrays there are: the cotangent, what was saved, the results of the steps.
@@ -91,11 +99,12 @@ class Rule:
         passed: how many gradients are the cotangent itself, or show its memory.
         serves_tensors: whether no tensor would have to say that a gradient shows the memory of
             another one, or of what was saved.
+        serves_values: the same where the cotangent is a value of a trace's graph: whoever is to see
+            a gradient gets a tensor of its own.
         serves_arrays: the same where the cotangent is an array of the walk's, which may be several
             gradients, but none shows another one's memory.
         copied: the numbers of gradients that may not be contiguous, and are to be.
-        code: gives the gradients but those that are the cotangent itself, by native code: where
-            elements are many, and NumPy would go over them several times. None: the steps do.
+        types: of the arrays, by number.
 
     Args:
         of: the op on such operands.
@@ -104,7 +113,9 @@ class Rule:
     """
 
     __slots__ = (
-        "code",
+        "_code",
+        "_nodes",
+        "_of_many",
         "copied",
         "count",
         "kept",
@@ -113,7 +124,9 @@ class Rule:
         "results",
         "serves_arrays",
         "serves_tensors",
+        "serves_values",
         "steps",
+        "types",
     )
 
     def __init__(
@@ -122,15 +135,16 @@ class Rule:
         wanted: tuple[bool, ...],
         kept: tuple[int, ...],
     ) -> None:
-        types, result_type, attributes = of.types, of.result_type, of.attributes
+        types, type_of_result, attributes = of.types, of.result_type, of.attributes
         assert of.op.vjp is not None
         self.count = 0
+        self.types: list[TensorType] = []
         self.ops: dict[int, Op | tuple[float, DType]] = {}
         self.steps: list[tuple[int, Callable[..., np.ndarray], tuple[int, ...], Any, bool]] = []
-        start = _Noted(self, result_type)
-        saved = {n: _Noted(self, result_type if n < 0 else types[n]) for n in kept}
+        start = _Noted(self, type_of_result)
+        saved = {n: _Noted(self, type_of_result if n < 0 else types[n]) for n in kept}
         given = [saved.get(n) or Missing(type, start) for n, type in enumerate(types)]
-        result = saved.get(-1) or Missing(result_type, start)
+        result = saved.get(-1) or Missing(type_of_result, start)
         self.kept = self.count
         results: list[int | None] = []
         parts = of.op.vjp(start, result, *given, **attributes)
@@ -146,13 +160,14 @@ class Rule:
         self.passed = len(roots) - len(others)
         is_own = len(set(others)) == len(others) and not any(root <= len(kept) for root in others)
         is_itself = found.count(0) == self.passed
+        self.serves_values = is_own
         self.serves_tensors = is_own and is_itself
         self.serves_arrays = is_own and (is_itself or self.passed <= 1)
         self.copied = [n for n in found if n in shown and _root(n, shown)]
-        self.code: Code | None = None
-        if len(self.steps) - len(shown) > 1 and is_many((*types, result_type)):
-            key = of.op, wanted, kept
-            self.code = self._code([result_type, *(v._type for v in saved.values())], key)
+        has_code = len(self.steps) - len(shown) > 1 and is_many((*types, type_of_result))
+        self._of_many = (of.op, wanted, kept) if has_code else None
+        self._code: Code | None = None
+        self._nodes: list[_NodeStep] | None = None
 
     def _drop_dead(self, used: set[int]) -> None:
         """Leave out the steps of gradients that nobody wants."""
@@ -163,27 +178,58 @@ class Rule:
                 alive.append(step)
         self.steps = alive[::-1]
 
-    def _code(self, types: Sequence[TensorType], key: tuple[Any, ...]) -> Code | None:
-        """The steps as native code, of arrays of these types; `key` says of which rule."""
+    @property
+    def code(self) -> Code | None:
+        """Gives the gradients but those that are the cotangent itself, by native code.
+
+        That is where elements are many, and NumPy would go over them several times. None: the steps
+        do.
+        """
+        if self._of_many is not None:
+            key, self._of_many = self._of_many, None
+            self._code = self._compiled(key)
+        return self._code
+
+    def _compiled(self, key: tuple[Op, tuple[bool, ...], tuple[int, ...]]) -> Code | None:
+        """The steps as native code; `key` says of which rule."""
         from lucid.autograd.native import Code, NotStraightError
         from lucid.runtime.open_programs import Families
 
         graph = Graph(f"{key[0].name}.vjp")
-        values = dict(enumerate(map(graph.add_input, types)))
-        for number, _, operands, attributes, _ in self.steps:
-            made = self.ops[number]
-            if isinstance(made, tuple):
-                values[number] = graph.constant(*made)
-            else:
-                values[number] = graph.append(
-                    made, [values[n] for n in operands], attributes
-                ).result
-        graph.outputs = [values[number] for number in self.results if number]
+        values = self.record(graph, [*map(graph.add_input, self.types[: self.kept])])
+        pairs = zip(self.results, values, strict=True)
+        graph.outputs = [value for number, value in pairs if number and value is not None]
         try:
             families = _families.setdefault(key, Families())
             return Code(graph, (), families) if NATIVE_FUNCTIONS.read() else None
         except NotStraightError:
             return None
+
+    def record(self, graph: Graph, values: list[Value]) -> list[Value | None]:
+        """The gradients' values, of the cotangent's and the saved ones: nodes of a graph.
+
+        Raises what the ops of the steps raise.
+        """
+        if self._nodes is None:
+            self._nodes = [self._node(*step) for step in self.steps]
+        found: dict[int, Value] = dict(enumerate(values))
+        for number, op, operands, attributes, type in self._nodes:
+            read = [found[n] for n in operands]
+            found[number] = graph.append_typed(op, read, {**attributes}, type).results[0]
+        return [None if n is None else found[n] for n in self.results]
+
+    def _node(
+        self, number: int, _: object, operands: tuple[int, ...], attributes: Attributes, __: object
+    ) -> _NodeStep:
+        """A step as what a graph is to have, where type rule and schema have been asked."""
+        made = self.ops[number]
+        if isinstance(made, tuple):
+            value, dtype = made
+            attributes = {"value": dtype.numpy.type(value), "dtype": dtype}
+            return number, ops.constant, (), attributes, self.types[number]
+        type = result_type(made, [self.types[n] for n in operands], attributes)
+        check_arguments(made, len(operands), attributes)
+        return number, made, operands, attributes, shared_type(type.dtype, type.shape)
 
     def run(self, arrays: list[Any]) -> list[np.ndarray | None]:
         """The gradients' arrays, of the cotangent's and the saved ones.

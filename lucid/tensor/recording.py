@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.function import BackwardCFunction
-    from lucid.autograd.node import Gradients, Node
+    from lucid.autograd.node import Gradients, Node, OpNode, Traced
     from lucid.ir.graph import Value
     from lucid.ir.op import Attributes, Op
     from lucid.ir.types import DType
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
 
 Method = Callable[..., Any]
-_T = TypeVar("_T")
 
 
 class HostCalls(Protocol):
@@ -96,7 +95,7 @@ class Recording(Protocol):
     def hosts(self) -> HostCalls: ...
 
     # The graph: what ops append, and where it comes from.
-    def unheard(self, function: Callable[[_T], None]) -> Callable[[_T], None]: ...
+    def unheard(self, function: Callable[[], None]) -> Callable[[], None]: ...
     def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor: ...
     def constant(self, value: Any, dtype: DType) -> Tensor: ...
     @property
@@ -112,6 +111,11 @@ class Recording(Protocol):
     def derive(
         self, node: Node, apply: Callable[[Node, Gradients], Gradients], gradients: Gradients
     ) -> Gradients: ...
+    def differentiate(
+        self, node: OpNode, gradient: Traced | None
+    ) -> Sequence[Traced | None] | None: ...
+    def sum_of(self, *gradients: Traced) -> Value: ...
+    def tensor_of(self, value: Value) -> Tensor: ...
     def note_function(
         self, ctx: BackwardCFunction, inputs: tuple[Any, ...], keywords: dict[str, Any]
     ) -> None: ...

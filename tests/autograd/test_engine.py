@@ -365,6 +365,34 @@ def test_a_walk_that_nobody_watches_makes_tensors_for_leaves_alone(monkeypatch):
     assert seen[0].location.text.endswith("# line")
 
 
+def test_a_recorded_walk_makes_tensors_for_those_who_see_gradients_alone(monkeypatch):
+    """Between nodes gradients are values of the graph, unless they are differentiated again."""
+    made = []
+
+    def noting(storage, *rest, new=core._new):
+        made.append(new(storage, *rest)._type)
+        return new(storage, *rest)
+
+    def body(x, w, create_graph):
+        y = z = (x * w).T
+        for _ in range(5):
+            z = lucid.maximum((z.T * w - x).tanh(), x).T
+        return grad(z.sum(), [x, y], create_graph=create_graph)
+
+    monkeypatch.setattr(core, "_new", noting)
+    given = leaf([[1.0, 2.0, 5.0], [2.0, 1.0, 3.0]]), leaf([[3.0, 4.0, 0.5], [1.0, 1.0, 2.0]])
+    expected = body(*given, False)
+    counts = []
+    for create_graph in (True, False):
+        step = lucid.compile(body)
+        del made[:]
+        found = step(*given, create_graph)
+        assert numbers(found) == numbers(expected)
+        assert [x.stride() for x in found] == [x.stride() for x in expected]
+        counts.append(len(made))
+    assert 2 * counts[1] < counts[0]
+
+
 def test_a_part_without_elements_has_a_gradient(run: Callable[..., Any]) -> None:
     """A vector of no elements fits to all, as what a mask has found may be empty."""
 
@@ -391,11 +419,17 @@ class DoubledInPlace(lucid.autograd.Function):
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_backward_that_writes_its_gradient_writes_no_other_one(is_first: bool) -> None:
+def test_a_backward_that_writes_its_gradient_writes_no_other_one(
+    run: Callable[..., Any], is_first: bool
+) -> None:
     """One array may be several gradients; who gets one that is not its own alone gets a copy."""
     x, y = (lucid.ones(3, requires_grad=True) for _ in range(2))
-    kept, written = y * 1, DoubledInPlace.apply(x)  # whose backward comes first
-    total = written + kept if is_first else kept + written
-    (total * total).sum().backward()
+
+    def body(x: lucid.Tensor, y: lucid.Tensor) -> None:
+        kept, written = y * 1, DoubledInPlace.apply(x)  # whose backward comes first
+        total = written + kept if is_first else kept + written
+        (total * total).sum().backward()
+
+    run(body, x, y)
     assert x.grad is not None and y.grad is not None
     assert x.grad.tolist() == [8.0] * 3 and y.grad.tolist() == [4.0] * 3

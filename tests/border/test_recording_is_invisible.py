@@ -251,6 +251,36 @@ def test_ops_are_recorded_without_events(monkeypatch):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="events come from sys.settrace there")
+def test_a_trace_is_told_once_that_code_starts(monkeypatch):
+    """Else each call of the library's calls Python, to say that nobody follows it."""
+    started = []
+    tell = events._Monitor._started
+
+    def counting(monitor, code, offset):
+        started.append(code)
+        return tell(monitor, code, offset)
+
+    monkeypatch.setattr(events._Monitor, "_started", counting)
+    cfg = types.SimpleNamespace(v=1.0)
+
+    def scaled(x):
+        return x * cfg.v + 1.0
+
+    def whole(x):
+        for _ in range(20):
+            x = scaled(x)
+        return x
+
+    step = lucid.compile(whole)
+    expected = observed(whole(X))
+    assert is_same(observed(step(X)), expected)
+    assert scaled.__code__ in started and len(started) < 2 * len(set(started))
+    cfg.v = 0.5  # which the next trace is told of
+    assert is_same(observed(step(X)), observed(whole(X)))
+    assert step.stats.traces == 2
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="events come from sys.settrace there")
 def test_an_interrupt_leaves_no_tool_of_sys_monitoring_taken():
     """Wherever it comes while a trace takes the tool or gives it back."""
     cfg = types.SimpleNamespace(v=1.0)

@@ -210,7 +210,8 @@ class _Listeners(threading.local):
     """Those of this thread; the innermost one is told.
 
     Attributes:
-        followed: code that the innermost one has been asked about, and {} for what it isn't told.
+        followed: code that the innermost one has been asked about, by its identity (to hash one
+            takes longer than all else), with what it does, {} where nothing is told.
         tracer: what `sys.settrace` was given for the innermost one, unless it is paused.
         monitored: what `_Monitor` knows of their traces.
         stack: of a thread whose `__init__` is told of as it starts nobody, and not yet its own.
@@ -221,7 +222,7 @@ class _Listeners(threading.local):
     def __init__(self) -> None:
         self.stack = []
         self.monitored: list[object] = []
-        self.followed: dict[types.CodeType, _Rows] = {}
+        self.followed: dict[int, tuple[types.CodeType, _Rows]] = {}
         self.tracer: _Tracer | None = None
 
     @property
@@ -418,14 +419,16 @@ class _Tracer:
     def __init__(self, listener: GuardCollector, theirs: Any) -> None:
         self._listener = listener
         self.theirs = theirs
-        self._known: dict[types.CodeType, _Follower | None] = {}
+        self._known: dict[int, tuple[types.CodeType, _Follower | None]] = {}  # as `followed`
 
     def __call__(self, frame: types.FrameType, event: str, value: Any) -> Any:
-        code, known = frame.f_code, self._known
-        if code not in known:
+        code = frame.f_code
+        known = self._known.get(id(code))
+        if known is None:
             is_heard = self._listener.listens_to(code, frame.f_globals)
-            known[code] = _Follower(self._listener, _rows(code)) if is_heard else None
-        follow = known[code]
+            follow = _Follower(self._listener, _rows(code)) if is_heard else None
+            known = self._known[id(code)] = code, follow
+        follow = known[1]
         local = None if self.theirs is None else self.theirs(frame, event, value)
         if follow is None or not self._listener.listens_in(frame):
             return local
@@ -524,7 +527,7 @@ class _Monitor:
         self._lock = threading.Lock()
         self._traces: set[object] = set()  # that run
         self._tool: int | None = None
-        self._codes: set[types.CodeType] = set()
+        self._codes: dict[int, tuple[types.CodeType, _Rows]] = {}  # that somebody follows
         self._monitoring: Any = getattr(sys, "monitoring", None)
         self._listeners = _listeners  # it is told of code that runs when globals are gone
 
@@ -554,7 +557,7 @@ class _Monitor:
             if self._traces or tool is None:
                 return
             monitoring.set_events(tool, 0)
-            for code in self._codes:
+            for code, _ in self._codes.values():
                 monitoring.set_local_events(tool, code, 0)
             self._codes.clear()
             monitoring.register_callback(tool, monitoring.events.PY_START, None)
@@ -566,24 +569,30 @@ class _Monitor:
         names = [*map(self._monitoring.get_tool, _TOOLS)]
         return _TOOLS[names.index(self._NAME)] if self._NAME in names else None
 
-    def _started(self, code: types.CodeType, _: int) -> None:
+    def _started(self, code: types.CodeType, _: int) -> Any:
         listener = self._listeners.innermost
-        if listener is not None and code not in _listeners.followed:
+        if listener is None:
+            return None
+        followed = _listeners.followed.get(id(code))
+        if followed is None:
             names = sys._getframe(1).f_globals
             is_heard = listener.listens_to(code, names)
-            _listeners.followed[code] = _rows(code) if is_heard else {}
+            followed = _listeners.followed[id(code)] = code, _rows(code) if is_heard else {}
             if is_heard:
-                self._codes.add(code)
+                self._codes[id(code)] = followed
                 self._monitoring.set_local_events(
                     self._tool, code, self._monitoring.events.INSTRUCTION
                 )
+        is_asked_once = len(self._traces) == 1  # another trace may want to know of it
+        return self._monitoring.DISABLE if is_asked_once else None
 
     def _stepped(self, code: types.CodeType, offset: int) -> Any:
-        if offset not in _rows(code):
+        known = self._codes.get(id(code))
+        if known is None or offset not in known[1]:
             return self._monitoring.DISABLE
-        listener = self._listeners.innermost
-        if listener is not None:
-            row, frame = _listeners.followed.get(code, {}).get(offset), sys._getframe(1)
+        listener, followed = self._listeners.innermost, _listeners.followed.get(id(code))
+        if listener is not None and followed is not None:
+            row, frame = followed[1].get(offset), sys._getframe(1)
             if row is not None and listener.listens_in(frame):
                 _tell(listener, frame, row)
         return None

@@ -530,7 +530,10 @@ def slots_of(kind: type) -> list[str]:
 
 def class_has(kind: type, name: str) -> Any:
     """What a class has for a name, unbound; ABSENT for nothing."""
-    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), ABSENT)
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return ABSENT
 
 
 def is_hashable(key: Any) -> bool:

@@ -412,9 +412,15 @@ def _is_of_kind(value: object, number: SymScalar) -> bool:
 
 def seen(value: Any) -> Any:
     """A number, or a tuple of some, as Python sees it: the step is specialized on live ones."""
+    kind = type(value)
+    if kind in _SEEN or (kind is tuple and _SEEN.issuperset(map(type, value))):
+        return value
     if isinstance(value, tuple) and any(map(is_live, value)):
         return tuple(map(seen, value))
     return value._look() if is_live(value) else value
+
+
+_SEEN = frozenset((int, float, bool, str, type(None)))  # of the attributes of ops most
 
 
 def _now(value: Any) -> Any:

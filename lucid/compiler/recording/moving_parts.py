@@ -88,6 +88,8 @@ class MovingParts:
 
     def read(self, storage: Storage) -> None:
         """Memory is about to be read."""
+        if not self._parts:  # nor has one been written
+            return
         part = self._parts.get(storage)
         if part is not None and part.whole.generation != part.generation:
             self._look(part)

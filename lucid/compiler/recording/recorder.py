@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from lucid.autograd import node as nodes
-from lucid.autograd.node import AccumulateGrad, Gradients, Node
+from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
 from lucid.compiler.guards.events import is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
@@ -146,9 +146,13 @@ class Recorder(TracedMemory):
             result = traced_view(op, operands[0], attributes, value)
         else:
             result = of_value(value)
+        return self._entered(result, node)
+
+    def _entered(self, result: Tensor, node: GraphNode | None) -> Tensor:
+        """What a node has made, with its line, as one of the tensors that must not escape."""
         self.made.append(weakref.ref(result))
-        if node.location is not None:
-            result._line = (node.location.file, node.location.line)
+        if node is not None and node.location is not None:
+            result._line = node.location.file, node.location.line
         return result
 
     @unheard
@@ -179,21 +183,21 @@ class Recorder(TracedMemory):
 
     # ------------------------------------------------------------------ where nodes come from
 
-    def _annotate(self, node: GraphNode, location: Location | None = None) -> None:
-        node.location = location or self._location()
-        node.scope = self.scope
-        node.region = self._region
-        if self._deriving is not None and self._deriving._origin is not None:
-            node.gradient_of = self._deriving._origin
-            producer = self._deriving._origin.producer
-            if producer is not None:
-                node.scope = producer.scope
-
-    def _location(self) -> Location | None:
-        deriving = self._deriving
-        if deriving is not None and deriving._origin is not None and deriving._line is not None:
-            return location_at(*deriving._line)
-        return here()
+    def _annotate(self, *nodes: GraphNode, location: Location | None = None) -> None:
+        """Give nodes their location and scope; location: None: where the user's code is."""
+        deriving, scope = self._deriving, self.scope
+        origin = None if deriving is None else deriving._origin
+        if deriving is not None and origin is not None:
+            line = deriving._line
+            if location is None and line is not None:
+                location = location_at(*line)
+            if origin.producer is not None:
+                scope = origin.producer.scope
+        location = location or here()
+        for node in nodes:
+            node.location, node.scope, node.region = location, scope, self._region
+            if origin is not None:
+                node.gradient_of = origin
 
     @property
     def scope(self) -> str:
@@ -207,12 +211,9 @@ class Recorder(TracedMemory):
         """
         start = len(self.graph.nodes)
         yield
-        nodes = self.graph.nodes[start:]
+        nodes = [node for node in self.graph.nodes[start:] if node.location is None]
         if nodes:
-            location = location or self._location()
-            for node in nodes:
-                if node.location is None:
-                    self._annotate(node, location)
+            self._annotate(*nodes, location=location)
 
     @contextmanager
     def region(
@@ -261,6 +262,58 @@ class Recorder(TracedMemory):
             return apply(node, gradients)
         finally:
             self._deriving = before
+
+    def differentiate(self, node: OpNode, gradient: Traced | None) -> list[Traced | None] | None:
+        """The gradients of an op's operands, as its rule's steps compute them in the graph.
+
+        None where the rule has to be asked itself, with tensors: code of the user's is to see some,
+        an attribute is a number that moves, or a gradient would show the memory of another tensor.
+        """
+        rule, saved = node.derivative.rule, node.saved
+        is_value = isinstance(gradient, Value)
+        if gradient is None or saved is None or not node._is_librarys or self.is_outer(node):
+            return None
+        if not (rule.serves_values if is_value else rule.serves_tensors):
+            return None
+        for value in node.attributes.values():
+            if seen(value) is not value:
+                return None
+        values = [self._value(gradient, node.op.name)]
+        for tensor in saved.values():
+            values.append(self.value_of(tensor.content(node), node.op.name))
+        start = len(self.graph.nodes)
+        found = rule.record(self.graph, values)
+        before, self._deriving = self._deriving, node
+        self._annotate(*self.graph.nodes[start:])
+        self._deriving = before
+        return [gradient if n == 0 else x for n, x in zip(rule.results, found, strict=True)]
+
+    def sum_of(self, *gradients: Traced) -> Value:
+        """The sum of two gradients of a walk."""
+        values = [self._value(gradient, "add") for gradient in gradients]
+        type = application(ops.add, values, {}).result_type
+        node = self.graph.append_typed(ops.add, values, {}, type)
+        self._annotate(node)
+        return node.result
+
+    def tensor_of(self, value: Value) -> Tensor:
+        """A tensor for a gradient that somebody is to see; views of one are views of its memory."""
+        views: list[Value] = []
+        while value.producer is not None and value.producer.op.is_view:
+            views.append(value)
+            value = value.producer.operands[0]
+        result = self._entered(of_value(value), value.producer)
+        for view in reversed(views):
+            node = view.producer
+            assert node is not None
+            found = traced_view(node.op, result, node.attributes, view)
+            result = self._entered(found, node)
+        return result
+
+    def _value(self, gradient: Traced, what: str) -> Value:
+        if isinstance(gradient, Value):
+            return gradient
+        return self.value_of(gradient, what)
 
     def origin_of(self, result: TensorCore) -> Value | None:
         return result._value[1] if result._value is not None else result._storage.value

@@ -83,9 +83,9 @@ def promising(nodes: Sequence[Node]) -> list[Repetition]:
     Layers with weights of their own, and updates of parameters, are none of these.
     """
     known: dict[object, int] = {}
-    keys = ((node.op, node.results[0].shape if node.results else None) for node in nodes)
-    numbers = (known.setdefault(key, len(known)) for key in keys)
-    found = repetitions(np.fromiter(numbers, np.int64, len(nodes)), LEAST_ROUNDS, LEAST_NODES)
+    keys = [(node.op, node.results[0]._type.shape if node.results else None) for node in nodes]
+    numbers = [known.setdefault(key, len(known)) for key in keys]
+    found = repetitions(np.array(numbers, np.int64), LEAST_ROUNDS, LEAST_NODES)
     return [x for x in found if not _have_own_inputs(nodes, x)]
 
 
@@ -125,11 +125,13 @@ class Schedule:
     def __init__(self, graph: Graph, candidates: Sequence[Repetition]) -> None:
         self.nodes: list[Node] = []
         self.ahead: dict[int, list[Node]] = {}
-        self.same = _repeated(graph)
+        self._applied = _applied(graph)
+        self.same = _repeated(graph, self._applied)
         self.numbers = _numbers(graph)
         self.place: dict[Value, int] = {}
         self.loops: list[Rounds] = []
         self.indices = _indices(graph)
+        self._operands: dict[Node, tuple[Value, ...]] = {}
         self._starts: list[int] = []
         self._stretches: list[tuple[int, int]] = []
         self._kept = {*self.same.values()}
@@ -154,13 +156,13 @@ class Schedule:
         start, ahead = len(self.nodes), list[Node]()
         parts: set[Value] = set()  # what shows a row of something from before
         for node in nodes:
-            operands = self.operands(node)
-            comes_before = node.op.kind == "create" or (
-                len(node.results) == 1 and node.result in self._kept
+            operands, op = self.operands(node), node.op
+            comes_before = op.kind == "create" or (
+                len(node.results) == 1 and node.results[0] in self._kept
             )
-            if _drops_axis(node):
+            if op is ops.reshape and _drops_axis(node):
                 comes_before = comes_before or operands[0] in parts
-            elif node.op is ops.slice and _taken_axis(node) is not None:
+            elif op is ops.slice and _taken_axis(node) is not None:
                 comes_before = comes_before or operands[0] not in parts
             if not comes_before or any(self.place.get(x, -1) >= start for x in operands):
                 self._append(node)
@@ -174,10 +176,15 @@ class Schedule:
             self.ahead[start] = ahead
         self._stretches.append((start, len(self.nodes)))
 
-    def operands(self, node: Node) -> list[Value]:
+    def operands(self, node: Node) -> tuple[Value, ...]:
         """What a node reads."""
-        same = self.same
-        return [same.get(value, value) for value in node.operands]
+        found = self._operands.get(node)
+        if found is None:
+            found, same = node.operands, self.same
+            if not same.keys().isdisjoint(found):
+                found = tuple([same.get(value, value) for value in found])
+            self._operands[node] = found
+        return found
 
     def row_of(self, value: Value) -> Row | None:
         """Of what a value is a row, if it is one."""
@@ -218,7 +225,7 @@ class Schedule:
                     continue
                 if Trait.INDEXED in node.op.traits and node not in self.indices:
                     continue  # it checks its index itself
-                key: list[object] = [node.op.name, freeze_attributes(node.attributes)]
+                key = [self._applied[node]]
                 for value in (*node.operands, node.results[0]):
                     of = types.get(id(value._type))
                     if of is None:
@@ -335,30 +342,38 @@ def _indices(graph: Graph) -> dict[Node, Range]:
     return found
 
 
-def _repeated(graph: Graph) -> dict[Value, Value]:
+def _applied(graph: Graph) -> dict[Node, int]:
+    """Equal numbers for nodes with the same op and equal attributes."""
+    known: dict[object, int] = {}
+    return {
+        node: known.setdefault((node.op, freeze_attributes(node.attributes)), len(known))
+        for node in graph.nodes
+    }
+
+
+def _repeated(graph: Graph, applied: dict[Node, int]) -> dict[Value, Value]:
     """What is computed of inputs alone, and the same, several times: all but the first of each."""
     numbers = {entry.value: ~place for place, entry in enumerate(graph.inputs)}
     known: dict[object, int] = {}  # numbers of what is computed, by op, attributes and operands'
-    groups: list[list[Node]] = []
-    count = numbers.get
+    kept: list[Node] = []
+    others: dict[int, list[Node]] = {}
     for node in graph.nodes:
-        op, operands = node.op, [count(value) for value in node.operands]
+        operands = [numbers.get(value) for value in node.operands]
         if None in operands or not _can_move(node):
             continue
-        if len(operands) > 1 and Trait.COMMUTATIVE in op.traits:
+        if len(operands) > 1 and Trait.COMMUTATIVE in node.op.traits:
             operands.sort()
-        number = len(groups)
-        found = known.setdefault((op, freeze_attributes(node.attributes), *operands), number)
-        numbers[node.results[0]] = found
-        if found == number:
-            groups.append([node])
+        number = known.setdefault((applied[node], *operands), len(kept))
+        numbers[node.results[0]] = number
+        if number == len(kept):
+            kept.append(node)
         else:
-            groups[found].append(node)
+            others.setdefault(number, []).append(node)
     return {
-        node.result: kept.result
-        for kept, *others in groups
-        if len(others) + 1 >= LEAST_ROUNDS or kept.op.kind == "create"
-        for node in others
+        node.result: kept[number].result
+        for number, nodes in others.items()
+        if len(nodes) + 1 >= LEAST_ROUNDS or kept[number].op.kind == "create"
+        for node in nodes
     }
 
 
@@ -366,7 +381,8 @@ def _numbers(graph: Graph) -> set[Value]:
     """Single numbers that follow from constants and live inputs alone."""
     found = {entry.value for entry in graph.inputs if entry.kind == "live"}
     for node in graph.nodes:
-        if found.issuperset(node.operands) and _can_move(node) and node.result.type.size == 1:
+        is_one = len(node.results) == 1 and node.results[0]._type.size == 1
+        if is_one and found.issuperset(node.operands) and _can_move(node):
             found.add(node.result)
     return found
 
