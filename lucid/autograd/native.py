@@ -24,12 +24,14 @@ from lucid.autograd.function import Function, FunctionMeta, call_function
 from lucid.autograd.node import Gradient, Gradients, Node, edge_of, end_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.dtypes import get_default_dtype
+from lucid.ir import ops
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
+from lucid.ir.region_ops import stacked
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
 from lucid.tensor.levels import Level, Result
@@ -120,6 +122,56 @@ class Notes(Level):
     ) -> Result:
         return call_function(function, inputs, keywords)
 
+    def rounds(
+        self,
+        name: str,
+        body: Callable[[list[Any]], Sequence[TensorCore]],
+        tensors: Sequence[TensorCore],
+        carries: int,
+        rows: int,
+        reverse: bool,
+    ) -> list[TensorCore]:
+        """Note a loop, and return tensors that stand for the last carry, and for stacks.
+
+        What they hold is not what the rounds give, of which only one is run.
+
+        body: what a round makes of its part of the tensors: the carry, a row of each of so many,
+            and what else there is.
+        """
+        first = -1 if reverse else 0
+        parts = [
+            np.array(x._array[first] if carries <= n < carries + rows else x._array)  # type: ignore[index]
+            for n, x in enumerate(tensors)
+        ]
+        given: list[TensorCore] = [of_own_array(part, None) for part in parts]
+        levels, context.levels = context.levels, []
+        try:
+            made, notes = noted(name, given, lambda: body(given), lambda made: made)
+        finally:
+            context.levels = levels
+        types, carried = [x._type for x in made], [x._type for x in tensors[:carries]]
+        if types[:carries] != carried or notes.graph.functions:
+            raise NotStraightError("a round isn't like the next one")
+        length = tensors[carries]._type.shape[0]
+        types[carries:] = [stacked(type, length) for type in types[carries:]]
+        values = [self.value_of(x) for x in tensors]
+        for entry, array in zip(notes.graph.inputs[len(values) :], notes.constants, strict=True):
+            entry.kind = "arg"
+            self.constants.append(array)
+            values.append(self.graph.add_input(entry.value.type, "state"))
+        if name in self.graph.functions:
+            name = f"{name}_{len(self.graph.functions)}"
+        notes.graph.name = name
+        self.graph.functions[name] = notes.graph
+        attributes = {"function": name, "carries": carries, "rows": rows, "length": length}
+        node = self.graph.append_region(ops.scan, values, attributes | {"reverse": reverse}, types)
+        results: list[TensorCore] = [
+            of_own_array(np.zeros(x.shape, x.dtype.numpy), None) for x in types
+        ]
+        for tensor, value in zip(results, node.results, strict=True):
+            self._note(tensor, value)
+        return results
+
     def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
         value = self._known.get(id(tensor))
         if value is not None:
@@ -171,7 +223,7 @@ class Code:
         self.types = [value.type for value in graph.outputs]
         self.templates: list[np.ndarray] | None = None
         self._constants = [np.ascontiguousarray(array) for array in constants]
-        if any(value.producer is None for value in graph.outputs) or graph.functions:
+        if any(value.producer is None for value in graph.outputs):
             raise NotStraightError("a result is an argument")
         graph.drop_dead_nodes()
         read = {operand for node in graph.nodes for operand in node.operands}
@@ -314,9 +366,9 @@ class Forward:
 
 
 def _leaf_like(tensor: TensorCore) -> TensorCore:
-    """A leaf on the tensor's memory that requires grad if that does."""
+    """A leaf on the tensor's memory that requires grad if that does, and it is recorded."""
     leaf = tensor.detach()
-    return leaf.requires_grad_() if tensor.requires_grad else leaf
+    return leaf.requires_grad_() if tensor.requires_grad and context.grad_enabled else leaf
 
 
 def _source(saved: Any, numbers: dict[int, int], extra: list[TensorCore]) -> tuple[str, int] | None:
@@ -540,7 +592,7 @@ def composite(function: C) -> C:
     it is as if this weren't there, but for that name: the last nodes have it.
     """
     name = "".join(part.capitalize() for part in function.__name__.split("_"))
-    cls: Any = FunctionMeta(name, (_Composite,), {"_function": staticmethod(function)})
+    cls: Any = FunctionMeta(name, (Composite,), {"_function": staticmethod(function)})
 
     @functools.wraps(function)
     def called(*args: Any) -> Any:
@@ -606,7 +658,7 @@ class _Entrance(Node):
         return gradients
 
 
-class _Composite(Function):
+class Composite(Function):
     """A function as a Function: its backward runs the function again and differentiates that."""
 
     _function: Callable[..., Any]
