@@ -10,7 +10,7 @@ from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.events import unheard
-from lucid.compiler.guards.guard import AnswerGuard, Guard
+from lucid.compiler.guards.guard import AnswerGuard, Guard, frozen
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
 from lucid.compiler.inputs.live_numbers import SymNumbers
@@ -332,7 +332,7 @@ class TracedMemory(SymNumbers):
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
-        self.guards.setdefault(text, AnswerGuard(text, expected, read, gated=gated))
+        self.guards.setdefault(text, AnswerGuard(text, frozen(expected), read, gated=gated))
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
         place = here()
