@@ -7,7 +7,8 @@ depends on how often it was computed. The backward is noted and compiled likewis
 runs. A graph that comes back with other sizes shares plan and code (`runtime/open_programs.py`).
 
 Where anything is to be seen of what happens inside – in a trace, a transformation, a custom
-forward, with hooks on saved tensors, for gradients of gradients – calls run op by op.
+forward, with hooks on saved tensors – calls run op by op. For gradients of gradients it is the ops
+of the noted backward that are recorded.
 """
 
 from __future__ import annotations
@@ -260,6 +261,40 @@ class Code:
         return self._executable.call_known(given + self._constants)
 
 
+class Recording:
+    """The ops of a noted call that its results need, to be applied to other tensors of its types.
+
+    Attributes:
+        reads: as those of `Code`.
+
+    Raises:
+        NotStraightError: it has a loop, or a result is an argument.
+    """
+
+    __slots__ = ("_constants", "_outputs", "_steps", "reads")
+
+    def __init__(self, notes: Notes) -> None:
+        graph = notes.graph
+        if graph.functions or any(value.producer is None for value in graph.outputs):
+            raise NotStraightError("it isn't made of ops alone")
+        graph.drop_dead_nodes()
+        self._constants = [of_own_array(array, None) for array in notes.constants]
+        places = {value: n for n, value in enumerate(graph.values())}
+        self._steps = [
+            (node.op, [places[x] for x in node.operands], node.attributes) for node in graph.nodes
+        ]
+        self._outputs = [places[value] for value in graph.outputs]
+        read = {operand for node in graph.nodes for operand in node.operands}
+        self.reads = [entry.value in read for entry in graph.inputs]
+
+    def run(self, tensors: list[Any]) -> list[Any]:
+        """The results for tensors of these types."""
+        known = [*tensors, *self._constants]
+        for op, operands, attributes in self._steps:
+            known.append(apply_op(op, [known[n] for n in operands], attributes))
+        return [known[n] for n in self._outputs]
+
+
 class Forward:
     """How calls of a Function with arguments of some types run.
 
@@ -270,7 +305,7 @@ class Forward:
             behind those; None: nothing is.
         attributes: of the ctx of each call, those that forward sets included.
         tracked: the numbers of the outputs with a gradient.
-        backwards: by the inputs whose gradient is asked for.
+        backwards, recordings: by the inputs whose gradient is asked for.
     """
 
     __slots__ = (
@@ -281,6 +316,7 @@ class Forward:
         "families",
         "is_tuple",
         "output_types",
+        "recordings",
         "saved",
         "tracked",
     )
@@ -322,17 +358,19 @@ class Forward:
         self.attributes["_native"] = self
         self.families = families
         self.backwards: dict[tuple[bool, ...], Code | None] = {}
+        self.recordings: dict[tuple[bool, ...], Recording | None] = {}
 
     def differentiate(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> Any:
         """The gradients of a call's tensors; `NotImplemented` where its backward runs op by op."""
-        if context.grad_enabled or not all(map(_is_at_hand, gradients)):
+        if not all(map(_is_at_hand, gradients)):
             return NotImplemented
+        if context.grad_enabled:
+            return self._recorded(ctx, gradients)
         if ctx.needs_input_grad not in self.backwards:
             if not _is_plain() or ctx._freed is not None:
                 return NotImplemented
             given = [*gradients, *[saved.tensor for saved in _dense(ctx)]]
-            code = _noted_backward(ctx, given, len(gradients))
-            self.backwards[ctx.needs_input_grad] = code
+            self.backwards[ctx.needs_input_grad] = _code_of_backward(ctx, given, len(gradients))
         found = self.on_arrays(ctx, gradients)
         if found is None:
             return NotImplemented
@@ -343,6 +381,29 @@ class Forward:
                 for array, type in zip(found, types, strict=True)
             ]
         )
+
+    def _recorded(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> Any:
+        """The same by ops that are recorded, for gradients of gradients."""
+        if not _is_plain() or ctx._freed is not None:
+            return NotImplemented
+        needs, kept = ctx.needs_input_grad, _dense(ctx)
+        if needs not in self.recordings:
+            context.grad_enabled = False
+            try:
+                given = [*gradients, *[saved.tensor for saved in kept]]
+                self.recordings[needs] = Recording(_noted_backward(ctx, given, len(gradients)))
+            except NotStraightError:
+                self.recordings[needs] = None
+            finally:
+                context.grad_enabled = True
+        recording = self.recordings[needs]
+        if recording is None:
+            return NotImplemented
+        reads = recording.reads[len(gradients) :][: len(kept)]  # behind these are constants
+        tensors = [x.unpack(ctx) if read else x.tensor for x, read in zip(kept, reads, strict=True)]
+        made = iter(recording.run([*gradients, *tensors]))
+        pairs = zip(ctx._input_types, needs, strict=True)
+        return tuple([next(made) if need else None for type, need in pairs if type is not None])
 
     def on_arrays(
         self, ctx: BackwardCFunction, gradients: Sequence[Gradient | None]
@@ -549,8 +610,11 @@ def _is_at_hand(tensor: TensorCore | None) -> bool:
     return tensor is not None and tensor._array is not None
 
 
-def _noted_backward(ctx: BackwardCFunction, given: list[TensorCore], count: int) -> Code | None:
-    """The code of a backward, noted on these gradients and saved tensors; None: it has none."""
+def _noted_backward(ctx: BackwardCFunction, given: list[Any], count: int) -> Notes:
+    """A backward, noted on these gradients and saved tensors.
+
+    Raises: `NotStraightError` where it has no graph.
+    """
 
     def call() -> tuple[TensorCore | None, ...]:
         rest = iter(given[count:])  # whether they were written matters where they are read
@@ -566,10 +630,16 @@ def _noted_backward(ctx: BackwardCFunction, given: list[TensorCore], count: int)
 
     pairs = zip(ctx._input_types, ctx.needs_input_grad, strict=True)
     expected = [need for type, need in pairs if type is not None]
+    parts, notes = noted(f"{ctx._forward_cls.__name__}.backward", given, call, outputs)
+    if [part is not None for part in parts] != expected:
+        raise NotStraightError("a gradient is undefined")
+    return notes
+
+
+def _code_of_backward(ctx: BackwardCFunction, given: list[Any], count: int) -> Code | None:
+    """The native code of the same; None: it has none."""
     try:
-        parts, notes = noted(f"{ctx._forward_cls.__name__}.backward", given, call, outputs)
-        if [part is not None for part in parts] != expected:
-            raise NotStraightError("a gradient is undefined")
+        notes = _noted_backward(ctx, given, count)
         return Code(notes.graph, notes.constants, ctx._native.families.backward)
     except NotStraightError:
         return None

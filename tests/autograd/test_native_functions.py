@@ -184,10 +184,15 @@ def test_attention_is_a_program_where_all_scores_are_many(is_causal: bool) -> No
         return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
 
     few, many = (arrays_for(((n, 3), (n, 3), (n, 5)), f32, n) for n in (7, 523))
+
+    def names() -> list[str]:
+        return [cls.__name__ for cls in native._forwards]
+
     results(call, few)
-    assert not programs()
+    assert names() == ["Softmax"]
     found = results(call, many)
-    (forward,) = programs()
+    assert names() == ["Softmax", "Weighted"]
+    *_, forward = programs()
     assert all(code is not None for code in forward.backwards.values())
     with native.op_by_op():
         expected = results(call, many)
@@ -233,6 +238,32 @@ def test_second_derivatives_are_those_of_the_ops(name: str) -> None:
     with native.op_by_op():
         for mine, right in zip(ours, second(), strict=True):
             np.testing.assert_allclose(mine, right, rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_of_gradients_record_the_ops_of_the_noted_backward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The function isn't run again."""
+
+    def curvature() -> np.ndarray:
+        loss = F.linear(x, w).pow(3).sum()
+        (slope,) = lucid.autograd.grad(loss, x, create_graph=True)
+        (found,) = lucid.autograd.grad(slope.sum(), w)
+        return found.numpy()
+
+    x, w = lucid.randn(5, 3, requires_grad=True), lucid.randn(4, 3, requires_grad=True)
+    curvature()
+    monkeypatch.setattr(native.Composite, "backward", None)
+    a, v = x.detach().numpy(), w.detach().numpy()
+    by_hand = 3 * ((a @ v.T) ** 2).sum(0)[:, None] + 6 * (a @ v.T * v.sum(1)).T @ a
+    np.testing.assert_allclose(curvature(), by_hand, rtol=1e-4, atol=1e-4)
+    monkeypatch.undo()
+    y = F.linear(x, w)
+    with lucid.no_grad():
+        x.mul_(2.0)
+    lucid.autograd.grad(y.sum(), x, create_graph=True)  # which doesn't read it
+    with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
+        lucid.autograd.grad(F.linear(x, w).sum() + y.sum(), w, create_graph=True)
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf, -0.0])
