@@ -383,8 +383,12 @@ class Forward:
         )
 
     def _recorded(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> Any:
-        """The same by ops that are recorded, for gradients of gradients."""
-        if not _is_plain() or ctx._freed is not None:
+        """The same by ops that are recorded, for gradients of gradients.
+
+        Of a composite, whose backward would run it again: others say what is to be done.
+        """
+        is_composite = issubclass(ctx._forward_cls, Composite)
+        if not is_composite or not _is_plain() or ctx._freed is not None:
             return NotImplemented
         needs, kept = ctx.needs_input_grad, _dense(ctx)
         if needs not in self.recordings:
