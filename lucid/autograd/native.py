@@ -687,7 +687,7 @@ def _named_as(cls: type[Function], output: Any, args: tuple[Any, ...]) -> Any:
     return output
 
 
-def fused(function: C) -> C:
+def fused(function: C, least: int = MANY_ELEMENTS) -> C:
     """Say the same of a function of few ops, whose calls with many elements are programs.
 
     These go over memory once. With fewer elements the ops take no longer than a program's entry.
@@ -704,7 +704,7 @@ def fused(function: C) -> C:
     @functools.wraps(function)
     def called(*args: Any, **keywords: Any) -> Any:
         for x in args:
-            if isinstance(x, TensorCore) and x._type.size >= MANY_ELEMENTS:
+            if isinstance(x, TensorCore) and x._type.size >= least:
                 break
         else:
             return function(*args, **keywords)
@@ -715,6 +715,11 @@ def fused(function: C) -> C:
         return program(*args, *keywords.values())
 
     return called  # type: ignore[return-value]
+
+
+def program(function: C) -> C:
+    """Say the same of a function of many ops: its calls are programs, however few the elements."""
+    return fused(function, 1)
 
 
 class _Entrance(Node):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import lucid
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.pooling import (
@@ -312,7 +312,7 @@ def _centres(count: int, align: bool) -> np.ndarray:
     return points if align else points * (count - 1) / count
 
 
-@fused
+@program
 def grid_sample(
     input: Tensor,
     grid: Tensor,
