@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
-
-from lucid.autograd.function import Function
 from lucid.autograd.modes import no_grad
+from lucid.autograd.rounds import Recurrence, one_by_one
 from lucid.compiler.recording.branches import record_cond
 from lucid.compiler.recording.loops import is_each_own, record_scan, record_while
 from lucid.functions.arguments import integer, kind_of
@@ -22,13 +20,12 @@ from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, zeros
 from lucid.functions.elementwise import choose
 from lucid.functions.from_data import as_tensor
-from lucid.functions.joining import cat, stack
+from lucid.functions.joining import cat
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import i64
 from lucid.random import get_rng_state, set_rng_state
 from lucid.tensor.batched import Batched, innermost
 from lucid.tensor.context import context
-from lucid.tensor.core import of_own_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, structure
 from lucid.utils.checkpoint import checkpoint
@@ -322,6 +319,10 @@ def _scan(
             return new, kept[0].tensors
         return new, kept[0].take("what f returns for ys", found[1])
 
+    if isinstance(f, Recurrence) and count:
+        found = f.run(carry.tensors, rows.tensors, reverse)
+        if found is not None:
+            return carry.like(found[0]), tuple(found[1])
     name = _name_of(f, api)
     state, ys = _rounds(step, carry.tensors, rows.tensors, count, reverse, checkpoint_every, name)
     return carry.like(state), kept[0].like(ys)
@@ -344,7 +345,7 @@ def _rounds(
     if not count:
         return _no_rounds(step, carry, xs)
     if checkpoint_every is None or checkpoint_every >= count or not context.grad_enabled:
-        return _plain(step, carry, xs, count, reverse)
+        return one_by_one(step, carry, xs, count, reverse)
     starts = range(0, count, checkpoint_every)
     parts: list[list[Tensor]] = []
     for start in reversed(starts) if reverse else starts:
@@ -363,21 +364,7 @@ def _block(
     step: Round, carries: int, count: int, reverse: bool, *tensors: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Some of the rounds, of a carry and rows."""
-    return _plain(step, [*tensors[:carries]], [*tensors[carries:]], count, reverse)
-
-
-def _plain(
-    step: Round, carry: list[Tensor], xs: list[Tensor], count: int, reverse: bool
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The loop, one round after the other."""
-    rows = [_rows_of(x) for x in xs]
-    outputs: list[list[Tensor]] = []
-    for t in reversed(range(count)) if reverse else range(count):
-        carry, y = step(carry, [row(t) for row in rows])
-        outputs.append(y)
-    if reverse:
-        outputs.reverse()
-    return carry, [stack(ys) for ys in zip(*outputs, strict=True)]
+    return one_by_one(step, [*tensors[:carries]], [*tensors[carries:]], count, reverse)
 
 
 def _no_rounds(
@@ -390,31 +377,6 @@ def _no_rounds(
         _, ys = step(given, [zeros(x._type.shape[1:], dtype=x.dtype) for x in xs])
     set_rng_state(state)
     return carry, [zeros((0, *y._type.shape), dtype=y.dtype) for y in ys]
-
-
-class _Unstack(Function):
-    """The rows of a tensor, whose gradient is the stack of theirs: linear in their number."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        ctx.row = x._type.shape[1:], x.dtype
-        if context.recorder is not None or x._array is None:
-            return tuple(x[t].clone() for t in range(x._type.shape[0]))
-        return tuple([of_own_array(np.array(row, order="C"), ctx._spot) for row in x._array])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Tensor:
-        shape, dtype = ctx.row
-        nothing = zeros(shape, dtype=dtype)
-        return stack([nothing if g is None else g for g in gradients])
-
-
-def _rows_of(x: Tensor) -> Callable[[int], Tensor]:
-    if context.grad_enabled and x.requires_grad and not context.levels and len(x) > 1:
-        rows: tuple[Tensor, ...] = _Unstack.apply(x)
-        return rows.__getitem__
-    return x.__getitem__
 
 
 # ---------------------------------------------------------------------- arguments

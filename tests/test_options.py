@@ -488,6 +488,20 @@ def test_rows_in_any_order_are_searched_through_their_sorter(mode: Mode) -> None
     )
 
 
+@pytest.mark.parametrize("right", [False, True])
+def test_a_nan_belongs_behind_all_else_of_a_sorted_row(mode: Mode, right: bool) -> None:
+    row = np.array([-np.inf, -1.0, 0.0, 0.0, 2.0, np.inf, np.nan, np.nan])
+    values = np.array([[np.nan, -0.0, 2.0], [np.inf, -np.inf, 0.5]])
+    search = mode(lambda r, v: lucid.searchsorted(r, v, right=right))
+    expected = np.searchsorted(row, values, "right" if right else "left")
+    assert search(lucid.tensor(row), lucid.tensor(values)).tolist() == expected.tolist()
+    rows = np.stack([row, np.arange(8.0)])
+    found = search(lucid.tensor(rows), lucid.tensor(values)).tolist()
+    assert found[0] == expected[0].tolist() and found[1] == [8, 0, 1]
+    assert search(lucid.zeros(0), lucid.tensor(values)).tolist() == [[0] * 3] * 2
+    assert search(lucid.tensor(rows[:, ::2]), lucid.ones(2, 0)).shape == (2, 0)
+
+
 def test_diagonals_are_embedded_along_any_two_axes(mode: Mode) -> None:
     x = lucid.arange(1.0, 7.0).reshape(2, 3)
     for first, second in ((0, 2), (2, 0), (-2, -1), (1, 0)):

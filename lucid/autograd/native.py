@@ -7,7 +7,8 @@ depends on how often it was computed. The backward is noted and compiled likewis
 runs. A graph that comes back with other sizes shares plan and code (`runtime/open_programs.py`).
 
 Where anything is to be seen of what happens inside – in a trace, a transformation, a custom
-forward, with hooks on saved tensors, for gradients of gradients – calls run op by op.
+forward, with hooks on saved tensors – calls run op by op. For gradients of gradients it is the ops
+of the noted backward that are recorded.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from lucid.ir.graph import Graph, Value
 from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
+from lucid.ir.region_ops import stacked
 from lucid.ir.types import DType, TensorType, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
@@ -123,6 +125,56 @@ class Notes(Level):
     ) -> Result:
         return call_function(function, inputs, keywords)
 
+    def rounds(
+        self,
+        name: str,
+        body: Callable[[list[Any]], Sequence[TensorCore]],
+        tensors: Sequence[TensorCore],
+        carries: int,
+        rows: int,
+        reverse: bool,
+    ) -> list[TensorCore]:
+        """Note a loop, and return tensors that stand for the last carry, and for stacks.
+
+        What they hold is not what the rounds give, of which only one is run.
+
+        body: what a round makes of its part of the tensors: the carry, a row of each of so many,
+            and what else there is.
+        """
+        first = -1 if reverse else 0
+        parts = [
+            np.array(x._array[first] if carries <= n < carries + rows else x._array)  # type: ignore[index]
+            for n, x in enumerate(tensors)
+        ]
+        given: list[TensorCore] = [of_own_array(part, None) for part in parts]
+        levels, context.levels = context.levels, []
+        try:
+            made, notes = noted(name, given, lambda: body(given), lambda made: made)
+        finally:
+            context.levels = levels
+        types, carried = [x._type for x in made], [x._type for x in tensors[:carries]]
+        if types[:carries] != carried or notes.graph.functions:
+            raise NotStraightError("a round isn't like the next one")
+        length = tensors[carries]._type.shape[0]
+        types[carries:] = [stacked(type, length) for type in types[carries:]]
+        values = [self.value_of(x) for x in tensors]
+        for entry, array in zip(notes.graph.inputs[len(values) :], notes.constants, strict=True):
+            entry.kind = "arg"
+            self.constants.append(array)
+            values.append(self.graph.add_input(entry.value.type, "state"))
+        if name in self.graph.functions:
+            name = f"{name}_{len(self.graph.functions)}"
+        notes.graph.name = name
+        self.graph.functions[name] = notes.graph
+        attributes = {"function": name, "carries": carries, "rows": rows, "length": length}
+        node = self.graph.append_region(ops.scan, values, attributes | {"reverse": reverse}, types)
+        results: list[TensorCore] = [
+            of_own_array(np.zeros(x.shape, x.dtype.numpy), None) for x in types
+        ]
+        for tensor, value in zip(results, node.results, strict=True):
+            self._note(tensor, value)
+        return results
+
     def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
         value = self._known.get(id(tensor))
         if value is not None:
@@ -174,7 +226,7 @@ class Code:
         self.types = [value.type for value in graph.outputs]
         self.templates: list[np.ndarray] | None = None
         self._constants = [np.ascontiguousarray(array) for array in constants]
-        if any(value.producer is None for value in graph.outputs) or graph.functions:
+        if any(value.producer is None for value in graph.outputs):
             raise NotStraightError("a result is an argument")
         graph.drop_dead_nodes()
         read = {operand for node in graph.nodes for operand in node.operands}
@@ -211,17 +263,13 @@ class Code:
         return self._executable.call_known(given + self._constants)
 
 
-_TURNED = 65536
-"""From so many elements on NumPy takes milliseconds to bring axes into another order."""
-
-
 def row_major(array: np.ndarray) -> np.ndarray:
     """A copy whose elements lie in the order of its axes; of a large transposed one by native code.
 
     NumPy goes from line to line, of which it takes one element each: where lines are a power of
     two apart, that takes ten times as long.
     """
-    if array.size >= _TURNED and NATIVE_FUNCTIONS.read():
+    if array.size >= MANY_ELEMENTS and NATIVE_FUNCTIONS.read():
         order = sorted(range(array.ndim), key=lambda n: (-array.strides[n], n))
         base = array.transpose(order)
         if base.flags.c_contiguous:
@@ -243,6 +291,40 @@ def _turning(type: TensorType, perm: tuple[int, ...]) -> Code:
 _turned: dict[tuple[DType, tuple[int, ...]], Families] = {}
 
 
+class Recording:
+    """The ops of a noted call that its results need, to be applied to other tensors of its types.
+
+    Attributes:
+        reads: as those of `Code`.
+
+    Raises:
+        NotStraightError: it has a loop, or a result is an argument.
+    """
+
+    __slots__ = ("_constants", "_outputs", "_steps", "reads")
+
+    def __init__(self, notes: Notes) -> None:
+        graph = notes.graph
+        if graph.functions or any(value.producer is None for value in graph.outputs):
+            raise NotStraightError("it isn't made of ops alone")
+        graph.drop_dead_nodes()
+        self._constants = [of_own_array(array, None) for array in notes.constants]
+        places = {value: n for n, value in enumerate(graph.values())}
+        self._steps = [
+            (node.op, [places[x] for x in node.operands], node.attributes) for node in graph.nodes
+        ]
+        self._outputs = [places[value] for value in graph.outputs]
+        read = {operand for node in graph.nodes for operand in node.operands}
+        self.reads = [entry.value in read for entry in graph.inputs]
+
+    def run(self, tensors: list[Any]) -> list[Any]:
+        """The results for tensors of these types."""
+        known = [*tensors, *self._constants]
+        for op, operands, attributes in self._steps:
+            known.append(apply_op(op, [known[n] for n in operands], attributes))
+        return [known[n] for n in self._outputs]
+
+
 class Forward:
     """How calls of a Function with arguments of some types run.
 
@@ -253,7 +335,7 @@ class Forward:
             behind those; None: nothing is.
         attributes: of the ctx of each call, those that forward sets included.
         tracked: the numbers of the outputs with a gradient.
-        backwards: by the inputs whose gradient is asked for.
+        backwards, recordings: by the inputs whose gradient is asked for.
     """
 
     __slots__ = (
@@ -264,6 +346,7 @@ class Forward:
         "families",
         "is_tuple",
         "output_types",
+        "recordings",
         "saved",
         "tracked",
     )
@@ -305,17 +388,19 @@ class Forward:
         self.attributes["_native"] = self
         self.families = families
         self.backwards: dict[tuple[bool, ...], Code | None] = {}
+        self.recordings: dict[tuple[bool, ...], Recording | None] = {}
 
     def differentiate(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> Any:
         """The gradients of a call's tensors; `NotImplemented` where its backward runs op by op."""
-        if context.grad_enabled or not all(map(_is_at_hand, gradients)):
+        if not all(map(_is_at_hand, gradients)):
             return NotImplemented
+        if context.grad_enabled:
+            return self._recorded(ctx, gradients)
         if ctx.needs_input_grad not in self.backwards:
             if not _is_plain() or ctx._freed is not None:
                 return NotImplemented
             given = [*gradients, *[saved.tensor for saved in _dense(ctx)]]
-            code = _noted_backward(ctx, given, len(gradients))
-            self.backwards[ctx.needs_input_grad] = code
+            self.backwards[ctx.needs_input_grad] = _code_of_backward(ctx, given, len(gradients))
         found = self.on_arrays(ctx, gradients)
         if found is None:
             return NotImplemented
@@ -326,6 +411,33 @@ class Forward:
                 for array, type in zip(found, types, strict=True)
             ]
         )
+
+    def _recorded(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> Any:
+        """The same by ops that are recorded, for gradients of gradients.
+
+        Of a composite, whose backward would run it again: others say what is to be done.
+        """
+        is_composite = issubclass(ctx._forward_cls, Composite)
+        if not is_composite or not _is_plain() or ctx._freed is not None:
+            return NotImplemented
+        needs, kept = ctx.needs_input_grad, _dense(ctx)
+        if needs not in self.recordings:
+            context.grad_enabled = False
+            try:
+                given = [*gradients, *[saved.tensor for saved in kept]]
+                self.recordings[needs] = Recording(_noted_backward(ctx, given, len(gradients)))
+            except NotStraightError:
+                self.recordings[needs] = None
+            finally:
+                context.grad_enabled = True
+        recording = self.recordings[needs]
+        if recording is None:
+            return NotImplemented
+        reads = recording.reads[len(gradients) :][: len(kept)]  # behind these are constants
+        tensors = [x.unpack(ctx) if read else x.tensor for x, read in zip(kept, reads, strict=True)]
+        made = iter(recording.run([*gradients, *tensors]))
+        pairs = zip(ctx._input_types, needs, strict=True)
+        return tuple([next(made) if need else None for type, need in pairs if type is not None])
 
     def on_arrays(
         self, ctx: BackwardCFunction, gradients: Sequence[Gradient | None]
@@ -349,9 +461,9 @@ class Forward:
 
 
 def _leaf_like(tensor: TensorCore) -> TensorCore:
-    """A leaf on the tensor's memory that requires grad if that does."""
+    """A leaf on the tensor's memory that requires grad if that does, and it is recorded."""
     leaf = tensor.detach()
-    return leaf.requires_grad_() if tensor.requires_grad else leaf
+    return leaf.requires_grad_() if tensor.requires_grad and context.grad_enabled else leaf
 
 
 def _source(saved: Any, numbers: dict[int, int], extra: list[TensorCore]) -> tuple[str, int] | None:
@@ -532,8 +644,11 @@ def _is_at_hand(tensor: TensorCore | None) -> bool:
     return tensor is not None and tensor._array is not None
 
 
-def _noted_backward(ctx: BackwardCFunction, given: list[TensorCore], count: int) -> Code | None:
-    """The code of a backward, noted on these gradients and saved tensors; None: it has none."""
+def _noted_backward(ctx: BackwardCFunction, given: list[Any], count: int) -> Notes:
+    """A backward, noted on these gradients and saved tensors.
+
+    Raises: `NotStraightError` where it has no graph.
+    """
 
     def call() -> tuple[TensorCore | None, ...]:
         rest = iter(given[count:])  # whether they were written matters where they are read
@@ -549,10 +664,16 @@ def _noted_backward(ctx: BackwardCFunction, given: list[TensorCore], count: int)
 
     pairs = zip(ctx._input_types, ctx.needs_input_grad, strict=True)
     expected = [need for type, need in pairs if type is not None]
+    parts, notes = noted(f"{ctx._forward_cls.__name__}.backward", given, call, outputs)
+    if [part is not None for part in parts] != expected:
+        raise NotStraightError("a gradient is undefined")
+    return notes
+
+
+def _code_of_backward(ctx: BackwardCFunction, given: list[Any], count: int) -> Code | None:
+    """The native code of the same; None: it has none."""
     try:
-        parts, notes = noted(f"{ctx._forward_cls.__name__}.backward", given, call, outputs)
-        if [part is not None for part in parts] != expected:
-            raise NotStraightError("a gradient is undefined")
+        notes = _noted_backward(ctx, given, count)
         return Code(notes.graph, notes.constants, ctx._native.families.backward)
     except NotStraightError:
         return None
@@ -575,7 +696,7 @@ def composite(function: C) -> C:
     it is as if this weren't there, but for that name: the last nodes have it.
     """
     name = "".join(part.capitalize() for part in function.__name__.split("_"))
-    cls: Any = FunctionMeta(name, (_Composite,), {"_function": staticmethod(function)})
+    cls: Any = FunctionMeta(name, (Composite,), {"_function": staticmethod(function)})
 
     @functools.wraps(function)
     def called(*args: Any) -> Any:
@@ -596,7 +717,7 @@ def _named_as(cls: type[Function], output: Any, args: tuple[Any, ...]) -> Any:
     return output
 
 
-def fused(function: C) -> C:
+def fused(function: C, least: int = MANY_ELEMENTS) -> C:
     """Say the same of a function of few ops, whose calls with many elements are programs.
 
     These go over memory once. With fewer elements the ops take no longer than a program's entry.
@@ -613,7 +734,7 @@ def fused(function: C) -> C:
     @functools.wraps(function)
     def called(*args: Any, **keywords: Any) -> Any:
         for x in args:
-            if isinstance(x, TensorCore) and x._type.size >= MANY_ELEMENTS:
+            if isinstance(x, TensorCore) and x._type.size >= least:
                 break
         else:
             return function(*args, **keywords)
@@ -624,6 +745,11 @@ def fused(function: C) -> C:
         return program(*args, *keywords.values())
 
     return called  # type: ignore[return-value]
+
+
+def program(function: C) -> C:
+    """Say the same of a function of many ops: its calls are programs, however few the elements."""
+    return fused(function, 1)
 
 
 class _Entrance(Node):
@@ -641,7 +767,7 @@ class _Entrance(Node):
         return gradients
 
 
-class _Composite(Function):
+class Composite(Function):
     """A function as a Function: its backward runs the function again and differentiates that."""
 
     _function: Callable[..., Any]

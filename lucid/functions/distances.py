@@ -7,8 +7,9 @@ import numpy as np
 from lucid.autograd.native import composite
 from lucid.functions.arguments import tensor_of
 from lucid.functions.reduction import norm
-from lucid.functions.shape import unsqueeze
+from lucid.functions.shape import reshaped, unsqueeze
 from lucid.functions.tensors import Tensor
+from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.tensor.core import from_array
 
@@ -57,8 +58,15 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     x = tensor_of(input, "pdist")
     if x.ndim != 2:
         raise ShapeError("pdist: takes a matrix")
-    first, second = (from_array(a) for a in np.triu_indices(x._type.shape[0], 1))
-    return norm(x[first] - x[second], p, -1)
+    return _distances_of_pairs(x, p)
+
+
+@composite
+def _distances_of_pairs(x: Tensor, p: float) -> Tensor:
+    rows = x._type.shape[0]
+    first, second = np.triu_indices(rows, 1)
+    places = from_array(first * rows + second)
+    return ops.take(reshaped(_differences(x, x, p), (rows * rows,)), places, axis=0)
 
 
 def cdist(
@@ -95,6 +103,8 @@ def cdist(
     return _all_distances(x1, x2, p)
 
 
-@composite
-def _all_distances(x1: Tensor, x2: Tensor, p: float) -> Tensor:
+def _differences(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     return norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1)
+
+
+_all_distances = composite(_differences)

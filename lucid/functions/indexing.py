@@ -494,6 +494,9 @@ def _merge(view: Tensor, picks: Picks) -> tuple[Tensor, int, Tensor, tuple[int, 
 
 def _linear(indices: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     """One row-major index from one per axis."""
+    if context.recorder is None and not context.levels:
+        arrays: Any = tuple([index._array for index in indices])
+        return from_array(np.ravel_multi_index(arrays, tuple(sizes), "wrap"))
     shape = np.broadcast_shapes(*(index._type.shape for index in indices))
     linear: Any = None
     for index, size in zip(map(_wide, indices), sizes, strict=True):

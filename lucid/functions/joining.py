@@ -412,18 +412,14 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
             [0, 0, 0]])
     """
     x = tensor_of(input, "diag_embed")
-    length = x._type.shape[-1]
+    *batch, length = x._type.shape
     size = length + abs(offset)
-    low, high = max(-offset, 0), max(offset, 0)
-    columns = pad(x, (high, low))
-    mask = _band(size, size, offset)
-    rows = broadcast(unsqueeze(columns, -2), (*x._type.shape[:-1], size, size))
     places = distinct_axes((dim1, dim2), x.ndim + 1, "diag_embed")
-    return movedim(choose(mask, rows, 0), (-2, -1), places)
-
-
-def _band(rows: int, columns: int, offset: int) -> Tensor:
-    return _column(rows, columns) - _row(rows, columns) == offset
+    # In a matrix laid out row by row an element of the diagonal has `size` zeros behind it.
+    flat = reshaped(pad(unsqueeze(x, -1), (0, size)), (*batch, length * (size + 1)))
+    start = max(offset, -offset * size)
+    flat = pad(flat, (start, size * size - start - length * (size + 1)))
+    return movedim(reshaped(flat, (*batch, size, size)), (-2, -1), places)
 
 
 def _row(rows: int, columns: int) -> Tensor:

@@ -15,12 +15,20 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import native
-from lucid.nn.modules.recurrent import gru_step, lstm_step
+from lucid.autograd.rounds import Recurrence
+from lucid.nn.modules.recurrent import gru_step, lstm_step, rounds_of
 from lucid.runtime.executable import Executable
 
 f32, f64 = lucid.float32, lucid.float64
 
-# Each with a call of tensors, and their shapes; None: of classes from 0 to 4.
+
+def layer(step: Any, rows: Any, state: Any, weight: Any, reverse: bool = False) -> lucid.Tensor:
+    rounds = Recurrence(rounds_of(step), weight, None, None)
+    end, (outputs,) = lucid.scan(rounds, state, rows, reverse=reverse)
+    return lucid.cat([outputs.flatten(), *(x.flatten() for x in end)])
+
+
+# Each with a call of tensors, and their shapes; None, or a number: of classes from 0 to 4.
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "softmax": (lambda x: F.softmax(x, -1), ((3, 5),)),
     "softmax of axis 0": (lambda x: F.softmax(x, 0), ((3, 5, 2),)),
@@ -68,6 +76,24 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "step of a GRU": (gru_step, ((3, 15), (3, 5), (15, 5), (15,))),
     "step of an RNN": (nn.RNNCell(2, 5)._step(), ((3, 5), (3, 5), (5, 5), (5,))),
+    "layer of an LSTM": (
+        lambda x, h, c, w: layer(lstm_step, (x,), (h, c), w),
+        ((6, 3, 20), (3, 5), (3, 5), (20, 5)),
+    ),
+    "layer of a GRU from the end": (
+        lambda x, h, w: layer(gru_step, (x,), (h,), w, reverse=True),
+        ((6, 3, 15), (3, 5), (15, 5)),
+    ),
+    "layer of an RNN whose sequences end": (
+        lambda x, h, w: layer(nn.RNNCell(2, 5)._step(), (x, x.detach()[..., :1] > 0), (h,), w),
+        ((6, 3, 5), (3, 5), (5, 5)),
+    ),
+    "ctc_loss": (
+        lambda x, t: F.ctc_loss(
+            x.log_softmax(2), t.reshape(2, 3) % 3 + 1, (7, 4), (3, 1), reduction="sum"
+        ),
+        ((7, 2, 4), 6),
+    ),
     "embedding": (lambda i, w: F.embedding(i, w), (None, (5, 4))),
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), ((7, 5), None)),
     "cross_entropy with weights": (
@@ -106,9 +132,11 @@ def forgotten() -> Iterator[None]:
 
 def arrays_for(shapes: tuple[Any, ...], dtype: Any, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
-    classes = next((s[0] for s in shapes if s is not None and len(s) == 2), 3)
+    classes = next((s[0] for s in shapes if isinstance(s, tuple) and len(s) == 2), 3)
     return [
-        rng.integers(0, 5, classes) if s is None else rng.normal(size=s).astype(dtype.numpy)
+        rng.normal(size=s).astype(dtype.numpy)
+        if isinstance(s, tuple)
+        else rng.integers(0, 5, s or classes)
         for s in shapes
     ]
 
@@ -156,10 +184,15 @@ def test_attention_is_a_program_where_all_scores_are_many(is_causal: bool) -> No
         return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
 
     few, many = (arrays_for(((n, 3), (n, 3), (n, 5)), f32, n) for n in (7, 523))
+
+    def names() -> list[str]:
+        return [cls.__name__ for cls in native._forwards]
+
     results(call, few)
-    assert not programs()
+    assert names() == ["Softmax"]
     found = results(call, many)
-    (forward,) = programs()
+    assert names() == ["Softmax", "Weighted"]
+    *_, forward = programs()
     assert all(code is not None for code in forward.backwards.values())
     with native.op_by_op():
         expected = results(call, many)
@@ -168,7 +201,7 @@ def test_attention_is_a_program_where_all_scores_are_many(is_causal: bool) -> No
         np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name.startswith("step of")])
+@pytest.mark.parametrize("name", [n for n in CALLS if n.startswith(("step", "layer"))])
 def test_a_backward_that_looks_at_results_is_a_program(name: str) -> None:
     """A node keeps an alias of a result, which is no other value of the program."""
     call, shapes = CALLS[name]
@@ -205,6 +238,32 @@ def test_second_derivatives_are_those_of_the_ops(name: str) -> None:
     with native.op_by_op():
         for mine, right in zip(ours, second(), strict=True):
             np.testing.assert_allclose(mine, right, rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_of_gradients_record_the_ops_of_the_noted_backward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The function isn't run again."""
+
+    def curvature() -> np.ndarray:
+        loss = F.linear(x, w).pow(3).sum()
+        (slope,) = lucid.autograd.grad(loss, x, create_graph=True)
+        (found,) = lucid.autograd.grad(slope.sum(), w)
+        return found.numpy()
+
+    x, w = lucid.randn(5, 3, requires_grad=True), lucid.randn(4, 3, requires_grad=True)
+    curvature()
+    monkeypatch.setattr(native.Composite, "backward", None)
+    a, v = x.detach().numpy(), w.detach().numpy()
+    by_hand = 3 * ((a @ v.T) ** 2).sum(0)[:, None] + 6 * (a @ v.T * v.sum(1)).T @ a
+    np.testing.assert_allclose(curvature(), by_hand, rtol=1e-4, atol=1e-4)
+    monkeypatch.undo()
+    y = F.linear(x, w)
+    with lucid.no_grad():
+        x.mul_(2.0)
+    lucid.autograd.grad(y.sum(), x, create_graph=True)  # which doesn't read it
+    with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
+        lucid.autograd.grad(F.linear(x, w).sum() + y.sum(), w, create_graph=True)
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf, -0.0])

@@ -186,8 +186,10 @@ def test_infinities_and_nan_spread_as_in_eager_mode(
     with np.errstate(all="ignore"):
         found, expected = lucid.compile(step)(q, k, v, g), step(q, k, v, g)
         plain = spelled(q, k, v, causal=True)
+    # Of an infinite cotangent eager mode adds up other products, whose infinities may cancel out.
+    kind = np.isfinite if which == 3 else np.isnan
     for a, b in zip((*found, found[0]), (*expected, plain), strict=True):
-        assert np.array_equal(np.isnan(a.detach().numpy()), np.isnan(b.detach().numpy()))
+        assert np.array_equal(kind(a.detach().numpy()), kind(b.detach().numpy()))
 
 
 @pytest.mark.parametrize("shape", [(2, 0, 4), (0, 3, 4)])

@@ -520,6 +520,17 @@ def test_no_round_and_one(make, length):
         np.testing.assert_allclose(y.numpy(), x.numpy(), atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_rounds_of_no_examples(kind):
+    """Whose temporaries have no elements."""
+    layer = kind(3, 4)
+    for run in (layer, lucid.compile(layer)):
+        x = lucid.zeros(5, 0, 3, requires_grad=True)
+        y, _ = run(x)
+        y.sum().backward()
+        assert (y.shape, x.grad.shape) == ((5, 0, 4), (5, 0, 3))
+
+
 def test_results_can_be_differentiated_outside():
     world = World()
 

@@ -119,6 +119,20 @@ def test_a_loop_as_people_write_it_trains_natively() -> None:
     assert (native(opt).stats.traces, native(opt).stats.calls) == (1, 20 - WARM_UP)
 
 
+def test_a_target_that_follows_leaves_the_step_native() -> None:
+    """What else changes a Module, at each step, only has guards looked at."""
+    net, target = nn.Linear(3, 2), nn.Linear(3, 2)
+    opt = lucid.optim.AdamW(net.parameters(), lr=0.05)
+    for _ in range(MANY + 6):
+        opt.zero_grad()
+        (net(lucid.ones(5, 3)) - target(lucid.ones(5, 3)).detach()).square().mean().backward()
+        opt.step()
+        target.load_state_dict(net.state_dict())
+        net.eval()
+        net.train()
+    assert (native(opt).stats.traces, native(opt).stats.calls) == (1, MANY + 6 - WARM_UP)
+
+
 def test_hooks_closures_and_versions_are_as_op_by_op() -> None:
     (p, *_) = parameters()
     opt = lucid.optim.SGD([p], lr=0.1)

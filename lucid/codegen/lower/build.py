@@ -474,6 +474,9 @@ class Builder:
         self.body.args += [homes[self.source.base(value)].buffer for value in item.operands]
         bodies = self.source.bodies[node]
         size = max(body.arena_bytes for body in bodies)
+        args = [arg for body in bodies for call in body.calls for arg in call.args]
+        if not is_open(size) and any(arg.kind == "temp" for arg in args):
+            size = max(size, i64.itemsize)  # temps without elements have an address, too
         if is_open(size) or size:
             self.body.args.append(self.source.new_temp(i64, size // i64.itemsize))
         return node, bodies, size

@@ -356,18 +356,18 @@ class AnswerGuard(Guard):
             answer = self.ask(*self.args)
         except Exception as error:
             return type(error)
-        return _frozen(answer)
+        return frozen(answer)
 
 
 _FLAGS = type(np.empty(0).flags)
 
 
-def _frozen(answer: Any) -> Any:
+def frozen(answer: Any) -> Any:
     """An answer, with tuples for what is made anew for each: lists, dicts, and their like."""
     if isinstance(answer, dict):
-        return tuple((key, _frozen(value)) for key, value in answer.items())
+        return tuple((key, frozen(value)) for key, value in answer.items())
     if isinstance(answer, (list, tuple)) and not is_librarys(type(answer)):
-        return tuple(map(_frozen, answer))
+        return tuple(map(frozen, answer))
     return repr(answer) if isinstance(answer, _FLAGS) else answer
 
 

@@ -11,7 +11,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import unheard
-from lucid.compiler.guards.guard import AnswerGuard, Guard
+from lucid.compiler.guards.guard import AnswerGuard, Guard, frozen
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
 from lucid.compiler.inputs.live_numbers import SymNumbers
@@ -333,7 +333,7 @@ class TracedMemory(SymNumbers):
     def guard_value(
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
-        self.guards.setdefault(text, AnswerGuard(text, expected, read, gated=gated))
+        self.guards.setdefault(text, AnswerGuard(text, frozen(expected), read, gated=gated))
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
         error = TraceError(f"{what} can't be compiled{at_line(here())}\nhint: {remedy}")

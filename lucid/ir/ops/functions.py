@@ -103,7 +103,8 @@ def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
     """
     if x.dtype.kind == "f" and dtype.kind == "int" and dtype.itemsize < i32.itemsize:
         return _cast(x, i32).astype(dtype.numpy)
-    result = x.astype(dtype.numpy)
+    repeats = 0 in x.strides  # else NumPy goes along memory, and others may change the order
+    result = x.astype(dtype.numpy, order="C" if repeats else "K")
     if x.dtype.kind == "f" and dtype.kind == "int":
         limits = np.iinfo(dtype.torch_name)
         inside = (x > limits.min - 1.0) & (x < limits.max + 1.0)

@@ -85,21 +85,20 @@ def _attended(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
 ) -> Tensor:
     """Attention to heads that broadcast."""
-    if dropout_p == 1.0 or (dropout_p > 0.0 and context.levels):
-        return _spelled(q, k, v, mask, dropout_p, is_causal)
     sizes = _sizes(q, k, v, mask)
+    is_large = math.prod(sizes.scores) >= _LARGE
+    is_eager = context.recorder is None
+    if dropout_p == 1.0 or (dropout_p > 0.0 and context.levels) or (is_eager and not is_large):
+        return _spelled(q, k, v, mask, dropout_p, is_causal)
     state = keep = None
     if dropout_p > 0.0 and 0 not in sizes.scores:
         state = default_generator.reserve(math.prod(sizes.scores))
         keep = constant(1.0 - dropout_p, q.dtype)
-    is_large = math.prod(sizes.scores) >= _LARGE
-    weighted: Any = _weighted if is_large else _weighted.__wrapped__  # type: ignore[attr-defined]
-    result: Tensor = weighted(q, k, v, mask, state, keep, is_causal)
-    return result
+    return _weighted(q, k, v, mask, state, keep, is_causal)
 
 
 # Scores from which a program of its own is worth its tenth of a second, outside of traces: sizes
-# of attention are never open, so each of them has one.
+# of attention are never open, so each of them has one. With fewer, all weights take no more time.
 _LARGE = 1 << 18
 
 
@@ -134,11 +133,11 @@ def _weighted(
 def _spelled(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
 ) -> Tensor:
-    """The same with all weights, for a vmap, which knows what each example draws."""
+    """The same with all weights; in a vmap, dropout knows what each example draws."""
     scores: Any = q @ k.transpose(-2, -1)
     if is_causal:
-        allowed = scores.new_ones(scores.shape[-2:], dtype=bool_).tril()
-        scores = where(allowed, scores, -math.inf)
+        rows, keys = (lucid.arange(n) for n in scores.shape[-2:])
+        scores = where(keys <= rows.unsqueeze(1), scores, -math.inf)
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.dtype is bool_ else scores + mask
         weights = masked_softmax(scores, scores.ndim - 1)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
+from lucid.autograd.native import composite
+from lucid.autograd.rounds import Recurrence, Tensors
 from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import i64
 from lucid.nn.functional.loss import check_reduction, reduce_loss
+from lucid.nn.functional.padding import pad
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["ctc_loss"]
@@ -78,34 +81,56 @@ def ctc_loss(
 
 def _padded(targets: Tensor, lengths: Tensor) -> Tensor:
     """Targets that follow each other as rows; needs the lengths' values, so eager only."""
-    sizes = lengths.tolist()
-    rows, start = [], 0
-    for size in sizes:
-        rows.append(lucid.nn.functional.pad(targets[start : start + size], (0, max(sizes) - size)))
-        start += size
-    return lucid.stack(rows)
+    columns = lucid.arange(max(lengths.tolist(), default=0))
+    places = (lengths.cumsum(0) - lengths).unsqueeze(1) + columns
+    return targets[lucid.where(columns < lengths.unsqueeze(1), places, 0)]
 
 
 def _negative_log_likelihood(
     log_probs: Tensor, targets: Tensor, inputs: Tensor, lengths: Tensor, blank: int
 ) -> Tensor:
-    steps, count, _ = log_probs.shape
-    width = 2 * targets.shape[1] + 1
-    labels = lucid.full((count, width), blank, dtype=i64)
-    labels[:, 1::2] = targets
+    alpha, emitted, is_on, may_skip = _beginning(log_probs, targets, inputs, blank)
+    if len(emitted):
+        forwards = Recurrence(_forwards, may_skip)
+        (alpha,), _ = lucid.scan(forwards, (alpha,), (emitted, is_on))
+    return _ending(alpha, lengths)
+
+
+@composite
+def _beginning(log_probs: Tensor, targets: Tensor, inputs: Tensor, blank: int) -> Tensors:
+    """Before the rounds of `_forwards`: alpha, the rows for each later step, and what all share.
+
+    Labels have blanks between them and around. Of alpha, log-likelihoods of the beginnings of each
+    step, two columns that are never reached come first.
+    """
+    steps, count, _ = log_probs._type.shape
+    blanks = lucid.full_like(targets, blank)
+    labels = lucid.stack([blanks, targets], 2).flatten(1)
+    labels = lucid.cat([labels, lucid.full((count, 1), blank, dtype=i64)], 1)
+    width = labels._type.shape[1]
     emitted = ops.gather(log_probs, labels.unsqueeze(0).expand(steps, count, width), axis=2)
-    never = lucid.full((count, 2), _NEVER, dtype=log_probs.dtype)
-    may_skip = labels[:, 2:] != labels[:, :-2]
-    may_skip = lucid.cat([lucid.zeros(count, min(2, width), dtype=lucid.bool), may_skip], 1)
-    first = lucid.arange(width) < 2
-    alpha = lucid.where(first, emitted[0], _NEVER)
-    for step in range(1, steps):
-        by_one = lucid.cat([never[:, :1], alpha[:, :-1]], 1)
-        by_two = lucid.where(may_skip, lucid.cat([never, alpha], 1)[:, :width], _NEVER)
-        reached = lucid.stack([alpha, by_one, by_two]).logsumexp(0) + emitted[step]
-        alpha = lucid.where((inputs > step).unsqueeze(1), reached.clamp(min=_NEVER), alpha)
-    last = (2 * lengths).unsqueeze(1)
+    never = lucid.zeros(count, min(2, width), dtype=lucid.bool)
+    may_skip = lucid.cat([never, labels[:, 2:] != labels[:, :-2]], 1)
+    alpha = lucid.where(lucid.arange(width) < 2, emitted[0], _NEVER)
+    is_on = inputs > lucid.arange(1, steps).unsqueeze(1)
+    return pad(alpha, (2, 0), value=_NEVER), emitted[1:], is_on.unsqueeze(2), may_skip
+
+
+def _forwards(carry: Tensors, row: Tensors, shared: Tensors) -> tuple[Tensors, Tensors]:
+    """A step later: each label, or the blank behind it, goes on, or the next one begins."""
+    (alpha,), (emitted, is_on), (may_skip,) = carry, row, shared
+    same, by_one = alpha[:, 2:], alpha[:, 1:-1]
+    by_two = lucid.where(may_skip, alpha[:, :-2], _NEVER)
+    reached = lucid.logaddexp(lucid.logaddexp(same, by_one), by_two) + emitted
+    reached = lucid.where(is_on, reached.clamp(min=_NEVER), same)
+    return (pad(reached, (2, 0), value=_NEVER),), ()
+
+
+@composite
+def _ending(alpha: Tensor, lengths: Tensor) -> Tensor:
+    """-log of the chance of all labels, with the last blank or without it."""
+    last = (2 * lengths).unsqueeze(1) + 2
     with_blank = ops.gather(alpha, last, axis=1).squeeze(1)
-    with_label = ops.gather(alpha, (last - 1).clamp(min=0), axis=1).squeeze(1)
+    with_label = ops.gather(alpha, last - 1, axis=1).squeeze(1)
     with_label = lucid.where(lengths > 0, with_label, _NEVER)
     return -lucid.logaddexp(with_blank, with_label)

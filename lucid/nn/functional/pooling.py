@@ -14,7 +14,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd import Function
-from lucid.autograd.native import fused, runs_natively
+from lucid.autograd.native import program, runs_natively
 from lucid.docstrings import like
 from lucid.functions.arguments import require_computable
 from lucid.functions.checks import in_range
@@ -179,7 +179,7 @@ def _max_pool(
 max_pool1d, max_pool2d, max_pool3d = of_each_rank(_max_pool)
 
 
-@fused
+@program
 def _with_places(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
     """The windows' first maxima, and where in the input these are."""
     places = _places_of_greatest(x, windows)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import lucid
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.pooling import (
@@ -127,14 +127,22 @@ def _nearest(x: Tensor, sizes: tuple[int, ...], scales: Scales, shift: float) ->
         axis, length = i + 2, x.shape[i + 2]
         if wanted == length:
             continue
-        if wanted % length == 0:  # each element so many times
-            spread = x.unsqueeze(axis + 1)
-            spread = spread.expand(*x.shape[: axis + 1], wanted // length, *x.shape[axis + 1 :])
-            x = spread.reshape(*x.shape[:axis], wanted, *x.shape[axis + 1 :])
+        if wanted % length == 0:
             continue
         places = np.floor((np.arange(wanted) + shift) * scale).astype(np.int64)
         x = ops.take(x, from_array(np.minimum(places, length - 1)), axis=axis)
-    return x
+    times = tuple([n // m for n, m in zip(sizes, x.shape[2:], strict=True)])
+    return x if max(times) == 1 else _spread(x, times)
+
+
+@fused
+def _spread(x: Tensor, times: tuple[int, ...]) -> Tensor:
+    """Each element so many times, along all but the first two axes."""
+    n, c, *lengths = x.shape
+    apart = x.reshape(n, c, *(size for length in lengths for size in (length, 1)))
+    pairs = [*zip(lengths, times, strict=True)]
+    wide = apart.expand(n, c, *(size for pair in pairs for size in pair))
+    return wide.reshape(n, c, *(length * count for length, count in pairs))
 
 
 def _weights(length: int, size: int, scale: float, is_cubic: bool, align: bool) -> np.ndarray:
@@ -299,7 +307,7 @@ def _centres(count: int, align: bool) -> np.ndarray:
     return points if align else points * (count - 1) / count
 
 
-@fused
+@program
 def grid_sample(
     input: Tensor,
     grid: Tensor,

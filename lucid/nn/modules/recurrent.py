@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import InitVar
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
 import lucid
 from lucid.autograd.native import composite
+from lucid.autograd.rounds import Recurrence
 from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
@@ -352,19 +354,11 @@ class RNNBase(_Recurrent):
         weights = [getattr(self, name + suffix) for name in names]
         w_x, w_h, b_x, b_h = weights if self.bias else (*weights, None, None)
         w_p = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
-        step = self._step()
-
-        def recurrence(state: State, row: Any) -> tuple[State, Tensor]:
-            projected, is_reached = row
-            new = step(projected, state, w_h, b_h)
-            if w_p is not None:
-                new = linear(new[0], w_p), new[1]
-            state = new if is_reached is None else _chosen(is_reached, new, state)
-            return state, state[0] if self._has_cell() else state
-
-        rows = linear(x, w_x, b_x), reached
-        end, outputs = lucid.scan(recurrence, state, rows, reverse=backwards)
-        return outputs, end
+        rounds = Recurrence(rounds_of(self._step()), w_h, b_h, w_p)
+        start = state if self._has_cell() else (state,)
+        rows = (linear(x, w_x, b_x),) if reached is None else (linear(x, w_x, b_x), reached)
+        end, (outputs,) = lucid.scan(rounds, tuple(start), rows, reverse=backwards)
+        return outputs, end if self._has_cell() else end[0]
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -374,6 +368,25 @@ class RNNBase(_Recurrent):
             if value != default:
                 parts.append(f"{name}={value}")
         return ", ".join(parts)
+
+
+@cache
+def rounds_of(step: Step) -> Callable[..., Any]:
+    """The rounds of a layer whose cell makes this step."""
+
+    def recurrence(carry: Any, row: Any, shared: Any) -> Any:
+        projected, *reached = row
+        weight, bias, projection = shared
+        state = carry if len(carry) > 1 else carry[0]
+        new = step(projected, state, weight, bias)
+        if projection is not None:
+            new = linear(new[0], projection), new[1]
+        if reached:
+            new = _chosen(reached[0], new, state)
+        new = new if len(carry) > 1 else (new,)
+        return new, (new[0],)
+
+    return recurrence
 
 
 def _chosen(condition: Tensor, new: State, old: State) -> State:
