@@ -13,6 +13,7 @@ import functools
 import gc
 import glob
 import inspect
+import itertools
 import locale
 import logging
 import operator
@@ -25,18 +26,18 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar, Token
 from typing import Any, NoReturn
 
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN
+from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, VIEWS
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     REGISTERS,
-    VIEWS,
     Reads,
     class_has,
     is_of_few,
@@ -69,6 +70,12 @@ _GLOBAL_GENERATORS = {
     id(np.random.mtrand._rand): "numpy.random",
 }
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+# Functions in C that call others: with what stands behind them, or as `key=`; and those that do so
+# by themselves.
+_CALL_FIRST = (map, filter, functools.reduce, itertools.starmap)
+_CALL_KEY = (sorted, min, max, itertools.groupby)
+_CALL_OTHERS = (*_GETTERS, functools.partial, type(getattr))
+_TAKE_ALL = {all, any, sum, min, max, sorted, set, frozenset, dict, itertools.chain.from_iterable}
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
@@ -98,6 +105,7 @@ _ASKED_AGAIN: set[Any] = {
     *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
     *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
 }
+_OF_LOGGERS = ("hasHandlers", "getEffectiveLevel")
 _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
 # Functions in C that go through a container, and don't look into what is in it.
 _ONE_LEVEL = {
@@ -117,7 +125,8 @@ _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     **dict.fromkeys((getattr, hasattr, "__getattribute__", "__getattr__"), ("load_attribute", 2)),
     **dict.fromkeys((setattr, "__setattr__", "__delattr__"), ("store_attribute", 2)),
     delattr: ("delete_attribute", 2),
-    **dict.fromkeys((vars, dir, *_SHOWS_ALL), ("all_attributes", 1)),
+    **dict.fromkeys((vars, *_SHOWS_ALL), ("all_attributes", 1)),
+    dir: ("all_names", 1),
     **dict.fromkeys((repr, format, ascii), ("show", 1)),
     operator.setitem: ("store_item", 3),
     operator.delitem: ("delete_item", 2),
@@ -199,7 +208,9 @@ class GuardCollector(Reads):
         caller = frame.f_back
         if caller is not None and caller.f_code.co_filename in self._import_hooks:
             return False
-        return not self.is_over and is_called_by_followed(frame, self.substitutes.asking)
+        return not self.is_over and is_called_by_followed(
+            frame, (*self.substitutes.asking, GuardCollector.tell.__code__)
+        )
 
     # ------------------------------------------------------------------ calls
 
@@ -273,14 +284,16 @@ class GuardCollector(Reads):
 
     def _call_with_arrays(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         lend = self._lent_to(function)
-        args, kwargs = tuple(map(lend, args)), {k: lend(x) for k, x in kwargs.items()}
-        return (self.call(function, args, kwargs) or function)(*args, **kwargs)
+        return self.tell(function, *map(lend, args), **{k: lend(x) for k, x in kwargs.items()})
 
     def instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         return (
             self._getting(function, args)
+            or self._got(function)
+            or self._setting(function, args)
             or live_function(function, args, kwargs)
             or self.substitutes.called(function, args, kwargs)
+            or self._calling(function, args, kwargs)
         )
 
     def _getting(self, function: Any, args: Sequence[Any]) -> Any:
@@ -294,6 +307,88 @@ class GuardCollector(Reads):
             return None
         found = self.look_for(key, owner)
         return lambda *_: owner.get(found, *default)
+
+    def _got(self, function: Any) -> Any:
+        """What is called instead of an object of `operator` that gets parts of others."""
+        if type(function) not in _GETTERS:
+            return None
+        names = function.__reduce__()[1]
+        if isinstance(function, operator.methodcaller):
+            name, args, kwargs = _of_methodcaller(function)
+            return lambda thing: self.tell(self.tell(getattr, thing, name), *args, **kwargs)
+        is_item = isinstance(function, operator.itemgetter)
+        ways = [[name] if is_item else name.split(".") for name in names]
+        get = operator.getitem if is_item else getattr
+
+        def got(thing: Any) -> Any:
+            found = [
+                functools.reduce(lambda x, name: self.tell(get, x, name), way, thing)
+                for way in ways
+            ]
+            return found[0] if len(found) == 1 else tuple(found)
+
+        return got
+
+    def _calling(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What is called instead of a function in C that calls another one, or takes of iterators.
+
+        What iterators give can't be looked into before, nor what functions return.
+        """
+        is_first = function in _CALL_FIRST and bool(args)
+        called, given = (args[0], args[1:]) if is_first else (kwargs.get("key"), args)
+        if function is filter and called is None:
+            called = bool
+        is_iterating = any(hasattr(type(x), "__next__") for x in given)
+        is_sort = _method_of(function, args) == (list, "sort")
+        if called is None or not (is_first or is_sort or function in _CALL_KEY):
+            if is_iterating and function in _TAKE_ALL:
+                taken = [self._taken(x) if hasattr(type(x), "__next__") else x for x in args]
+                return lambda *_, **named: function(*taken, **named)
+            return None
+        look = self.measure if function is filter else None if is_first else self.look_through
+        is_seen = not is_iterating and not isinstance(called, _CALL_OTHERS)
+        if look is None and (is_seen or not _is_in_c(called)):
+            return None
+
+        def call(*values: Any) -> Any:
+            result = self.tell(called, *values)
+            if look is not None and not self.is_over:
+                look(result)
+            return result
+
+        if is_sort:
+            self._call(function, args, {})
+        self._look_at_all(given, {})
+        if is_first:
+            return lambda _, *given: function(call, *given)
+        return lambda *given, **named: function(*given, **{**named, "key": call})
+
+    def _taken(self, iterator: Any) -> Iterator[Any]:
+        """What an iterator gives to code that may look into it."""
+        for value in iterator:
+            if not self.is_over:
+                self._look_into((value,), {})
+            yield value
+
+    def tell(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function as the user's code does."""
+        instead = None if self.is_over else self.call(function, args, kwargs)
+        return (instead or function)(*args, **kwargs)
+
+    def _setting(self, function: Any, args: Sequence[Any]) -> Any:
+        """What is called instead of the `set` of a context variable that isn't set."""
+        if _method_of(function, args) != (ContextVar, "set"):
+            return None
+        variable = getattr(function, "__self__", args[0])
+        if variable.get(ABSENT) is not ABSENT:
+            return None
+
+        def set_first(*args: Any) -> Token[Any]:
+            token: Token[Any] = function(*args)
+            self.first_tokens[id(variable)] = token
+            return token
+
+        return set_first
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         kind, owner = type(function), getattr(function, "__self__", None)
@@ -329,8 +424,6 @@ class GuardCollector(Reads):
         elif isinstance(function, (weakref.ReferenceType, weakref.WeakMethod)):
             self._weak.add(id(function()))
             self.answer(f"{self.path_of(function)}()", _target_of, function)
-        elif isinstance(function, _GETTERS):
-            self._look_into((function, *args), {}, objects=True)
         else:
             self._call_object(function, args, kwargs)
 
@@ -393,6 +486,8 @@ class GuardCollector(Reads):
                 self._look_into(sizes, {}, may_write=False)
         elif file.startswith(NUMPY):
             self._look_into((owner, *args), kwargs)
+        elif isinstance(owner, logging.Logger) and function.__name__ in _OF_LOGGERS:
+            self._ask_again(function, (owner, *args), kwargs)
         elif isinstance(owner, logging.Logger):
             for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
                 text = f"{self.path_of(owner)}.isEnabledFor({level})"
@@ -502,7 +597,7 @@ class GuardCollector(Reads):
             if is_text:
                 self.read_text(item)
             else:
-                self._look_into((item,), {}, objects=isinstance(function, _GETTERS))
+                self._look_into((item,), {})
 
     def _as_instruction(self, function: Any, args: Sequence[Any]) -> None:
         method, count = _AS_INSTRUCTIONS[function]
@@ -843,6 +938,20 @@ def _looks(function: Any) -> bool:
     if function in _ONE_LEVEL or function in _LOOK or function in ONLY_COMPUTE:
         return True
     return _is_of_arrays(function) or getattr(function, "__module__", "") in ("statistics", "math")
+
+
+def _method_of(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
+    """The class of whose object a method is called, and the method's name."""
+    owner = getattr(function, "__self__", args[0] if args else None)
+    return type(owner), _name_of(function)
+
+
+def _of_methodcaller(function: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """The method's name, and its arguments."""
+    made_by, args = function.__reduce__()
+    if isinstance(made_by, functools.partial):  # where there are named ones
+        return made_by.args[0], args, made_by.keywords
+    return args[0], args[1:], {}
 
 
 def _is_of_arrays(function: Any) -> bool:
