@@ -551,6 +551,13 @@ def test_a_chain_of_maps(compile):
 
 
 @same_as_eager
+def test_what_a_chain_of_maps_lacks(compile):
+    options = collections.ChainMap({"scale": 1.0}, {})
+    step = compile(lambda x: x * options.get("shift", 3.0) + ("new" in options))
+    return calls(step, lambda: options.maps[1].update(shift=4.0), lambda: options.update(new=None))
+
+
+@same_as_eager
 def test_a_user_dict_and_a_user_list(compile):
     table, row = collections.UserDict(a=1.0), collections.UserList([1.0])
     step = compile(lambda x: x * table["a"] + row[0])

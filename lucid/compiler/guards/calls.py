@@ -208,9 +208,8 @@ class GuardCollector(Reads):
         caller = frame.f_back
         if caller is not None and caller.f_code.co_filename in self._import_hooks:
             return False
-        return not self.is_over and is_called_by_followed(
-            frame, (*self.substitutes.asking, GuardCollector.tell.__code__)
-        )
+        also = (*self.substitutes.asking, *_FOR_USERS)
+        return not self.is_over and is_called_by_followed(frame, also)
 
     # ------------------------------------------------------------------ calls
 
@@ -343,7 +342,7 @@ class GuardCollector(Reads):
         if called is None or not (is_first or is_sort or function in _CALL_KEY):
             if is_iterating and function in _TAKE_ALL:
                 taken = [self._taken(x) if hasattr(type(x), "__next__") else x for x in args]
-                return lambda *_, **named: function(*taken, **named)
+                return lambda *_, **named: self._run(function, *taken, **named)
             return None
         look = self.measure if function is filter else None if is_first else self.look_through
         is_seen = not is_iterating and not isinstance(called, _CALL_OTHERS)
@@ -360,8 +359,11 @@ class GuardCollector(Reads):
             self._call(function, args, {})
         self._look_at_all(given, {})
         if is_first:
-            return lambda _, *given: function(call, *given)
-        return lambda *given, **named: function(*given, **{**named, "key": call})
+            return lambda _, *given: self._run(function, call, *given)
+        return lambda *given, **named: self._run(function, *given, **{**named, "key": call})
+
+    def _run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
 
     def _taken(self, iterator: Any) -> Iterator[Any]:
         """What an iterator gives to code that may look into it."""
@@ -902,6 +904,11 @@ class GuardCollector(Reads):
         self.entry(path, owner, key, write=write, gated=True)
 
 
+# Code of this class that calls the user's for the user.
+_FOR_USERS = tuple(
+    function.__code__
+    for function in (GuardCollector.tell, GuardCollector._run, GuardCollector._taken)
+)
 # Packages whose objects in C are values, not state.
 _VALUES = frozenset(
     {
