@@ -1225,6 +1225,10 @@ class Slots:
         self.lr, self.sizes = 1.0, [1, 2]
 
 
+def by_rate(x, y):
+    return x.lr - y.lr
+
+
 def yields_from(row):
     yield from row
 
@@ -1233,6 +1237,12 @@ def state():
     """Values of the kinds that programs keep, nested."""
 
     class Shape:
+        def __init__(self, n):
+            self.n = n
+
+        def __lt__(self, other):
+            return self.n < other.n
+
         def area(self, by):
             return by
 
@@ -1241,7 +1251,7 @@ def state():
     logger = logging.getLogger("border.handlers")
     logger.propagate, logger.handlers = False, [logging.NullHandler()]
     return types.SimpleNamespace(
-        shape=Shape(),
+        shape=Shape(1),
         parser=parser,
         logger=logger,
         plain=Plain(lr=1.0, sizes=[1, 2]),
@@ -1392,6 +1402,10 @@ READ_IN_C = {
         ),
         lambda s: (setattr(s.slots, "lr", s.plain.lr), s.slots.sizes.append(s.plain.sizes)),
     ),
+    "groups by a function, by position": (
+        lambda s: len([*itertools.groupby([s.plain, s.slots], lambda x: x.sizes)]),
+        lambda s: s.slots.sizes.append(5),
+    ),
     "attributes by a partial getattr": (
         lambda s: [*map(functools.partial(getattr, s.plain), ["lr"])],
         lambda s: setattr(s.plain, "lr", 2.0),
@@ -1403,6 +1417,26 @@ READ_IN_C = {
     "those for which a function returns any": (
         lambda s: len([*filter(lambda x: x.sizes, [s.plain, s.slots])]),
         lambda s: s.plain.sizes.clear(),
+    ),
+    "those up to one for which a function returns none": (
+        lambda s: len([*itertools.takewhile(lambda x: x.sizes, [s.plain, s.slots])]),
+        lambda s: s.plain.sizes.clear(),
+    ),
+    "objects sorted by comparing them": (
+        lambda s: [x.n for x in sorted([s.shape, type(s.shape)(2)])],
+        lambda s: setattr(type(s.shape), "__lt__", lambda self, other: self.n > other.n),
+    ),
+    "objects sorted by a function that compares": (
+        lambda s: [x.lr for x in sorted([s.slots, s.plain], key=functools.cmp_to_key(by_rate))],
+        lambda s: setattr(s.plain, "lr", -2.0),
+    ),
+    "the truth of an object": (
+        lambda s: bool(s.shape),
+        lambda s: setattr(type(s.shape), "__bool__", lambda self: False),
+    ),
+    "whether all objects are true": (
+        lambda s: all([s.shape]),
+        lambda s: setattr(type(s.shape), "__len__", lambda self: 0),
     ),
     "a path of attributes": (
         lambda s: functools.reduce(getattr, ["plain", "lr"], s),

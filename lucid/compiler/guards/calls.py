@@ -40,6 +40,7 @@ from lucid.compiler.guards.reads import (
     REGISTERS,
     Reads,
     class_has,
+    is_hashable,
     is_of_few,
     slots_of,
 )
@@ -72,7 +73,8 @@ _GLOBAL_GENERATORS = {
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 # Functions in C that call others: with what stands behind them, or as `key=`; and those that do so
 # by themselves.
-_CALL_FIRST = (map, filter, functools.reduce, itertools.starmap)
+_CALL_FIRST = (map, functools.reduce, itertools.starmap)
+_ASK_FIRST = (filter, itertools.filterfalse, itertools.takewhile, itertools.dropwhile)
 _CALL_KEY = (sorted, min, max, itertools.groupby)
 _CALL_OTHERS = (*_GETTERS, functools.partial, type(getattr))
 _TAKE_ALL = {all, any, sum, min, max, sorted, set, frozenset, dict, itertools.chain.from_iterable}
@@ -111,12 +113,17 @@ _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "su
 _ONE_LEVEL = {
     *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
     *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
-    *(range, bool),
+    range,
 }
 _LOOK_INTO_ENTRIES = {set, frozenset, dict}
-_COMPARE = {sorted, min, max, sum, any, all}
+_COMPARE: dict[Any, tuple[str, ...]] = {
+    **dict.fromkeys((sorted, min, max), ("__lt__", "__gt__")),
+    sum: ("__add__", "__radd__"),
+}
 TEXTS = (str, repr, format, ascii)
-_LOOK: frozenset[Any] = frozenset({len, repr, format, ascii, str, getattr, hasattr, np.asarray})
+_LOOK: frozenset[Any] = frozenset(
+    {bool, len, repr, format, ascii, str, getattr, hasattr, np.asarray}
+)
 _METHODS_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _SHOWS_ALL = ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__")
 # Functions in C, and methods by name, that do what an instruction does: who is told, and how many
@@ -293,6 +300,7 @@ class GuardCollector(Reads):
             or live_function(function, args, kwargs)
             or self.substitutes.called(function, args, kwargs)
             or self._calling(function, args, kwargs)
+            or self._taking(function, args)
         )
 
     def _getting(self, function: Any, args: Sequence[Any]) -> Any:
@@ -329,24 +337,26 @@ class GuardCollector(Reads):
         return got
 
     def _calling(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What is called instead of a function in C that calls another one, or takes of iterators.
+        """What is called instead of a function in C that calls another one.
 
-        What iterators give can't be looked into before, nor what functions return.
+        What that returns can't be looked into before, nor what iterators give.
         """
-        is_first = function in _CALL_FIRST and bool(args)
-        called, given = (args[0], args[1:]) if is_first else (kwargs.get("key"), args)
-        if function is filter and called is None:
-            called = bool
-        is_iterating = any(hasattr(type(x), "__next__") for x in given)
+        if type(function) not in (type, types.BuiltinFunctionType, *_METHODS_OF_CLASSES):
+            return None  # which may not be comparable with others
+        look: Callable[[Any], None] | None = None
         is_sort = _method_of(function, args) == (list, "sort")
-        if called is None or not (is_first or is_sort or function in _CALL_KEY):
-            if is_iterating and function in _TAKE_ALL:
-                taken = [self._taken(x) if hasattr(type(x), "__next__") else x for x in args]
-                return lambda *_, **named: self._run(function, *taken, **named)
+        if function in (*_CALL_FIRST, *_ASK_FIRST) and args:
+            called, given = args[0], args[1:]
+            if function in _ASK_FIRST:
+                called, look = called or bool, self.measure
+        elif is_sort or function in _CALL_KEY:
+            is_by_position = function is itertools.groupby and len(args) > 1
+            called, given = (args[1], args[:1]) if is_by_position else (kwargs.get("key"), args)
+            look = self.look_through
+        else:
             return None
-        look = self.measure if function is filter else None if is_first else self.look_through
-        is_seen = not is_iterating and not isinstance(called, _CALL_OTHERS)
-        if look is None and (is_seen or not _is_in_c(called)):
+        is_seen = not isinstance(called, _CALL_OTHERS) and not any(map(_is_iterator, given))
+        if called is None or (look is None and (is_seen or not _is_in_c(called))):
             return None
 
         def call(*values: Any) -> Any:
@@ -358,18 +368,30 @@ class GuardCollector(Reads):
         if is_sort:
             self._call(function, args, {})
         self._look_at_all(given, {})
-        if is_first:
+        if function in (*_CALL_FIRST, *_ASK_FIRST):
             return lambda _, *given: self._run(function, call, *given)
-        return lambda *given, **named: self._run(function, *given, **{**named, "key": call})
+        return lambda *_, **named: self._run(function, *given, **{**named, "key": call})
+
+    def _taking(self, function: Any, args: Sequence[Any]) -> Any:
+        """What is called instead of a function in C that looks at what iterators give."""
+        if (
+            not any(map(_is_iterator, args))
+            or not is_hashable(function)
+            or function not in _TAKE_ALL
+        ):
+            return None
+        look = self.measure if function in (all, any) else self.look_through
+        taken = [self._taken(x, look) if _is_iterator(x) else x for x in args]
+        return lambda *_, **named: self._run(function, *taken, **named)
 
     def _run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    def _taken(self, iterator: Any) -> Iterator[Any]:
-        """What an iterator gives to code that may look into it."""
+    def _taken(self, iterator: Any, look: Callable[[Any], None]) -> Iterator[Any]:
+        """What an iterator gives to code that looks at it."""
         for value in iterator:
             if not self.is_over:
-                self._look_into((value,), {})
+                look(value)
             yield value
 
     def tell(self, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -536,6 +558,8 @@ class GuardCollector(Reads):
                     self._look_at_all(_entries(value), {})
         elif kind is str and args:
             self.show(args[0])
+        elif kind is bool and args:
+            self.measure(args[0])
         elif not _is_heard(kind.__init__):
             self._look_into(args, kwargs)
 
@@ -582,8 +606,13 @@ class GuardCollector(Reads):
             key = kwargs.get("key")
             if key is not None:
                 self._look_by(key, args)
+            elif function in (all, any):
+                for item in _entries(args[0] if args else ()):
+                    self.measure(item)
             elif function in _COMPARE:
                 self._look_into(args, {})
+                for item in (item for value in args for item in _entries(value)):
+                    self.operate(item, None, _COMPARE[function])
         else:
             self._look_into(args, kwargs)
 
@@ -945,6 +974,10 @@ def _looks(function: Any) -> bool:
     if function in _ONE_LEVEL or function in _LOOK or function in ONLY_COMPUTE:
         return True
     return _is_of_arrays(function) or getattr(function, "__module__", "") in ("statistics", "math")
+
+
+def _is_iterator(value: Any) -> bool:
+    return hasattr(type(value), "__next__")
 
 
 def _method_of(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
