@@ -6,6 +6,7 @@ Densities, entropies and divergences are compared with PyTorch's in tensor/test_
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -428,6 +429,20 @@ def test_matrices_are_transformed_into_positive_definite_ones() -> None:
         D.biject_to(constraints.boolean)
     with pytest.raises(TypeError, match="register: constraint must be a Constraint or a class"):
         D.biject_to.register(3, lambda _: D.identity_transform)
+
+
+def test_transforms_are_equal_where_they_are_the_same_function() -> None:
+    def some() -> list[Any]:
+        exp, ones = D.ExpTransform(), lucid.ones(2)
+        affine = [D.AffineTransform(0.0, x) for x in (1.0, 2.0, ones)]
+        parts = [D.ComposeTransform([exp, x]) for x in affine]
+        return [exp, exp.inv, D.SigmoidTransform(), D.PowerTransform(ones), affine[0], *parts[1:]]
+
+    for (i, a), (j, b) in itertools.product(enumerate(some()), enumerate(some())):
+        assert (a == b) == (i == j)
+        assert (a != b) == (i != j)
+    assert D.ReshapeTransform((2,), (2, 1)) != D.ReshapeTransform((2,), (2, 1))
+    assert D.ExpTransform() != 3
 
 
 def test_a_density_counts_axes_that_a_transform_adds() -> None:

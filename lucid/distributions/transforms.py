@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid.choices import check_choice
@@ -27,12 +27,20 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _are_equal(a: Any, b: Any) -> bool:
+    found = a == b
+    return bool(found.all()) if isinstance(found, Tensor) else bool(found)
+
+
 def _sum_last(slope: Tensor, axes: int) -> Tensor:
     return slope.sum(tuple(range(-axes, 0))) if axes else slope
 
 
 class Transform:
     """An invertible function. Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.
+
+    Two are equal where they are the same function: of one class, with equal numbers, tensors and
+    parts. Those of the user's, and those with sizes or distributions, equal themselves alone.
 
     With `cache_size=1` the inverse of a result is the very value that it came from, not one that is
     rounded again, or infinite where the result is at the edge: `tanh` of 20 is 1.
@@ -61,6 +69,8 @@ class Transform:
     codomain: Any = None
     bijective = True
     _cache_size = 0
+    _made_of: ClassVar[Sequence[str] | None] = None  # what equal ones have equal; None: nothing is
+    __hash__ = object.__hash__
 
     def __init__(self, cache_size: int = 0) -> None:
         check_choice(cache_size, "cache_size", type(self).__name__, (0, 1))
@@ -76,6 +86,12 @@ class Transform:
         y = self._call(x)
         pairs[self] = x, y
         return y
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same function."""
+        if self is other or self._made_of is None or type(self) is not type(other):
+            return self is other
+        return all(_are_equal(getattr(self, x), getattr(other, x)) for x in self._made_of)
 
     def _cache(self) -> dict[Any, tuple[Tensor, Tensor]]:
         """Where the last pair is: with a running trace, which ends before its values may leave."""
@@ -131,6 +147,8 @@ class Transform:
 
 
 class _Inverse(Transform):
+    _made_of = ("_transform",)
+
     def __init__(self, transform: Transform) -> None:
         self._transform = transform
         self.event_dim = transform.event_dim + transform._added_axes
@@ -176,6 +194,8 @@ class ComposeTransform(Transform):
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([ 7.3891, 20.0855]), tensor([0.5000, 1.0000]), tensor([2.6931, 3.6931]))
     """
+
+    _made_of = ("parts",)
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size)
@@ -238,6 +258,7 @@ class AffineTransform(Transform):
         (tensor([1., 7.]), tensor([0., 3.]), tensor([0.6931, 0.6931]))
     """
 
+    _made_of = ("loc", "scale")
     domain = constraints.real
     codomain = constraints.real
 
@@ -272,6 +293,7 @@ class ExpTransform(Transform):
         (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.positive
 
@@ -296,6 +318,7 @@ class SigmoidTransform(Transform):
         (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.unit_interval
 
@@ -323,6 +346,7 @@ class TanhTransform(Transform):
         (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.interval(-1, 1)
 
@@ -350,6 +374,7 @@ class PowerTransform(Transform):
         (tensor([1., 9.]), tensor([1., 3.]), tensor([0.6931, 1.7918]))
     """
 
+    _made_of = ("exponent",)
     domain = constraints.positive
     codomain = constraints.positive
 
@@ -378,6 +403,7 @@ class SoftplusTransform(Transform):
         (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.positive
 
@@ -404,6 +430,7 @@ class AbsTransform(Transform):
         (tensor([1., 2.]), tensor([1., 2.]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.positive
     bijective = False
@@ -427,6 +454,8 @@ class SoftmaxTransform(Transform):
         >>> y, transform.inv(y)
         (tensor([0.2689, 0.7311]), tensor([-1.3133, -0.3133]))
     """
+
+    _made_of = ()
 
     event_dim = 1
     domain = constraints.real_vector
@@ -452,6 +481,8 @@ class StickBreakingTransform(Transform):
         >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
         (tensor([0.4519, 0.4007, 0.1474]), tensor([0.5000, 1.0000]), tensor(-3.6234))
     """
+
+    _made_of = ()
 
     event_dim = 1
     domain = constraints.real_vector
@@ -642,6 +673,8 @@ class LowerCholeskyTransform(Transform):
                 [2.0000, 2.7183]])
     """
 
+    _made_of = ()
+
     event_dim = 2
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -663,6 +696,8 @@ class PositiveDefiniteTransform(Transform):
         tensor([[1., 2.],
                 [2., 5.]])
     """
+
+    _made_of = ()
 
     event_dim = 2
     domain = constraints.independent(constraints.real, 2)
