@@ -52,7 +52,8 @@ class Transform:
         OptionError: another `cache_size` than 0 and 1.
 
     Attributes:
-        event_dim: how many axes at the end are transformed together.
+        event_dim: how many axes at the end are transformed together: those of an event of the
+            domain, where nothing else is said.
         domain: what the function takes; None if it isn't said.
         codomain: what it gives.
 
@@ -62,8 +63,6 @@ class Transform:
         (True, greater_than(greater than 0))
     """
 
-    event_dim = 0
-    _added_axes = 0  # of a result, more than of what is transformed
     _is_changed_by_users = True
     domain: Any = None
     codomain: Any = None
@@ -76,6 +75,29 @@ class Transform:
         check_choice(cache_size, "cache_size", type(self).__name__, (0, 1))
         self._cache_size = cache_size
         self._pairs: dict[Any, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def event_dim(self) -> int:
+        """How many axes at the end are transformed together."""
+        own = vars(self).get("_event_dim")
+        return getattr(self.domain, "event_dim", 0) if own is None else own
+
+    @event_dim.setter
+    def event_dim(self, axes: int) -> None:
+        self._event_dim = axes
+
+    @property
+    def _added_axes(self) -> int:
+        """The axes of a result, more than of what is transformed."""
+        own = vars(self).get("_more_axes")
+        if own is None:
+            of_result = getattr(self.codomain, "event_dim", None)
+            own = 0 if of_result is None or self.domain is None else of_result - self.event_dim
+        return int(own)
+
+    @_added_axes.setter
+    def _added_axes(self, axes: int) -> None:
+        self._more_axes = axes
 
     def __call__(self, x: Tensor) -> Tensor:
         if not self._cache_size:
@@ -266,7 +288,7 @@ class AffineTransform(Transform):
         super().__init__(cache_size)
         self.loc: float | Tensor = loc
         self.scale: float | Tensor = scale
-        self.event_dim = event_dim
+        self.event_dim, self._added_axes = event_dim, 0
 
     def _call(self, x: Tensor) -> Tensor:
         return x * self.scale + self.loc
@@ -457,7 +479,6 @@ class SoftmaxTransform(Transform):
 
     _made_of = ()
 
-    event_dim = 1
     domain = constraints.real_vector
     codomain = constraints.simplex
     bijective = False
@@ -484,7 +505,6 @@ class StickBreakingTransform(Transform):
 
     _made_of = ()
 
-    event_dim = 1
     domain = constraints.real_vector
     codomain = constraints.simplex
 
@@ -675,7 +695,6 @@ class LowerCholeskyTransform(Transform):
 
     _made_of = ()
 
-    event_dim = 2
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
     bijective = False
@@ -699,7 +718,6 @@ class PositiveDefiniteTransform(Transform):
 
     _made_of = ()
 
-    event_dim = 2
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
     bijective = False
@@ -732,8 +750,6 @@ class CorrCholeskyTransform(Transform):
                 [0.4621, 0.8868]]), tensor([0.5000]), tensor(-0.2402))
     """
 
-    event_dim = 1
-    _added_axes = 1
     domain = constraints.real_vector
     codomain = constraints.corr_cholesky
 
@@ -843,7 +859,7 @@ class CatTransform(_Joined):
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
             raise OptionError(f"CatTransform: {len(self.transforms)} lengths, not {self.lengths}")
-        self.event_dim = max(part.event_dim for part in self.transforms)
+        self.event_dim, self._added_axes = max(part.event_dim for part in self.transforms), 0
         self.bijective = all(part.bijective for part in self.transforms)
         self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
         self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
@@ -883,6 +899,7 @@ class StackTransform(_Joined):
         self.transforms = [part.with_cache(cache_size) if cache_size else part for part in tseq]
         self.dim = dim
         self.bijective = all(part.bijective for part in self.transforms)
+        self.event_dim = self._added_axes = 0  # its slopes stand side by side
         self.domain = constraints.stack([t.domain for t in self.transforms], dim)
         self.codomain = constraints.stack([t.codomain for t in self.transforms], dim)
 
