@@ -463,7 +463,9 @@ def test_a_users_transform_has_the_axes_of_its_domain() -> None:
     base = D.Independent(D.Normal(lucid.zeros(3), 1.0), 1)
     density, x = D.TransformedDistribution(base, [Scaled()]), lucid.randn(5, 3)
     assert (Scaled().event_dim, Scaled().inv.event_dim, D.ExpTransform().event_dim) == (1, 1, 0)
-    assert D.ComposeTransform([D.ExpTransform(), Scaled()]).event_dim == 1
+    composed = D.ComposeTransform([D.ExpTransform(), Scaled()])
+    assert (composed.event_dim, composed.domain.event_dim, composed.codomain.event_dim) == (1, 1, 1)
+    assert D.IndependentTransform(D.ExpTransform(), 2).domain.event_dim == 2
     expected = D.Independent(D.Normal(lucid.zeros(3), 2.0), 1).log_prob(x)
     for log_prob in (density.log_prob, lucid.compile(density.log_prob)):
         assert_allclose(log_prob(x).numpy(), expected.numpy(), rtol=1e-5)

@@ -32,6 +32,12 @@ def _are_equal(a: Any, b: Any) -> bool:
     return bool(found.all()) if isinstance(found, Tensor) else bool(found)
 
 
+def _with_axes(constraint: Any, axes: int) -> Any:
+    """The set of events of as many axes, or of more, whose values are in a set; None: unsaid."""
+    more = 0 if constraint is None else axes - constraint.event_dim
+    return constraints.independent(constraint, more) if more > 0 else constraint
+
+
 def _sum_last(slope: Tensor, axes: int) -> Tensor:
     return slope.sum(tuple(range(-axes, 0))) if axes else slope
 
@@ -225,8 +231,11 @@ class ComposeTransform(Transform):
         for part in reversed(self.parts):
             self.event_dim = max(self.event_dim - part._added_axes, part.event_dim)
             self._added_axes += part._added_axes
+        self.domain = self.codomain = constraints.real
         if self.parts:
-            self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
+            self.domain = _with_axes(self.parts[0].domain, self.event_dim)
+            of_result = self.event_dim + self._added_axes
+            self.codomain = _with_axes(self.parts[-1].codomain, of_result)
         self.bijective = all(part.bijective for part in self.parts)
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -564,11 +573,9 @@ class IndependentTransform(Transform):
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         self.event_dim = base_transform.event_dim + reinterpreted_batch_ndims
         self._added_axes = base_transform._added_axes
+        self.domain = _with_axes(base_transform.domain, self.event_dim)
+        self.codomain = _with_axes(base_transform.codomain, self.event_dim + self._added_axes)
         self.bijective = base_transform.bijective
-        if base_transform.codomain is not None:
-            self.codomain = constraints.independent(
-                base_transform.codomain, reinterpreted_batch_ndims
-            )
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return self.base_transform.forward_shape(shape)
