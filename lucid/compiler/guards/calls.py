@@ -40,7 +40,6 @@ from lucid.compiler.guards.reads import (
     REGISTERS,
     Reads,
     class_has,
-    is_hashable,
     is_of_few,
     slots_of,
 )
@@ -76,8 +75,11 @@ _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 _CALL_FIRST = (map, functools.reduce, itertools.starmap)
 _ASK_FIRST = (filter, itertools.filterfalse, itertools.takewhile, itertools.dropwhile)
 _CALL_KEY = (sorted, min, max, itertools.groupby)
+_CALLERS = frozenset((*_CALL_FIRST, *_ASK_FIRST, *_CALL_KEY))
 _CALL_OTHERS = (*_GETTERS, functools.partial, type(getattr))
-_TAKE_ALL = {all, any, sum, min, max, sorted, set, frozenset, dict, itertools.chain.from_iterable}
+_TAKE_ALL = frozenset(
+    {all, any, sum, min, max, sorted, set, frozenset, dict, itertools.chain.from_iterable}
+)
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
@@ -341,10 +343,10 @@ class GuardCollector(Reads):
 
         What that returns can't be looked into before, nor what iterators give.
         """
-        if type(function) not in (type, types.BuiltinFunctionType, *_METHODS_OF_CLASSES):
-            return None  # which may not be comparable with others
+        is_sort = _name_of(function) == "sort" and _owner_of(function, args) is list
+        if not is_sort and not _is_any(function, _CALLERS):
+            return None
         look: Callable[[Any], None] | None = None
-        is_sort = _method_of(function, args) == (list, "sort")
         if function in (*_CALL_FIRST, *_ASK_FIRST) and args:
             called, given = args[0], args[1:]
             if function in _ASK_FIRST:
@@ -374,11 +376,7 @@ class GuardCollector(Reads):
 
     def _taking(self, function: Any, args: Sequence[Any]) -> Any:
         """What is called instead of a function in C that looks at what iterators give."""
-        if (
-            not any(map(_is_iterator, args))
-            or not is_hashable(function)
-            or function not in _TAKE_ALL
-        ):
+        if not _is_any(function, _TAKE_ALL) or not any(map(_is_iterator, args)):
             return None
         look = self.measure if function in (all, any) else self.look_through
         taken = [self._taken(x, look) if _is_iterator(x) else x for x in args]
@@ -401,7 +399,7 @@ class GuardCollector(Reads):
 
     def _setting(self, function: Any, args: Sequence[Any]) -> Any:
         """What is called instead of the `set` of a context variable that isn't set."""
-        if _method_of(function, args) != (ContextVar, "set"):
+        if _name_of(function) != "set" or _owner_of(function, args) is not ContextVar:
             return None
         variable = getattr(function, "__self__", args[0])
         if variable.get(ABSENT) is not ABSENT:
@@ -980,10 +978,14 @@ def _is_iterator(value: Any) -> bool:
     return hasattr(type(value), "__next__")
 
 
-def _method_of(function: Any, args: Sequence[Any]) -> tuple[Any, str]:
-    """The class of whose object a method is called, and the method's name."""
-    owner = getattr(function, "__self__", args[0] if args else None)
-    return type(owner), _name_of(function)
+def _is_any(function: Any, of: frozenset[Any]) -> bool:
+    """Whether it is one of some functions in C; others may not be comparable with these."""
+    return type(function) in (type, types.BuiltinFunctionType) and function in of
+
+
+def _owner_of(function: Any, args: Sequence[Any]) -> Any:
+    """The class of whose object a method is called."""
+    return type(getattr(function, "__self__", args[0] if args else None))
 
 
 def _of_methodcaller(function: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
