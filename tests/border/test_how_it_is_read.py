@@ -21,6 +21,7 @@ import itertools
 import json
 import logging
 import operator
+import os
 import random
 import statistics
 import sys
@@ -1495,6 +1496,20 @@ def test_a_number_of_a_class_that_is_read_from_its_dict_before(compile):
         return x + held["made"]
 
     return calls(step, lambda: setattr(Shape, "made", 5))
+
+
+@same_as_eager(or_said=True)
+def test_a_variable_of_the_environment_that_the_step_has_set(compile):
+    cfg = Config()
+
+    @compile
+    def step(x):
+        os.environ["BORDER_SET"] = str(cfg.scale)
+        return x * float(os.getenv("BORDER_SET"))
+
+    results = calls(step, lambda: setattr(cfg, "scale", 2.0))
+    del os.environ["BORDER_SET"]
+    return results
 
 
 @same_as_eager(or_said=True)

@@ -109,6 +109,7 @@ _ASKED_AGAIN: set[Any] = {
     *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
     *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
 }
+_OF_ENVIRONMENT = (os.getenv, os.path.expandvars, os.path.expanduser, type(os.environ).copy)
 _OF_LOGGERS = ("hasHandlers", "getEffectiveLevel")
 _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
 # Functions in C that go through a container, and don't look into what is in it.
@@ -679,6 +680,9 @@ class GuardCollector(Reads):
 
     def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.substitutes.refuse_after_writing(f"{function.__name__}()")
+        variables = self.guards.get((id(vars(os.environ).get("_data")), CONTENTS))
+        if function in _OF_ENVIRONMENT and variables is not None and not variables.holds():
+            self._op_by_op(f"it asks {function.__name__}() after it has changed os.environ")
         given = ", ".join([*map(brief, args), *(f"{k}={brief(x)}" for k, x in kwargs.items())])
         ask = functools.partial(function, *args, **kwargs)
         if not self.answer(f"{function.__name__}({given})", ask):
