@@ -6,11 +6,13 @@ Densities, entropies and divergences are compared with PyTorch's in tensor/test_
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import lucid
 from lucid import distributions as D
@@ -428,6 +430,45 @@ def test_matrices_are_transformed_into_positive_definite_ones() -> None:
         D.biject_to(constraints.boolean)
     with pytest.raises(TypeError, match="register: constraint must be a Constraint or a class"):
         D.biject_to.register(3, lambda _: D.identity_transform)
+
+
+def test_transforms_are_equal_where_they_are_the_same_function() -> None:
+    def some() -> list[Any]:
+        exp, ones = D.ExpTransform(), lucid.ones(2)
+        affine = [D.AffineTransform(0.0, x) for x in (1.0, 2.0, ones)]
+        parts = [D.ComposeTransform([exp, x]) for x in affine]
+        return [exp, exp.inv, D.SigmoidTransform(), D.PowerTransform(ones), affine[0], *parts[1:]]
+
+    for (i, a), (j, b) in itertools.product(enumerate(some()), enumerate(some())):
+        assert (a == b) == (i == j)
+        assert (a != b) == (i != j)
+    assert D.ReshapeTransform((2,), (2, 1)) != D.ReshapeTransform((2,), (2, 1))
+    assert D.ExpTransform() != 3
+
+
+def test_a_users_transform_has_the_axes_of_its_domain() -> None:
+    class Scaled(D.Transform):
+        bijective = True
+        domain = codomain = D.constraints.independent(D.constraints.real, 1)
+
+        def _call(self, x: lucid.Tensor) -> lucid.Tensor:
+            return 2.0 * x
+
+        def _inverse(self, y: lucid.Tensor) -> lucid.Tensor:
+            return y / 2.0
+
+        def log_abs_det_jacobian(self, x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+            return lucid.full(x.shape[:-1], 3 * np.log(2.0))
+
+    base = D.Independent(D.Normal(lucid.zeros(3), 1.0), 1)
+    density, x = D.TransformedDistribution(base, [Scaled()]), lucid.randn(5, 3)
+    assert (Scaled().event_dim, Scaled().inv.event_dim, D.ExpTransform().event_dim) == (1, 1, 0)
+    composed = D.ComposeTransform([D.ExpTransform(), Scaled()])
+    assert (composed.event_dim, composed.domain.event_dim, composed.codomain.event_dim) == (1, 1, 1)
+    assert D.IndependentTransform(D.ExpTransform(), 2).domain.event_dim == 2
+    expected = D.Independent(D.Normal(lucid.zeros(3), 2.0), 1).log_prob(x)
+    for log_prob in (density.log_prob, lucid.compile(density.log_prob)):
+        assert_allclose(log_prob(x).numpy(), expected.numpy(), rtol=1e-5)
 
 
 def test_a_density_counts_axes_that_a_transform_adds() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid.choices import check_choice
@@ -27,12 +27,26 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _are_equal(a: Any, b: Any) -> bool:
+    found = a == b
+    return bool(found.all()) if isinstance(found, Tensor) else bool(found)
+
+
+def _with_axes(constraint: Any, axes: int) -> Any:
+    """The set of events of as many axes, or of more, whose values are in a set; None: unsaid."""
+    more = 0 if constraint is None else axes - constraint.event_dim
+    return constraints.independent(constraint, more) if more > 0 else constraint
+
+
 def _sum_last(slope: Tensor, axes: int) -> Tensor:
     return slope.sum(tuple(range(-axes, 0))) if axes else slope
 
 
 class Transform:
     """An invertible function. Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.
+
+    Two are equal where they are the same function: of one class, with equal numbers, tensors and
+    parts. Those of the user's, and those with sizes or distributions, equal themselves alone.
 
     With `cache_size=1` the inverse of a result is the very value that it came from, not one that is
     rounded again, or infinite where the result is at the edge: `tanh` of 20 is 1.
@@ -44,7 +58,8 @@ class Transform:
         OptionError: another `cache_size` than 0 and 1.
 
     Attributes:
-        event_dim: how many axes at the end are transformed together.
+        event_dim: how many axes at the end are transformed together: those of an event of the
+            domain, where nothing else is said.
         domain: what the function takes; None if it isn't said.
         codomain: what it gives.
 
@@ -53,18 +68,41 @@ class Transform:
     (True, greater_than(greater than 0))
     """
 
-    event_dim = 0
-    _added_axes = 0  # of a result, more than of what is transformed
     _is_changed_by_users = True
     domain: Any = None
     codomain: Any = None
     bijective = True
     _cache_size = 0
+    _made_of: ClassVar[Sequence[str] | None] = None  # what equal ones have equal; None: nothing is
+    __hash__ = object.__hash__
 
     def __init__(self, cache_size: int = 0) -> None:
         check_choice(cache_size, "cache_size", type(self).__name__, (0, 1))
         self._cache_size = cache_size
         self._pairs: dict[Any, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def event_dim(self) -> int:
+        """How many axes at the end are transformed together."""
+        own = vars(self).get("_event_dim")
+        return getattr(self.domain, "event_dim", 0) if own is None else own
+
+    @event_dim.setter
+    def event_dim(self, axes: int) -> None:
+        self._event_dim = axes
+
+    @property
+    def _added_axes(self) -> int:
+        """The axes of a result, more than of what is transformed."""
+        own = vars(self).get("_more_axes")
+        if own is None:
+            of_result = getattr(self.codomain, "event_dim", None)
+            own = 0 if of_result is None or self.domain is None else of_result - self.event_dim
+        return int(own)
+
+    @_added_axes.setter
+    def _added_axes(self, axes: int) -> None:
+        self._more_axes = axes
 
     def __call__(self, x: Tensor) -> Tensor:
         if not self._cache_size:
@@ -75,6 +113,12 @@ class Transform:
         y = self._call(x)
         pairs[self] = x, y
         return y
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same function."""
+        if self is other or self._made_of is None or type(self) is not type(other):
+            return self is other
+        return all(_are_equal(getattr(self, x), getattr(other, x)) for x in self._made_of)
 
     def _cache(self) -> dict[Any, tuple[Tensor, Tensor]]:
         """Where the last pair is: with a running trace, which ends before its values may leave."""
@@ -130,6 +174,8 @@ class Transform:
 
 
 class _Inverse(Transform):
+    _made_of = ("_transform",)
+
     def __init__(self, transform: Transform) -> None:
         self._transform = transform
         self.event_dim = transform.event_dim + transform._added_axes
@@ -175,14 +221,19 @@ class ComposeTransform(Transform):
     (tensor([ 7.3891, 20.0855]), tensor([0.5000, 1.0000]), tensor([2.6931, 3.6931]))
     """
 
+    _made_of = ("parts",)
+
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.parts = [part.with_cache(cache_size) if cache_size else part for part in parts]
         for part in reversed(self.parts):
             self.event_dim = max(self.event_dim - part._added_axes, part.event_dim)
             self._added_axes += part._added_axes
+        self.domain = self.codomain = constraints.real
         if self.parts:
-            self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
+            self.domain = _with_axes(self.parts[0].domain, self.event_dim)
+            of_result = self.event_dim + self._added_axes
+            self.codomain = _with_axes(self.parts[-1].codomain, of_result)
         self.bijective = all(part.bijective for part in self.parts)
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -235,6 +286,7 @@ class AffineTransform(Transform):
     (tensor([1., 7.]), tensor([0., 3.]), tensor([0.6931, 0.6931]))
     """
 
+    _made_of = ("loc", "scale")
     domain = constraints.real
     codomain = constraints.real
 
@@ -242,7 +294,7 @@ class AffineTransform(Transform):
         super().__init__(cache_size)
         self.loc: float | Tensor = loc
         self.scale: float | Tensor = scale
-        self.event_dim = event_dim
+        self.event_dim, self._added_axes = event_dim, 0
 
     def _call(self, x: Tensor) -> Tensor:
         return x * self.scale + self.loc
@@ -268,6 +320,7 @@ class ExpTransform(Transform):
     (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.positive
 
@@ -291,6 +344,7 @@ class SigmoidTransform(Transform):
     (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.unit_interval
 
@@ -317,6 +371,7 @@ class TanhTransform(Transform):
     (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.interval(-1, 1)
 
@@ -343,6 +398,7 @@ class PowerTransform(Transform):
     (tensor([1., 9.]), tensor([1., 3.]), tensor([0.6931, 1.7918]))
     """
 
+    _made_of = ("exponent",)
     domain = constraints.positive
     codomain = constraints.positive
 
@@ -370,6 +426,7 @@ class SoftplusTransform(Transform):
     (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.positive
 
@@ -395,6 +452,7 @@ class AbsTransform(Transform):
     (tensor([1., 2.]), tensor([1., 2.]))
     """
 
+    _made_of = ()
     domain = constraints.real
     codomain = constraints.positive
     bijective = False
@@ -418,7 +476,8 @@ class SoftmaxTransform(Transform):
     (tensor([0.2689, 0.7311]), tensor([-1.3133, -0.3133]))
     """
 
-    event_dim = 1
+    _made_of = ()
+
     domain = constraints.real_vector
     codomain = constraints.simplex
     bijective = False
@@ -442,7 +501,8 @@ class StickBreakingTransform(Transform):
     (tensor([0.4519, 0.4007, 0.1474]), tensor([0.5000, 1.0000]), tensor(-3.6234))
     """
 
-    event_dim = 1
+    _made_of = ()
+
     domain = constraints.real_vector
     codomain = constraints.simplex
 
@@ -501,11 +561,9 @@ class IndependentTransform(Transform):
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         self.event_dim = base_transform.event_dim + reinterpreted_batch_ndims
         self._added_axes = base_transform._added_axes
+        self.domain = _with_axes(base_transform.domain, self.event_dim)
+        self.codomain = _with_axes(base_transform.codomain, self.event_dim + self._added_axes)
         self.bijective = base_transform.bijective
-        if base_transform.codomain is not None:
-            self.codomain = constraints.independent(
-                base_transform.codomain, reinterpreted_batch_ndims
-            )
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return self.base_transform.forward_shape(shape)
@@ -627,7 +685,8 @@ class LowerCholeskyTransform(Transform):
             [2.0000, 2.7183]])
     """
 
-    event_dim = 2
+    _made_of = ()
+
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
     bijective = False
@@ -648,7 +707,8 @@ class PositiveDefiniteTransform(Transform):
             [2., 5.]])
     """
 
-    event_dim = 2
+    _made_of = ()
+
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
     bijective = False
@@ -680,8 +740,6 @@ class CorrCholeskyTransform(Transform):
             [0.4621, 0.8868]]), tensor([0.5000]), tensor(-0.2402))
     """
 
-    event_dim = 1
-    _added_axes = 1
     domain = constraints.real_vector
     codomain = constraints.corr_cholesky
 
@@ -790,7 +848,7 @@ class CatTransform(_Joined):
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
             raise OptionError(f"CatTransform: {len(self.transforms)} lengths, not {self.lengths}")
-        self.event_dim = max(part.event_dim for part in self.transforms)
+        self.event_dim, self._added_axes = max(part.event_dim for part in self.transforms), 0
         self.bijective = all(part.bijective for part in self.transforms)
         self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
         self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
@@ -829,6 +887,7 @@ class StackTransform(_Joined):
         self.transforms = [part.with_cache(cache_size) if cache_size else part for part in tseq]
         self.dim = dim
         self.bijective = all(part.bijective for part in self.transforms)
+        self.event_dim = self._added_axes = 0  # its slopes stand side by side
         self.domain = constraints.stack([t.domain for t in self.transforms], dim)
         self.codomain = constraints.stack([t.codomain for t in self.transforms], dim)
 

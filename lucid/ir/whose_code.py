@@ -23,7 +23,7 @@ _FOLLOWED = tuple(
     os.path.join(_STANDARD, name)
     for name in ("collections", "copy.py", "dataclasses.py", "functools.py", "configparser.py")
     + ("reprlib.py", "statistics.py")
-)
+) + ("<frozen _collections_abc>",)
 
 LIBRARYS_ATTRIBUTES = ("_compiled_", "_kept_accumulator")  # of users' objects: methods and hooks
 

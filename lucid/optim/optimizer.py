@@ -297,12 +297,14 @@ class Optimizer(Hooked):
         repeat = hooks.repetition()
         for update in updates:
             group, parameter, gradient = update
-            entry = {k: x for k, x in self.state[parameter].items() if isinstance(x, Tensor)}
+            entry = {
+                k: x for k, x in self.state.get(parameter, {}).items() if isinstance(x, Tensor)
+            }
             tensors = parameter, gradient, *entry.values()
             repeat((group.position, *entry), tensors, partial(self._update_by, *update))
 
     def _update_by(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
-        step = self.state[parameter].get("step")
+        step = self.state.get(parameter, {}).get("step")
         if isinstance(step, Tensor):
             write_(step, step + 1)
         self._update(group, parameter, -gradient if group.get("maximize") else gradient)
@@ -317,8 +319,10 @@ class Optimizer(Hooked):
 
     def _prepare(self, group: ParamGroup, parameter: Tensor) -> None:
         """Create what is missing of a parameter's state, on concrete tensors also in a trace."""
-        entry = self.state[parameter]
         needed = self._state_makers(group, parameter)
+        if not needed:
+            return
+        entry = self.state[parameter]
         for key in needed:
             if key not in entry:
                 entry.create(key, needed[key](parameter))

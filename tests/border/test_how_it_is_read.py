@@ -21,7 +21,9 @@ import itertools
 import json
 import logging
 import operator
+import os
 import random
+import statistics
 import sys
 import threading
 import types
@@ -547,6 +549,13 @@ def test_a_chain_of_maps(compile):
         lambda: defaults.update(shift=4.0),
         lambda: options.maps.insert(0, {"scale": 9.0}),
     )
+
+
+@same_as_eager
+def test_what_a_chain_of_maps_lacks(compile):
+    options = collections.ChainMap({"scale": 1.0}, {})
+    step = compile(lambda x: x * options.get("shift", 3.0) + ("new" in options))
+    return calls(step, lambda: options.maps[1].update(shift=4.0), lambda: options.update(new=None))
 
 
 @same_as_eager
@@ -1217,9 +1226,35 @@ class Slots:
         self.lr, self.sizes = 1.0, [1, 2]
 
 
+def by_rate(x, y):
+    return x.lr - y.lr
+
+
+def yields_from(row):
+    yield from row
+
+
 def state():
     """Values of the kinds that programs keep, nested."""
+
+    class Shape:
+        def __init__(self, n):
+            self.n = n
+
+        def __lt__(self, other):
+            return self.n < other.n
+
+        def area(self, by):
+            return by
+
+    parser = configparser.ConfigParser()
+    parser.read_dict({"a": {"lr": "1"}})
+    logger = logging.getLogger("border.handlers")
+    logger.propagate, logger.handlers = False, [logging.NullHandler()]
     return types.SimpleNamespace(
+        shape=Shape(1),
+        parser=parser,
+        logger=logger,
         plain=Plain(lr=1.0, sizes=[1, 2]),
         slots=Slots(),
         cfg={"lr": 1.0, "sizes": [1, 2]},
@@ -1319,7 +1354,182 @@ READ_IN_C = {
         lambda s: np.random.default_rng(0).choice(s.cfg["sizes"]).item(),
         lambda s: s.cfg["sizes"].extend([7, 8, 9]),
     ),
+    "lists that a generator gives, by a star": (
+        lambda s: [*zip(*(row for row in s.rows), strict=True)],
+        lambda s: s.rows[0].__setitem__(0, 9),
+    ),
+    "attributes by map, by a star": (
+        lambda s: set().union(*map(operator.attrgetter("sizes"), [s.plain, s.slots])),
+        lambda s: s.slots.sizes.append(7),
+    ),
+    "lists that a generator gives, chained": (
+        lambda s: [*itertools.chain.from_iterable(row for row in s.rows)],
+        lambda s: s.rows[0].append(9),
+    ),
+    "the first of lists that a generator gives": (
+        lambda s: min(row for row in s.rows),
+        lambda s: s.rows[0].__setitem__(0, 9),
+    ),
+    "whether all of some lists have entries": (
+        lambda s: all(row for row in s.rows),
+        lambda s: s.rows[1].clear(),
+    ),
+    "those of some lists that have entries": (
+        lambda s: len([*filter(None, (row for row in s.rows))]),
+        lambda s: s.rows[1].clear(),
+    ),
+    "lists added that a generator gives": (
+        lambda s: functools.reduce(operator.add, (row for row in s.rows)),
+        lambda s: s.rows[0].append(9),
+    ),
+    "entries that a generator yields from a list": (
+        lambda s: [*yields_from(s.rows[0])],
+        lambda s: s.rows[0].append(9),
+    ),
+    "the largest by an attribute, of a generator": (
+        lambda s: max((x for x in [s.plain, s.slots]), key=operator.attrgetter("lr")) is s.plain,
+        lambda s: setattr(s.slots, "lr", 2.0),
+    ),
+    "a list sorted by an attribute": (
+        lambda s: (
+            (found := [s.plain, s.slots], found.sort(key=operator.attrgetter("lr")))
+            and found[0] is s.plain
+        ),
+        lambda s: setattr(s.plain, "lr", 3.0),
+    ),
+    "groups by an attribute": (
+        lambda s: len(
+            [*itertools.groupby([s.plain, s.slots], key=operator.attrgetter("lr", "sizes"))]
+        ),
+        lambda s: (setattr(s.slots, "lr", s.plain.lr), s.slots.sizes.append(s.plain.sizes)),
+    ),
+    "groups by a function, by position": (
+        lambda s: len([*itertools.groupby([s.plain, s.slots], lambda x: x.sizes)]),
+        lambda s: s.slots.sizes.append(5),
+    ),
+    "attributes by a partial getattr": (
+        lambda s: [*map(functools.partial(getattr, s.plain), ["lr"])],
+        lambda s: setattr(s.plain, "lr", 2.0),
+    ),
+    "the largest by what a function returns": (
+        lambda s: max([s.slots, s.plain], key=lambda x: x.sizes) is s.plain,
+        lambda s: s.plain.sizes.append(7),
+    ),
+    "those for which a function returns any": (
+        lambda s: len([*filter(lambda x: x.sizes, [s.plain, s.slots])]),
+        lambda s: s.plain.sizes.clear(),
+    ),
+    "those up to one for which a function returns none": (
+        lambda s: len([*itertools.takewhile(lambda x: x.sizes, [s.plain, s.slots])]),
+        lambda s: s.plain.sizes.clear(),
+    ),
+    "objects sorted by comparing them": (
+        lambda s: [x.n for x in sorted([s.shape, type(s.shape)(2)])],
+        lambda s: setattr(type(s.shape), "__lt__", lambda self, other: self.n > other.n),
+    ),
+    "objects sorted by a function that compares": (
+        lambda s: [x.lr for x in sorted([s.slots, s.plain], key=functools.cmp_to_key(by_rate))],
+        lambda s: setattr(s.plain, "lr", -2.0),
+    ),
+    "the truth of an object": (
+        lambda s: bool(s.shape),
+        lambda s: setattr(type(s.shape), "__bool__", lambda self: False),
+    ),
+    "whether all objects are true": (
+        lambda s: all([s.shape]),
+        lambda s: setattr(type(s.shape), "__len__", lambda self: 0),
+    ),
+    "a path of attributes": (
+        lambda s: functools.reduce(getattr, ["plain", "lr"], s),
+        lambda s: setattr(s.plain, "lr", 2.0),
+    ),
+    "a method by its name": (
+        lambda s: [*map(operator.methodcaller("area", by=2), [s.shape])],
+        lambda s: setattr(type(s.shape), "area", lambda self, by: -by),
+    ),
+    "what a class has": (
+        lambda s: [name for name in dir(s.shape) if name[0] != "_"],
+        lambda s: setattr(type(s.shape), "width", 2),
+    ),
+    "all of a chain of maps": (
+        lambda s: {**collections.ChainMap({}, s.cfg)},
+        lambda s: s.cfg.update(new=2.0),
+    ),
+    "a section of a parser": (
+        lambda s: dict(s.parser["a"]),
+        lambda s: s.parser.set("a", "new", "1"),
+    ),
+    "whether a logger has handlers": (
+        lambda s: s.logger.hasHandlers(),
+        lambda s: s.logger.handlers.clear(),
+    ),
 }
+
+
+@same_as_eager
+def test_what_is_in_a_view_or_a_class_that_the_step_changes(compile):
+    class Shape:
+        made = 0
+
+    table = {"n": 1}
+    view = table.items()
+
+    @compile
+    def step(x):
+        Shape.made += 1
+        table["n"] += 2
+        return x + vars(Shape)["made"], ("n", 5) in view, dict(view)
+
+    return [*calls(step, lambda: table.update(n=9), lambda: setattr(Shape, "made", 5)), Shape.made]
+
+
+@same_as_eager(or_said=True)
+def test_a_number_of_a_class_that_is_read_from_its_dict_before(compile):
+    class Shape:
+        made = 0
+
+    held = vars(Shape)
+
+    @compile
+    def step(x):
+        Shape.made += 1
+        return x + held["made"]
+
+    return calls(step, lambda: setattr(Shape, "made", 5))
+
+
+@same_as_eager(or_said=True)
+def test_a_variable_of_the_environment_that_the_step_has_set(compile):
+    cfg = Config()
+
+    @compile
+    def step(x):
+        os.environ["BORDER_SET"] = str(cfg.scale)
+        return x * float(os.getenv("BORDER_SET"))
+
+    results = calls(step, lambda: setattr(cfg, "scale", 2.0))
+    del os.environ["BORDER_SET"]
+    return results
+
+
+@same_as_eager(or_said=True)
+def test_a_context_variable_that_was_not_set(compile):
+    variable = contextvars.ContextVar("variable", default=1.0)
+
+    @compile
+    def step(x):
+        before = variable.get(5.0)
+        variable.set(variable.get() + 1)
+        return x * before
+
+    return contextvars.copy_context().run(calls, step, lambda: None)
+
+
+@same_as_eager(or_said=True)
+def test_a_mean_of_numbers_that_a_generator_gives(compile):
+    values = [Plain(v=1.0), Plain(v=2.0)]
+    step = compile(lambda x: x * statistics.mean(value.v for value in values))
+    return calls(step, *(lambda v=v: setattr(values[0], "v", v) for v in (4.0, 5.0, 7.0)))
 
 
 @pytest.mark.parametrize(("use", "change"), READ_IN_C.values(), ids=READ_IN_C)

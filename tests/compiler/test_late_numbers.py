@@ -296,6 +296,7 @@ WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: (pprint.pformat({"n": m.count, "x": [x] * 30}, width=40), html.escape(f"<{x}>")),
     lambda m, x: (textwrap.indent(f"{m}\n{x}", "> "), textwrap.fill(f"{x} " * 30, 50)),
     lambda m, x: (str(SimpleNamespace(x=x, m=[m])), f"{[SimpleNamespace(x=x)]}"),
+    lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: ("=" * int(x) + ">" + "." * (9 - int(x)), f"{x:.1f}" * m.count, m.count * "ab"),
 ]
 LOOKED_INTO: list[Callable[[Any, float], Any]] = [
@@ -304,7 +305,6 @@ LOOKED_INTO: list[Callable[[Any, float], Any]] = [
     lambda m, x: "%d %.1f" % (m, m),  # noqa: UP031
     lambda m, x: json.dumps([m], default=vars),
     lambda m, x: (str(slice(x)), str(OSError(m, x))),
-    lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: string.Template("$m").substitute(m=m),
     lambda m, x: re.sub("x", lambda _: f"{x:.1f}", "axb"),
     lambda m, x: math.sqrt(m),

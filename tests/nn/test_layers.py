@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from typing import Any
@@ -163,6 +164,29 @@ def test_a_layer_is_of_those_classes_that_it_is_of_in_pytorch() -> None:
         ("ZeroPad2d", "ConstantPad2d"),
         ("ZeroPad3d", "ConstantPad3d"),
     }
+
+
+def test_batch_norms_become_synchronized_ones_of_one_process() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Sequential(nn.BatchNorm2d(3)), nn.BatchNorm2d(3))
+    model[2].eval()
+    plain = copy.deepcopy(model)
+    weight, mean = model[1][0].weight, model[1][0].running_mean
+    assert nn.SyncBatchNorm.convert_sync_batchnorm(model) is model
+    assert [type(layer) for layer in (model[1][0], model[2])] == [nn.SyncBatchNorm] * 2
+    assert model[1][0].weight is weight and model[1][0].running_mean is mean
+    assert not model[2].training and model[1][0].training
+    x = lucid.randn(4, 2, 5, 6)
+    step = lucid.compile(lambda: model(x))
+    for run in (model, lambda _: step()):
+        assert_allclose(run(x).detach().numpy(), plain(x).detach().numpy(), rtol=1e-6, atol=1e-6)
+    for name, value in plain.state_dict().items():
+        assert_allclose(model.state_dict()[name].numpy(), value.numpy(), rtol=1e-6)
+    with pytest.raises(
+        lucid.ShapeError, match=r"^SyncBatchNorm: expected at least 2D input, not 1"
+    ):
+        nn.SyncBatchNorm(3)(lucid.ones(3))
+    with pytest.raises(lucid.ArgumentError, match=r"^SyncBatchNorm: process_group must be"):
+        nn.SyncBatchNorm(3, process_group=1)
 
 
 def test_the_bases_of_layers_are_where_programs_import_them_from() -> None:

@@ -27,6 +27,16 @@ def step(optimizer: optim.Optimizer, *parameters: lucid.Tensor) -> None:
     optimizer.step()
 
 
+def test_a_parameter_without_state_has_no_entry() -> None:
+    a = leaf(3)
+    optimizer = optim.SGD([a], lr=0.1)
+    compiled = lucid.compile(lambda: step(optimizer, a))
+    step(optimizer, a)
+    compiled()
+    assert not optimizer.state
+    assert optimizer.state_dict()["state"] == {}
+
+
 def test_groups_have_their_own_hyper_parameters() -> None:
     a, b = leaf(2), leaf(2)
     optimizer = optim.SGD([{"params": a}, {"params": [b], "lr": 0.5}], lr=0.1)

@@ -13,6 +13,7 @@ import functools
 import gc
 import glob
 import inspect
+import itertools
 import locale
 import logging
 import operator
@@ -25,18 +26,18 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar, Token
 from typing import Any, NoReturn
 
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN
+from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, VIEWS
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
     REGISTERS,
-    VIEWS,
     Reads,
     class_has,
     is_of_few,
@@ -69,6 +70,16 @@ _GLOBAL_GENERATORS = {
     id(np.random.mtrand._rand): "numpy.random",
 }
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+# Functions in C that call others: with what stands behind them, or as `key=`; and those that do so
+# by themselves.
+_CALL_FIRST = (map, functools.reduce, itertools.starmap)
+_ASK_FIRST = (filter, itertools.filterfalse, itertools.takewhile, itertools.dropwhile)
+_CALL_KEY = (sorted, min, max, itertools.groupby)
+_CALLERS = frozenset((*_CALL_FIRST, *_ASK_FIRST, *_CALL_KEY))
+_CALL_OTHERS = (*_GETTERS, functools.partial, type(getattr))
+_TAKE_ALL = frozenset(
+    {all, any, sum, min, max, sorted, set, frozenset, dict, itertools.chain.from_iterable}
+)
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
@@ -93,17 +104,24 @@ _ASKED_AGAIN: set[Any] = {
     *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
     *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
 }
+_OF_ENVIRONMENT = (os.getenv, os.path.expandvars, os.path.expanduser, type(os.environ).copy)
+_OF_LOGGERS = ("hasHandlers", "getEffectiveLevel")
 _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
 # Functions in C that go through a container, and don't look into what is in it.
 _ONE_LEVEL = {
     *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
     *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
-    *(range, bool),
+    range,
 }
 _LOOK_INTO_ENTRIES = {set, frozenset, dict}
-_COMPARE = {sorted, min, max, sum, any, all}
+_COMPARE: dict[Any, tuple[str, ...]] = {
+    **dict.fromkeys((sorted, min, max), ("__lt__", "__gt__")),
+    sum: ("__add__", "__radd__"),
+}
 TEXTS = (str, repr, format, ascii)
-_LOOK: frozenset[Any] = frozenset({len, repr, format, ascii, str, getattr, hasattr, np.asarray})
+_LOOK: frozenset[Any] = frozenset(
+    {bool, len, repr, format, ascii, str, getattr, hasattr, np.asarray}
+)
 _METHODS_OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _SHOWS_ALL = ("__reduce__", "__reduce_ex__", "__getstate__", "__dir__", "__sizeof__")
 # Functions in C, and methods by name, that do what an instruction does: who is told, and how many
@@ -112,7 +130,8 @@ _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     **dict.fromkeys((getattr, hasattr, "__getattribute__", "__getattr__"), ("load_attribute", 2)),
     **dict.fromkeys((setattr, "__setattr__", "__delattr__"), ("store_attribute", 2)),
     delattr: ("delete_attribute", 2),
-    **dict.fromkeys((vars, dir, *_SHOWS_ALL), ("all_attributes", 1)),
+    **dict.fromkeys((vars, *_SHOWS_ALL), ("all_attributes", 1)),
+    dir: ("all_names", 1),
     **dict.fromkeys((repr, format, ascii), ("show", 1)),
     operator.setitem: ("store_item", 3),
     operator.delitem: ("delete_item", 2),
@@ -194,7 +213,8 @@ class GuardCollector(Reads):
         caller = frame.f_back
         if caller is not None and caller.f_code.co_filename in self._import_hooks:
             return False
-        return not self.is_over and is_called_by_followed(frame, self.substitutes.asking)
+        also = (*self.substitutes.asking, *_FOR_USERS)
+        return not self.is_over and is_called_by_followed(frame, also)
 
     # ------------------------------------------------------------------ calls
 
@@ -268,14 +288,17 @@ class GuardCollector(Reads):
 
     def _call_with_arrays(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         lend = self._lent_to(function)
-        args, kwargs = tuple(map(lend, args)), {k: lend(x) for k, x in kwargs.items()}
-        return (self.call(function, args, kwargs) or function)(*args, **kwargs)
+        return self.tell(function, *map(lend, args), **{k: lend(x) for k, x in kwargs.items()})
 
     def instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         return (
             self._getting(function, args)
+            or self._got(function)
+            or self._setting(function, args)
             or live_function(function, args, kwargs)
             or self.substitutes.called(function, args, kwargs)
+            or self._calling(function, args, kwargs)
+            or self._taking(function, args)
         )
 
     def _getting(self, function: Any, args: Sequence[Any]) -> Any:
@@ -289,6 +312,101 @@ class GuardCollector(Reads):
             return None
         found = self.look_for(key, owner)
         return lambda *_: owner.get(found, *default)
+
+    def _got(self, function: Any) -> Any:
+        """What is called instead of an object of `operator` that gets parts of others."""
+        if type(function) not in _GETTERS:
+            return None
+        names = function.__reduce__()[1]
+        if isinstance(function, operator.methodcaller):
+            name, args, kwargs = _of_methodcaller(function)
+            return lambda thing: self.tell(self.tell(getattr, thing, name), *args, **kwargs)
+        is_item = isinstance(function, operator.itemgetter)
+        ways = [[name] if is_item else name.split(".") for name in names]
+        get = operator.getitem if is_item else getattr
+
+        def got(thing: Any) -> Any:
+            found = [
+                functools.reduce(lambda x, name: self.tell(get, x, name), way, thing)
+                for way in ways
+            ]
+            return found[0] if len(found) == 1 else tuple(found)
+
+        return got
+
+    def _calling(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What is called instead of a function in C that calls another one.
+
+        What that returns can't be looked into before, nor what iterators give.
+        """
+        is_sort = _name_of(function) == "sort" and _owner_of(function, args) is list
+        if not is_sort and not _is_any(function, _CALLERS):
+            return None
+        look: Callable[[Any], None] | None = None
+        if function in (*_CALL_FIRST, *_ASK_FIRST) and args:
+            called, given = args[0], args[1:]
+            if function in _ASK_FIRST:
+                called, look = called or bool, self.measure
+        elif is_sort or function in _CALL_KEY:
+            is_by_position = function is itertools.groupby and len(args) > 1
+            called, given = (args[1], args[:1]) if is_by_position else (kwargs.get("key"), args)
+            look = self.look_through
+        else:
+            return None
+        is_seen = not isinstance(called, _CALL_OTHERS) and not any(map(_is_iterator, given))
+        if called is None or (look is None and (is_seen or not _is_in_c(called))):
+            return None
+
+        def call(*values: Any) -> Any:
+            result = self.tell(called, *values)
+            if look is not None and not self.is_over:
+                look(result)
+            return result
+
+        if is_sort:
+            self._call(function, args, {})
+        self._look_at_all(given, {})
+        if function in (*_CALL_FIRST, *_ASK_FIRST):
+            return lambda _, *given: self._run(function, call, *given)
+        return lambda *_, **named: self._run(function, *given, **{**named, "key": call})
+
+    def _taking(self, function: Any, args: Sequence[Any]) -> Any:
+        """What is called instead of a function in C that looks at what iterators give."""
+        if not _is_any(function, _TAKE_ALL) or not any(map(_is_iterator, args)):
+            return None
+        look = self.measure if function in (all, any) else self.look_through
+        taken = [self._taken(x, look) if _is_iterator(x) else x for x in args]
+        return lambda *_, **named: self._run(function, *taken, **named)
+
+    def _run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    def _taken(self, iterator: Any, look: Callable[[Any], None]) -> Iterator[Any]:
+        """What an iterator gives to code that looks at it."""
+        for value in iterator:
+            if not self.is_over:
+                look(value)
+            yield value
+
+    def tell(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function as the user's code does."""
+        instead = None if self.is_over else self.call(function, args, kwargs)
+        return (instead or function)(*args, **kwargs)
+
+    def _setting(self, function: Any, args: Sequence[Any]) -> Any:
+        """What is called instead of the `set` of a context variable that isn't set."""
+        if _name_of(function) != "set" or _owner_of(function, args) is not ContextVar:
+            return None
+        variable = getattr(function, "__self__", args[0])
+        if variable.get(ABSENT) is not ABSENT:
+            return None
+
+        def set_first(*args: Any) -> Token[Any]:
+            token: Token[Any] = function(*args)
+            self.first_tokens[id(variable)] = token
+            return token
+
+        return set_first
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         kind, owner = type(function), getattr(function, "__self__", None)
@@ -324,8 +442,6 @@ class GuardCollector(Reads):
         elif isinstance(function, (weakref.ReferenceType, weakref.WeakMethod)):
             self._weak.add(id(function()))
             self.answer(f"{self.path_of(function)}()", _target_of, function)
-        elif isinstance(function, _GETTERS):
-            self._look_into((function, *args), {}, objects=True)
         else:
             self._call_object(function, args, kwargs)
 
@@ -369,6 +485,8 @@ class GuardCollector(Reads):
                 self._look_into(sizes, {}, may_write=False)
         elif file.startswith(NUMPY):
             self._look_into((owner, *args), kwargs)
+        elif isinstance(owner, logging.Logger) and function.__name__ in _OF_LOGGERS:
+            self._ask_again(function, (owner, *args), kwargs)
         elif isinstance(owner, logging.Logger):
             for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
                 text = f"{self.path_of(owner)}.isEnabledFor({level})"
@@ -415,6 +533,8 @@ class GuardCollector(Reads):
                     self._look_at_all(_entries(value), {})
         elif kind is str and args:
             self.show(args[0])
+        elif kind is bool and args:
+            self.measure(args[0])
         elif not is_heard(kind.__init__):
             self._look_into(args, kwargs)
 
@@ -461,8 +581,13 @@ class GuardCollector(Reads):
             key = kwargs.get("key")
             if key is not None:
                 self._look_by(key, args)
+            elif function in (all, any):
+                for item in _entries(args[0] if args else ()):
+                    self.measure(item)
             elif function in _COMPARE:
                 self._look_into(args, {})
+                for item in (item for value in args for item in _entries(value)):
+                    self.operate(item, None, _COMPARE[function])
         else:
             self._look_into(args, kwargs)
 
@@ -478,7 +603,7 @@ class GuardCollector(Reads):
             if is_text:
                 self.read_text(item)
             else:
-                self._look_into((item,), {}, objects=isinstance(function, _GETTERS))
+                self._look_into((item,), {})
 
     def _as_instruction(self, function: Any, args: Sequence[Any]) -> None:
         method, count = _AS_INSTRUCTIONS[function]
@@ -531,6 +656,9 @@ class GuardCollector(Reads):
 
     def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.substitutes.refuse_after_writing(f"{function.__name__}()")
+        variables = self.guards.get((id(vars(os.environ).get("_data")), CONTENTS))
+        if function in _OF_ENVIRONMENT and variables is not None and not variables.holds():
+            self._op_by_op(f"it asks {function.__name__}() after it has changed os.environ")
         given = ", ".join([*map(brief, args), *(f"{k}={brief(x)}" for k, x in kwargs.items())])
         ask = functools.partial(function, *args, **kwargs)
         if not self.answer(f"{function.__name__}({given})", ask):
@@ -783,6 +911,11 @@ class GuardCollector(Reads):
         self.entry(path, owner, key, write=write, gated=True)
 
 
+# Code of this class that calls the user's for the user.
+_FOR_USERS = tuple(
+    function.__code__
+    for function in (GuardCollector.tell, GuardCollector._run, GuardCollector._taken)
+)
 # Packages whose objects in C are values, not state.
 _VALUES = frozenset(
     {
@@ -819,6 +952,28 @@ def _looks(function: Any) -> bool:
     if function in _ONE_LEVEL or function in _LOOK or function in ONLY_COMPUTE:
         return True
     return _is_of_arrays(function) or getattr(function, "__module__", "") in ("statistics", "math")
+
+
+def _is_iterator(value: Any) -> bool:
+    return hasattr(type(value), "__next__")
+
+
+def _is_any(function: Any, of: frozenset[Any]) -> bool:
+    """Whether it is one of some functions in C; others may not be comparable with these."""
+    return type(function) in (type, types.BuiltinFunctionType) and function in of
+
+
+def _owner_of(function: Any, args: Sequence[Any]) -> Any:
+    """The class of whose object a method is called."""
+    return type(getattr(function, "__self__", args[0] if args else None))
+
+
+def _of_methodcaller(function: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """The method's name, and its arguments."""
+    made_by, args = function.__reduce__()
+    if isinstance(made_by, functools.partial):  # where there are named ones
+        return made_by.args[0], args, made_by.keywords
+    return args[0], args[1:], {}
 
 
 def _is_of_arrays(function: Any) -> bool:

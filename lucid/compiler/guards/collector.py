@@ -14,8 +14,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
-from contextvars import Context, ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
@@ -66,10 +65,10 @@ BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 OPAQUE: dict[type, Callable[[Any], Any]] = {
     ContextVar: lambda variable: variable.get(ABSENT),
     types.MappingProxyType: lambda proxy: tuple(proxy.items()),
-    **dict.fromkeys(map(type, ({}.keys(), {}.values(), {}.items())), tuple),
     **dict.fromkeys(BUFFERS, bytes),
 }
 _OPAQUE_KINDS = tuple(OPAQUE)
+VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
@@ -160,6 +159,7 @@ class Collector:
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
         self._weak: set[int] = set()  # what weak references refer to
+        self.first_tokens: dict[int, Token[Any]] = {}  # of context variables that weren't set
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
@@ -588,6 +588,10 @@ class Collector:
             self.value(value.__self__, f"{path}.__self__", holder)
         elif isinstance(value, _OPAQUE_KINDS):
             self._opaque(value, path)
+        elif isinstance(value, VIEWS):
+            viewed = next(x for x in gc.get_referents(value) if isinstance(x, dict))
+            self.value(viewed, path, value)
+            self.contents(path, viewed)
         elif is_librarys(type(value)) and not isinstance(value, (type, dict)):
             self.meet(path, value)
 
@@ -598,6 +602,8 @@ class Collector:
         found = ask(value)
         for item in found if isinstance(found, tuple) else ():
             for part in item if isinstance(item, tuple) else (item,):
+                if is_live(part):
+                    self._op_by_op(f"it looks at {path}, which holds a number that moves")
                 self.value(part, f"an entry of {path}", value)
 
     def _function(self, function: types.FunctionType, path: str) -> None:
@@ -867,9 +873,11 @@ class Collector:
                     guard.put_back()
         for guard in self.guards.values():
             if _is_of_context(guard) and not guard.holds():
-                variable, before = guard.args[0], guard.expected
-                with suppress(LookupError):  # there was none, nor is there a default
-                    variable.set(Context().run(variable.get) if before is ABSENT else before)
+                variable, token = guard.args[0], self.first_tokens.get(id(guard.args[0]))
+                if token is None:
+                    variable.set(guard.expected)
+                else:
+                    variable.reset(token)
         self.is_put_back = True
 
     def _goes_back(self, guard: Guard) -> bool:

@@ -60,7 +60,7 @@ _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": 
 _TRUTHS = ("TRUE", "FALSE")
 _GETS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
 _ITERATES = (
-    *("GET_ITER", "UNPACK_SEQUENCE", "UNPACK_EX"),
+    *("GET_ITER", "GET_YIELD_FROM_ITER", "UNPACK_SEQUENCE", "UNPACK_EX"),
     *("LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE"),
 )
 _TESTS = (
@@ -277,11 +277,14 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
     if argument is not None:
         assert isinstance(operands[0], int)
         place, function, args, kwargs = _called(stack, method, operands[0], *argument)
+        instead = None
         if method == "CALL_FUNCTION_EX":
             listener.iterate(args)
             listener.iterate(kwargs)
             args = args if isinstance(args, (tuple, list)) else tuple(args)
-        instead = listener.call(function, args, kwargs)
+            if hasattr(type(stack[operands[0] - 1 - (argument[0] & 1)]), "__next__"):
+                instead = functools.partial(listener.tell, function)
+        instead = instead or listener.call(function, args, kwargs)
         if instead is not None:
             if type(function) is types.MethodType and stack[place] is function.__func__:
                 instead = without_first(instead)  # its owner is an argument of its own

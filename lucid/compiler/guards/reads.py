@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.guards.collector import BUFFERS, PLAIN, Collector
+from lucid.compiler.guards.collector import BUFFERS, PLAIN, VIEWS, Collector
 from lucid.compiler.guards.guard import ABSENT, Attributes, ClassAttributes, instance_dict
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_known_before, is_live, seen
@@ -26,7 +26,6 @@ from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
 from lucid.tensor.tensor import Tensor
 
-VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 _COMPARISONS = [(f"__{name}__",) for name in ("eq", "ne", "lt", "le", "gt", "ge")]
 _IS_OF_PYTHON = 1 << 9  # the flag of a class that a `class` statement has made
 _IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be set
@@ -232,7 +231,10 @@ class Reads(Collector):
     def all_attributes(self, owner: Any) -> None:
         """All that an object has in its `__dict__`, and in slots."""
         if isinstance(owner, type):
-            self.answer(f"vars({owner.__name__})", _attributes_of_class, owner)
+            names = () if owner.__flags__ & _IS_IMMUTABLE else _names_of_class(owner)
+            self.answer(f"vars({owner.__name__})", _names_of_class, owner)
+            for name in names:
+                self.entry(f"{owner.__name__}.{name}", ClassAttributes(owner), name)
             return
         attributes = instance_dict(owner)
         if attributes is not None:
@@ -240,6 +242,13 @@ class Reads(Collector):
         kind: Any = type(owner)
         for name in slots_of(kind):
             self.load_attribute(owner, name)
+
+    def all_names(self, owner: Any) -> None:
+        """What `dir` shows: what an object has, and its classes."""
+        self.all_attributes(owner)
+        for base in (owner if isinstance(owner, type) else type(owner)).__mro__:
+            if not base.__flags__ & _IS_IMMUTABLE:
+                self.answer(f"vars({base.__name__})", _names_of_class, base)
 
     def match_class(self, owner: Any, kind: Any, names: tuple[str, ...]) -> None:
         for name in (*getattr(kind, "__match_args__", ()), *names):
@@ -509,8 +518,8 @@ class Reads(Collector):
         return isinstance(owner, epoch.movers)
 
 
-def _attributes_of_class(kind: type) -> Any:
-    return tuple(vars(kind).items())
+def _names_of_class(kind: type) -> tuple[str, ...]:
+    return tuple(vars(kind))
 
 
 def _wrapped(owner: Any) -> Any:

@@ -43,7 +43,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
 from lucid.ir.strides import Strides, is_contiguous
-from lucid.ir.whose_code import is_followed
+from lucid.ir.whose_code import is_users_file
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
@@ -121,7 +121,9 @@ def raise_in_eager_mode(error: Exception) -> None:
     while last.tb_next is not None:
         last = last.tb_next
     code = last.tb_frame.f_code
-    if code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"] or not is_followed(code):
+    if code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"] or not is_users_file(
+        code.co_filename
+    ):
         raise EagerOnlyError(
             "with numbers that it would read at each call its trace fails: "
             f"{type(error).__name__}: {error}"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import InitVar
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import lucid
+from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType, i64
 from lucid.nn import init
 from lucid.nn.functional.normalization import batch_norm
+from lucid.nn.modules.module import Module
 from lucid.nn.modules.normalization import Affine
 from lucid.nn.modules.settings import settings
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
 
 
 class _Tracking(Affine):
@@ -80,7 +83,7 @@ class _NormBase(_Tracking):
 class _BatchNorm(_NormBase):
     """Standardize each channel over the batch, then scale and shift."""
 
-    ranks: ClassVar[tuple[int, ...]]
+    ranks: ClassVar[Sequence[int]]
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.ranks:
@@ -144,3 +147,82 @@ class BatchNorm3d(_BatchNorm):
     """Standardize each channel of (n, c, d, h, w) over the batch, as `BatchNorm1d` does."""
 
     ranks = (5,)
+
+
+@like(BatchNorm1d)
+class SyncBatchNorm(_BatchNorm):
+    """Standardize each channel over the batch of all processes, of which there is one here.
+
+    It takes two axes and more, (n, c, ...), and does what `BatchNorm1d` does.
+
+    Args:
+        process_group: must be None.
+
+    Raises:
+        ArgumentError: a `process_group`.
+        ShapeError: an input of fewer than two axes.
+
+    Example:
+        >>> nn.SyncBatchNorm(3)(lucid.randn(4, 3, 2, 5)).shape
+        lucid.Size([4, 3, 2, 5])
+    """
+
+    ranks = range(2, 65)  # NumPy has no more axes
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: None = None,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
+        check_choice(process_group, "process_group", "SyncBatchNorm", (None,))
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim < 2:
+            raise ShapeError(f"SyncBatchNorm: expected at least 2D input, not {input.ndim}D")
+        return super().forward(input)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: None = None) -> Any:
+        """Put a `SyncBatchNorm` in the place of each `BatchNorm` in a module; return the module.
+
+        They share parameters and running statistics. A `BatchNorm` itself gives another module.
+
+        Args:
+            module: what to look through.
+            process_group: must be None.
+
+        Raises:
+            ArgumentError: a `process_group`.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+            >>> type(nn.SyncBatchNorm.convert_sync_batchnorm(model)[1]).__name__
+            'SyncBatchNorm'
+        """
+        check_choice(process_group, "process_group", "convert_sync_batchnorm", (None,))
+        if isinstance(module, _BatchNorm) and not isinstance(module, cls):
+            found = cls(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+            )
+            found.train(module.training)
+            for name, parameter in module.named_parameters(recurse=False):
+                setattr(found, name, parameter)
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(found, name, buffer)
+            return found
+        for name, child in module.named_children():
+            converted = cls.convert_sync_batchnorm(child)
+            if converted is not child:
+                module.add_module(name, converted)
+        return module
