@@ -162,9 +162,8 @@ class SyncBatchNorm(_BatchNorm):
         ArgumentError: a `process_group`.
         ShapeError: an input of fewer than two axes.
 
-    Example:
-        >>> nn.SyncBatchNorm(3)(lucid.randn(4, 3, 2, 5)).shape
-        lucid.Size([4, 3, 2, 5])
+    >>> nn.SyncBatchNorm(3)(lucid.randn(4, 3, 2, 5)).shape
+    lucid.Size([4, 3, 2, 5])
     """
 
     ranks = range(2, 65)  # NumPy has no more axes
@@ -201,10 +200,9 @@ class SyncBatchNorm(_BatchNorm):
         Raises:
             ArgumentError: a `process_group`.
 
-        Example:
-            >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-            >>> type(nn.SyncBatchNorm.convert_sync_batchnorm(model)[1]).__name__
-            'SyncBatchNorm'
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+        >>> type(nn.SyncBatchNorm.convert_sync_batchnorm(model)[1]).__name__
+        'SyncBatchNorm'
         """
         check_choice(process_group, "process_group", "convert_sync_batchnorm", (None,))
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
