@@ -24,7 +24,7 @@ from lucid.optim.hooked import NATIVE, Hooked, hooked_step
 from lucid.optim.hyper_parameters import FLAGS, Check, check_implementation
 from lucid.optim.native import NativeStep
 from lucid.tensor.arrays import copied_array, plain_array
-from lucid.tensor.core import constant, of_array
+from lucid.tensor.core import TensorCore, constant, of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -356,6 +356,12 @@ class Optimizer(Hooked):
         assert recorder is not None
         if hooks.is_made_here(self.state.trace):
             return
+        for i, group in enumerate(self.param_groups):
+            for n, parameter in enumerate(group.raw("params")):
+                hooks.watch_tensor(parameter, f"{name}.param_groups[{i}]['params'][{n}]")
+                for key, value in dict.get(self.state, parameter, {}).items():
+                    if isinstance(value, TensorCore):
+                        hooks.watch_tensor(value, f"{name}'s state[{key!r}]")
         recorder.guard_value(
             f"parameters and state of {name}",
             lambda: self.layout().tensors,

@@ -1032,3 +1032,19 @@ def test_names_that_a_branch_asks_about(compile):
         return batch["x"].sum() * weights[batch["kind"]]
 
     return [step(batch) for batch in batches_with_names(20)]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@same_as_eager(changes=False, traces=2)
+def test_an_optimizer_alone_whose_parameters_get_other_memory(compile, momentum):
+    """Nothing of the step reads the parameter but the optimizer, whose code isn't followed."""
+    p = nn.Parameter(lucid.ones(3))
+    optimizer = lucid.optim.SGD([p], lr=0.1, momentum=momentum)
+    step = compile(optimizer.step)
+    found = []
+    for _ in range(6):
+        p.data = p.data.clone()
+        p.grad = lucid.ones(3)
+        step()
+        found.append(p.detach().clone())
+    return found

@@ -186,9 +186,7 @@ def test_a_native_call_looks_for_no_program(monkeypatch: pytest.MonkeyPatch) -> 
     )
     assert repeated.compiled is not None
     compiled = repeated.compiled
-    monkeypatch.setattr(
-        type(compiled), "_call_natively", lambda *_: pytest.fail("looked for a program")
-    )
+    monkeypatch.setattr(type(compiled), "_prepared", lambda *_: pytest.fail("looked for a program"))
     nn.utils.clip_grad_value_(plain(1), 1.0)
 
 

@@ -115,6 +115,14 @@ def watch_entries(owner: Any, key: Any, path: str, holder: Any = None) -> None:
 
 
 @unheard
+def watch_tensor(tensor: TensorCore, path: str) -> None:
+    """Let the running trace depend on a tensor's memory, hooks, and whether it requires grad."""
+    collector = _collector()
+    if collector is not None:
+        collector.tensor(path, tensor)
+
+
+@unheard
 def binds(owner: Any, key: Any, path: Callable[[], str], *, depends: bool = True) -> None:
     """Note that the running trace is about to bind or delete `owner[key]`.
 

@@ -12,6 +12,7 @@ from lucid.functions.softmax import masked_softmax, softmax
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.ops.attention import AttentionSizes, split
+from lucid.ir.ops.rules import broadcast_shapes
 from lucid.ir.types import DType, bool_
 from lucid.nn.functional.dropout import dropout
 from lucid.nn.functional.linear import linear
@@ -87,14 +88,20 @@ def _attended(
     """Attention to heads that broadcast."""
     sizes = _sizes(q, k, v, mask)
     is_large = math.prod(sizes.scores) >= _LARGE
-    is_eager = context.recorder is None
-    if dropout_p == 1.0 or (dropout_p > 0.0 and context.levels) or (is_eager and not is_large):
+    is_small = context.recorder is None and not is_large and _fit(q, k, v)  # else the op says why
+    if dropout_p == 1.0 or (dropout_p > 0.0 and context.levels) or is_small:
         return _spelled(q, k, v, mask, dropout_p, is_causal)
     state = keep = None
     if dropout_p > 0.0 and 0 not in sizes.scores:
         state = default_generator.reserve(math.prod(sizes.scores))
         keep = constant(1.0 - dropout_p, q.dtype)
     return _weighted(q, k, v, mask, state, keep, is_causal)
+
+
+def _fit(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    batch = broadcast_shapes(q.shape[:-2], k.shape[:-2])
+    whole = None if batch is None else broadcast_shapes(batch, v.shape[:-2])
+    return whole is not None and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]
 
 
 # Scores from which a program of its own is worth its tenth of a second, outside of traces: sizes
