@@ -123,6 +123,11 @@ class HostForward(HostMethod):
         marks = ctx.dirty_tensors, ctx.non_differentiable
         found = Evaluated(arrays, ctx, output, tensors, inputs, ctx.to_save, *marks)
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
+        given = {f"argument {i}": x for i, x in enumerate(zip(self.inputs, inputs, strict=True))}
+        given |= {name: (self.keywords[name], x) for name, x in keywords.items()}
+        found.containers = tuple(
+            [name for name, (was, now) in given.items() if not was.is_left_by(tensors, now)]
+        )
         if self.keeps_ctx:
             self._seal(found)
         return found
@@ -163,7 +168,7 @@ class HostForward(HostMethod):
         found.arrays = reader.arrays
         found.plan = Plan(
             isinstance(found.output, tuple), outputs, dirty, marked, found.ctx.materialize_grads,
-            written, saved, tuple(reader.labels), reader.types(),
+            written, saved, found.containers, tuple(reader.labels), reader.types(),
         )  # fmt: skip
 
     def seen(self, found: Evaluated) -> Plan:
@@ -176,7 +181,7 @@ class HostForward(HostMethod):
             for label, was, type in zip(now.labels, before.types, now.types, strict=True):
                 if type != was:
                     return f"{label}: {was} -> {type}"
-        for name in ("written", "outputs", "saved", "dirty", "non_differentiable"):
+        for name in ("written", "outputs", "saved", "dirty", "non_differentiable", "containers"):
             if getattr(now, name) != getattr(before, name):
                 return f"other tensors are its {name.replace('_', ' ')}"
         return "another kind of result"

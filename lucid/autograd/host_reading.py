@@ -29,6 +29,7 @@ class Plan(NamedTuple):
     Attributes:
         is_tuple: whether it returned a tuple.
         written: operands whose content it changed, and which result that is.
+        containers: arguments with tensors in them that it changed: each call gets such anew.
         labels, types: of the results.
     """
 
@@ -39,6 +40,7 @@ class Plan(NamedTuple):
     materialize_grads: bool
     written: tuple[tuple[int, int], ...]
     saved: tuple[Entry, ...] | None
+    containers: tuple[str, ...]
     labels: tuple[str, ...]
     types: tuple[TensorType, ...]
 
@@ -52,6 +54,7 @@ class Evaluated:
         tensors, inputs: the operands and the arguments, as forward got them.
         saved, dirty, non_differentiable: what it said of tensors, to ctx.
         written: the operands that it was found to have written.
+        containers: arguments that it changed.
         arrays: the results.
     """
 
@@ -66,6 +69,7 @@ class Evaluated:
     plan: Plan | None = None
     arrays: list[np.ndarray] = field(default_factory=list)
     written: set[int] | None = None
+    containers: tuple[str, ...] = ()
 
     @property
     def returned(self) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from lucid.tensor.context import Lending, _Context, context
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import map_tree
+from lucid.tensor.tree import children_of, map_tree
 
 Made = TypeVar("Made")
 NOWHERE = Node((), ())  # the end of an edge whose gradient leaves the host
@@ -84,6 +84,24 @@ class Captured:
             return operands[leaf.number] if isinstance(leaf, Slot) else leaf
 
         return map_tree(filled, tree)
+
+    def is_left_by(self, operands: Sequence[Any], value: Any) -> bool:
+        """Whether a container that was filled for a call is as it was, after the call."""
+        if type(self.tree) is Slot or not self.has_slots:
+            return True
+        return _are_alike(self.fill(operands), value, set())
+
+
+def _are_alike(one: Any, other: Any, known: set[int]) -> bool:
+    if one is other or id(other) in known:
+        return True
+    parts, others = children_of(one), children_of(other)
+    if parts is None or others is None:
+        return type(one) is type(other) in (int, float, bool, str) and one == other
+    known.add(id(other))
+    return [*parts] == [*others] and all(
+        _are_alike(part, others[key], known) for key, part in parts.items()
+    )
 
 
 def lend(arrays: Sequence[np.ndarray], slots: Sequence[Slot]) -> list[Any]:

@@ -318,9 +318,34 @@ def one_from_outside(x, log):
     return y, len(Notes.kept), Notes.kept[-1]
 
 
+def a_dict_of_tensors(x, log):
+    found = {"x": x}
+    return Names.apply(x, found), found["sum"]
+
+
+class Late(Function):
+    @staticmethod
+    def forward(ctx, x, log, *, found):
+        if x.sum().item() > 5:
+            found["more"][0] += x.sum().item()
+        return lucid.tensor(x.numpy() * 2)
+
+
+def a_dict_that_is_changed_at_a_later_call(x, log):
+    found = {"x": x, "more": [1.5]}
+    return Late.apply(x, log, found=found), found["more"][0]
+
+
 @pytest.mark.parametrize(
     "body",
-    [lambda x, log: Notes.apply(x, log), one_of_its_own, a_dict_of_numbers, one_from_outside],
+    [
+        lambda x, log: Notes.apply(x, log),
+        one_of_its_own,
+        a_dict_of_numbers,
+        one_from_outside,
+        a_dict_of_tensors,
+        a_dict_that_is_changed_at_a_later_call,
+    ],
 )
 def test_lists_that_a_host_call_lengthens_are_as_in_eager_mode(body):
     def run(step):

@@ -1668,3 +1668,15 @@ def test_little_of_what_the_library_does_is_heard(monkeypatch):
 
     traced(20), traced(30)  # modules are imported
     assert traced(30) - traced(20) <= 10 * 2 * 16  # for an op and its gradient
+
+
+@same_as_eager()
+def test_settings_that_a_module_says_itself(compile):
+    """Not through repr(), but by the method that modules of the user's override for it."""
+    drop, linear = nn.Dropout(0.5), nn.Linear(2, 3)
+    step = compile(lambda x: (x + 1, drop.extra_repr(), linear.extra_repr()))
+    found = []
+    for p in (0.5, 0.25, 0.25, 0.75):
+        drop.p, linear.in_features = p, 7 if p > 0.5 else 2
+        found.append(step(lucid.zeros(2)))
+    return found

@@ -82,7 +82,7 @@ _TAKE_ALL = frozenset(
 )
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
-_OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions"}
+_OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions", "extra_repr"}
 # What can't be guarded, by the package and the name of the function that is called.
 _OF_THE_WORLD = {
     "it reads the clock": "datetime.now datetime.utcnow datetime.today",  # of classes of the user's
@@ -471,10 +471,9 @@ class GuardCollector(Reads):
             return
         module, file = function.__module__ or "", function.__code__.co_filename
         self._look_at_world(function)
-        if function in _ASKED_AGAIN:
+        is_asked_again = file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY
+        if function in _ASKED_AGAIN or is_asked_again:
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
-        elif file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY:
-            self._ask_again(function, args, kwargs)
         elif file.startswith(LIBRARY):
             if not self._call_library(owner):
                 given = [*args, *kwargs.values()]

@@ -249,6 +249,9 @@ class HostRecording:
                 what = f"a value of type {of_type}, which may be another one at each call"
             self._recorder.run_op_by_op(f"{name}, a host call, gives back {what}")
 
+        if plan.containers:
+            which = ", ".join(plan.containers)
+            self._recorder.run_op_by_op(f"{name}, a host call, changes what is in {which}")
         for operand, result in plan.written:
             target = operands.tensors[operand]
             refuse_overlaps(target)
