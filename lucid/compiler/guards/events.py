@@ -650,7 +650,7 @@ class ListenerSnapshot(write_locks.ThreadSnapshot):
 
 
 class UnsupportedError(Exception):
-    """What this interpreter runs can't be followed."""
+    """Others have taken what tells of instructions."""
 
 
 class _Recorded:
@@ -695,7 +695,10 @@ def _tried(sample: Any, items: Any, key: str) -> Any:
 
 @functools.cache
 def is_supported() -> bool:
-    """Whether the operands of instructions are found, and are those that are used."""
+    """Whether the operands of instructions are found, and are those that are used.
+
+    Raises `UnsupportedError` where nobody can be told of them now.
+    """
     is_known = (3, 11) <= sys.version_info < (3, 14)
     if sys.implementation.name != "cpython" or not is_known:
         return False
@@ -709,10 +712,7 @@ def is_supported() -> bool:
         ("store_attribute", sample, "kept"),
         ("call", sample.method, [key], {}),
     ]
-    try:
-        with listening(listener):
-            text = _tried(sample, items, key)
-    except UnsupportedError:
-        return False
+    with listening(listener):
+        text = _tried(sample, items, key)
     is_replaced = text == f"not {key} of {(key,)}"
     return is_replaced and all(event in listener.told for event in expected)

@@ -89,11 +89,6 @@ def trace(
     sources: what earlier traces have found that the function binds.
     """
     start = time.perf_counter()
-    if not is_supported():
-        raise EagerOnlyError(
-            "the instructions of this interpreter can't be followed, "
-            f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
-        )
     side_effects = SideEffects(function, sources.values())
     recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
@@ -102,6 +97,11 @@ def trace(
         known.functions.clear()
         recorder.functions = known.functions
     try:
+        if not is_supported():
+            raise EagerOnlyError(
+                "the instructions of this interpreter can't be followed, "
+                f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
+            )
         found = _record(recorder, side_effects, call, known)
     except UnsupportedError as error:
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
