@@ -356,12 +356,12 @@ class Optimizer(Hooked):
         assert recorder is not None
         if hooks.is_made_here(self.state.trace):
             return
-        for i, group in enumerate(self.param_groups):
+        for group in self.param_groups:
             for n, parameter in enumerate(group.raw("params")):
-                hooks.watch_tensor(parameter, f"{name}.param_groups[{i}]['params'][{n}]")
+                path = hooks.watch_tensor(parameter, f"{group.source}['params'][{n}]")
                 for key, value in dict.get(self.state, parameter, {}).items():
                     if isinstance(value, TensorCore):
-                        hooks.watch_tensor(value, f"{name}'s state[{key!r}]")
+                        hooks.watch_tensor(value, f"{name}.state[{path}][{key!r}]")
         recorder.guard_value(
             f"parameters and state of {name}",
             lambda: self.layout().tensors,

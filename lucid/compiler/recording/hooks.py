@@ -115,11 +115,17 @@ def watch_entries(owner: Any, key: Any, path: str, holder: Any = None) -> None:
 
 
 @unheard
-def watch_tensor(tensor: TensorCore, path: str) -> None:
-    """Let the running trace depend on a tensor's memory, hooks, and whether it requires grad."""
+def watch_tensor(tensor: TensorCore, path: str) -> str:
+    """Let the running trace depend on a tensor's memory, hooks, and whether it requires grad.
+
+    The user's expression for it: one that the trace knows, else `path`.
+    """
     collector = _collector()
-    if collector is not None:
-        collector.tensor(path, tensor)
+    if collector is None:
+        return path
+    path = collector.name_of(tensor) or path
+    collector.tensor(path, tensor)
+    return path
 
 
 @unheard
