@@ -64,12 +64,15 @@ class LoopNest:
     def turned(self) -> list[int]:
         """The loads whose neighbours lie along the dim before the lanes': of rows as columns.
 
-        Those of maps only; elements that are near, as of complex numbers, are shuffled anyway.
+        Those of maps only, whose elements may be stored in any order; elements that are near, as of
+        complex numbers, are shuffled anyway.
         """
         vector = self.vector
         if self.reduced or not 0 < vector == len(self.kept) - 1 or not 4 <= self.lanes <= 16:
             return []
         if self.passes or min(map(hint, self.kept[vector - 1 :])) < self.lanes:
+            return []
+        if any(inst.op != "store" or inst.adds for inst in self.effects):
             return []
         return [
             number

@@ -84,7 +84,7 @@ def order_dims(
     kept = by_stride([dim for dim in dims if dim not in reduced], stores or accesses)
     inner = by_stride([dim for dim in dims if dim in reduced], accesses)
     turned = _turned_dim(accesses, vector)
-    if turned in kept[:-1] and turned not in serial and kept[-1] == vector and not inner:
+    if turned in kept[:-1] and kept[-1] == vector and not serial and not inner:
         kept.remove(turned)
         kept.insert(-1, turned)
     return kept + inner
