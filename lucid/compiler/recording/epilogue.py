@@ -13,7 +13,7 @@ import numpy as np
 from lucid.autograd.hooks import hooks_of
 from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import brief
+from lucid.compiler.guards.guard import brief, closure_of
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.late import is_late
@@ -51,6 +51,7 @@ from lucid.compiler.results.tape import nodes_behind
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.graph import Value
 from lucid.ir.types import DType
+from lucid.ir.whose_code import is_users
 from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter
@@ -255,9 +256,12 @@ class EpilogueBuilder:
     def _is_fixed(self, leaf: Any) -> bool:
         """Whether all calls may share it: it holds nothing that the step has made.
 
-        Code that a step defines may, and may change it.
+        Code that a step of the user's defines may, and may change it; not that of the standard
+        library, which keeps a function for each object that a singledispatchmethod is got from.
         """
-        if isinstance(leaf, (types.FunctionType, type)):
+        if isinstance(leaf, type):
+            return False
+        if isinstance(leaf, types.FunctionType) and is_users(leaf):
             return False
         return all(type(x) in SCALARS or self._collector.was_there(x) for x in _parts_of(leaf))
 
@@ -434,7 +438,9 @@ def _hooks_on(tensor: TensorCore) -> set[int]:
 
 
 def _parts_of(leaf: Any) -> list[Any]:
-    """What a method or a slice refers to."""
+    """What a function, a method or a slice refers to."""
+    if isinstance(leaf, types.FunctionType):
+        return [*closure_of(leaf).values()]
     if isinstance(leaf, types.MethodType):
         return [leaf.__self__, leaf.__func__]
     return [leaf.start, leaf.stop, leaf.step] if isinstance(leaf, slice) else []
