@@ -71,18 +71,6 @@ def test_any_axes_may_change_places(perm: tuple[int, int, int], dtype: DType) ->
     np.testing.assert_array_equal(found, array.transpose(perm))
 
 
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_of_elements_that_are_written_twice_the_last_one_counts(accumulate: bool) -> None:
-    rng = np.random.default_rng(3)
-    x = lucid.tensor(rng.normal(size=(96, 160)).astype(np.float32))
-    places = lucid.tensor(rng.integers(0, 20, 160))
-
-    def step(x: lucid.Tensor) -> lucid.Tensor:
-        return lucid.zeros(20, 96).index_put((places,), x.T * 2, accumulate=accumulate)
-
-    np.testing.assert_array_equal(lucid.compile(step)(x).numpy(), step(x).numpy())
-
-
 @pytest.mark.parametrize("shape", [(2048, 512), (515, 2050), (64, 16400), (16401, 33)])
 def test_threads_share_rows_or_columns(shape: tuple[int, int], turned: list[int]) -> None:
     threads = lucid.get_num_threads()
