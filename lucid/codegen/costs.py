@@ -122,6 +122,9 @@ RUN, NEAR_RUN, SHUFFLED, GATHERED_LANES = 3.0, 2.5, 1.67, 32.0
 # Least rows, columns and inner elements of a product for which images are folded, and neighbours in
 # the result that are enough without it.
 MATRIX, IMAGE = 16, 96
+# Zeros around images are left out of convolutions whose elements are no more than this share within
+# the images, of so many channels and images.
+INSIDE, PADDED_MATRIX, IMAGES = 0.9, 64, 16
 # How fast contractions over axes are against products of matrices: with lanes along the result, and
 # of dot products.
 AXES_LANES, FOLDED_LANES = 0.95, 0.7

@@ -377,3 +377,61 @@ def test_sums_have_the_same_bits_in_any_blocks_and_parts(
                 patch.setattr(costs, "WORTH_SECONDS", worth)
                 found.append(run(graph, arrays)[0].tobytes())
     assert len(set(found)) == 1
+
+
+# Padding that is left out ---------------------------------------------------------------------
+
+# Channels in and out, sides of images and of weights, steps, dilations, zeros around, examples.
+PADDED = {
+    "one position a panel": (6, 19, (4, 3), (3, 3), (1, 1), (1, 1), (1, 1), 32),
+    "positions that share panels": (7, 15, (4, 5), (3, 3), (1, 1), (1, 1), (1, 1), 11),
+    "uneven": (6, 18, (3, 4), (3, 2), (1, 1), (1, 1), (2, 0), 16),
+    "steps": (6, 17, (6, 5), (4, 3), (2, 1), (1, 1), (1, 1), 17),
+    "dilated": (8, 20, (5, 4), (3, 3), (1, 1), (2, 3), (2, 3), 18),
+    "nothing inside": (6, 14, (1, 2), (3, 3), (1, 1), (1, 1), (2, 1), 16),
+    "a line": (6, 19, (5,), (3,), (1,), (1,), (1,), 20),
+    "volumes": (5, 16, (3, 2, 3), (3, 3, 2), (1, 1, 1), (1, 1, 1), (1, 1, 1), 17),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("case", PADDED)
+def test_zeros_around_images_are_left_out_unless_weights_are_not_finite(
+    case: str, width: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0 * inf is NaN, at the border of images as elsewhere."""
+    given, made, sides, kernel, steps, dilations, around, examples = PADDED[case]
+    always_in_blocks(monkeypatch, False)
+    monkeypatch.setattr(costs, "PADDED_MATRIX", 4)
+    monkeypatch.setattr(costs, "IMAGES", 8)
+    p, q = "xyz"[: len(sides)], "ijk"[: len(sides)]
+    axes = tuple(range(2, 2 + len(sides)))
+    x = rng.integers(-3, 4, (examples, given, *sides)).astype(np.float32)
+    w = rng.integers(-3, 4, (made, given, *kernel)).astype(np.float32)
+    far = w.copy()
+    far[3, 1].flat[0], far[-1, 2].flat[-1] = np.inf, np.nan
+    for mirrored in (False, True):
+        graph = Graph()
+        shape = (given, made, *kernel) if mirrored else w.shape
+        weights, images = graph.add_input(TensorType(f32, shape)), graph.add_input(type_of_array(x))
+        letters, read = (f"co{q}", weights) if mirrored else (f"oc{q}", weights)
+        for axis in axes if mirrored else ():
+            read = ops.flip(read, axis=axis)
+        low = (0, 0, *around)
+        padded = ops.pad(images, images.constant(0, f32), low=low, high=low)
+        place = {"axes": axes, "sizes": kernel, "steps": steps, "dilations": dilations}
+        indices = f"{letters},nc{p}{q}->no{p}"
+        graph.outputs = [ops.contract(read, ops.windows(padded, **place), indices=indices)]
+        for values in (w, far):
+            own = np.flip(values.swapaxes(0, 1), axes) if mirrored else values
+            arrays = [np.ascontiguousarray(own), x]
+            expected = interpret(graph, arrays)[0][0]
+            for worth in (np.inf, 0.0):
+                monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
+                np.testing.assert_array_equal(run(graph, arrays, width)[0], expected)
+            strides = [contiguous_strides(array.shape) for array in arrays]
+            program = make_program(graph, strides, host_target().with_vector_bytes(width))
+            (product,) = (c for c in program.calls if isinstance(c.kernel, BlockedKernel))
+            assert "without padding" in product.text
+            assert parse_kernel(product.text) == product.kernel
+            np.testing.assert_array_equal(interpret_program(program, arrays)[0][0], expected)

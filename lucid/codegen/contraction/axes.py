@@ -22,6 +22,20 @@ from lucid.ir.extents import hint, is_multiple, is_open
 
 
 @dataclass(frozen=True, slots=True)
+class Padded:
+    """An axis of a padded operand along which windows slide.
+
+    Attributes:
+        number: of it among the others. `low`, `high`: the first element that isn't padding, and
+            the first one behind them.
+    """
+
+    number: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class Axis:
     """One loop of a contraction.
 
@@ -29,6 +43,8 @@ class Axis:
         kind: "batch", "row" (of a and the result), "column" (of b and the result) or "inner".
         a, b: strides in the operands, in elements.
         dim: which dim of the result it is; -1 for an inner axis.
+        padded: what it moves along, so many elements at a time, with one other axis: the position
+            of a window, and the place in it.
     """
 
     kind: str
@@ -36,11 +52,13 @@ class Axis:
     a: int
     b: int
     dim: int = -1
+    padded: Padded | None = None
+    by: int = 0
 
     def swapped(self) -> Axis:
         """The same loop after the operands changed places."""
         kind = {"row": "column", "column": "row"}.get(self.kind, self.kind)
-        return Axis(kind, self.size, self.b, self.a, self.dim)
+        return replace(self, kind=kind, a=self.b, b=self.a)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +94,7 @@ def merge_axes(axes: Sequence[Axis], insts: list[Inst]) -> tuple[list[Axis], lis
 
 
 def _continues(outer: Axis, inner: Axis, insts: Sequence[Inst]) -> bool:
-    if outer.kind != inner.kind:
+    if outer.kind != inner.kind or outer.padded or inner.padded:
         return False
     if (outer.a, outer.b) != (inner.a * inner.size, inner.b * inner.size):
         return False

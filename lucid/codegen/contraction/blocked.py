@@ -5,6 +5,9 @@ multiplied lies in the caches and nothing as large as all windows is ever stored
 of the inner indices; the sums of earlier ones wait in memory, so every element is summed in the
 order of the inner axes, whatever the blocks and the threads.
 
+Of windows over a padded operand, a block may have one place in them. Columns all of whose windows
+have zeros there leave the block out, as long as the first operand is finite.
+
 Reference: M. Dukhan, "The indirect convolution algorithm", 2019; K. Goto and R. van de Geijn,
 "Anatomy of high-performance matrix multiplication", 2008.
 """
@@ -26,7 +29,7 @@ from lucid.codegen.emit.lines import smaller
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, i64, vector
-from lucid.codegen.llvm.target import Target
+from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
 from lucid.ir.extents import NotOpenError, ceil_div, hint, is_open, replaced
 
 Range = tuple[Val, Val]
@@ -45,6 +48,8 @@ class BlockedPlan:
             each of its elements meets one block of columns alone; "in place" if it is read where it
             lies.
         rows: of a block of it.
+        skips: a block has one element of the axes behind `split` as well, which are places in
+            windows; where these are padding it is left out.
     """
 
     lanes: int
@@ -55,6 +60,7 @@ class BlockedPlan:
     columns: int
     rows: int
     pack_a: str
+    skips: bool = False
 
 
 UNPLANNED = BlockedPlan(1, 1, 1, 0, 1, 1, 1, "in place")
@@ -129,6 +135,27 @@ class BlockedProduct:
         return len(lines) > 1 or len(joined(inner)) > 1 or inner[-1][1] != 1
 
     @property
+    def places_apart(self) -> tuple[Axis, ...]:
+        """The inner axes of which a block has one element, behind the one that is cut."""
+        return self.inner[self.plan.split + 1 :] if self.plan.skips else ()
+
+    @property
+    def share_inside(self) -> float:
+        """The share of all products that aren't left out."""
+        share = 1.0
+        for place in self.places_apart:
+            padded = place.padded
+            (column,) = (axis for axis in self.column_axes if axis.padded == padded)
+            assert padded is not None
+            count = sum(
+                padded.low <= i * column.by + k * place.by < padded.high
+                for i in range(column.size)
+                for k in range(place.size)
+            )
+            share *= count / (column.size * place.size)
+        return share
+
+    @property
     def copies_of_a(self) -> int:
         """Different first operands in the batch."""
         return prod(axis.size for axis in self.batch_axes if axis.a)
@@ -138,7 +165,7 @@ class BlockedProduct:
         found = self.plan
         vectors = ceil_div(self.columns, found.lanes)
         uses = prod(axis.size for axis in self.batch_axes if not axis.a)
-        cost = float(self.rows * vectors)
+        cost = float(self.rows * vectors) * self.share_inside
         cost += vectors * self.copy(1).way(joined(self.walks(1)[1]))[0]
         if found.pack_a != "in place":
             copy = self.copy(0)
@@ -151,19 +178,28 @@ class BlockedProduct:
         p = self.plan
         blocks = f"{p.extent} of k{p.split}, {p.rows} rows, {p.columns} columns"
         tile = f"tile {p.height}x{p.width} of {p.lanes} lanes"
-        lines = [f"contract in blocks of {blocks}, a {p.pack_a}, {tile}{parts}:"]
+        skips = ", without padding" if p.skips else ""
+        lines = [f"contract in blocks of {blocks}, a {p.pack_a}, {tile}{skips}{parts}:"]
         groups = (("i", self.batch_axes), ("m", self.row_axes), ("n", self.column_axes))
         named = [
             (f"{letter}{number}", axis)
             for letter, axes in (*groups, ("k", self.inner))
             for number, axis in enumerate(axes)
         ]
-        lines += [f"  {axis.kind} {name} in {axis.size}" for name, axis in named]
+        lines += [f"  {axis.kind} {name} in {axis.size}{_along(axis)}" for name, axis in named]
         for operand, offset, side in zip(self.operands, self.offsets, "ab", strict=True):
             terms = [f"{name}*{getattr(axis, side)}" for name, axis in named]
             kept = [term for term in terms if not term.endswith("*0")]
             lines.append(f"  {side}: a{operand}[{' + '.join([*kept, str(offset)])}]")
         return "\n".join([*lines, str(self.body)])
+
+
+def _along(axis: Axis) -> str:
+    """What an axis moves along, as text."""
+    if axis.padded is None:
+        return ""
+    number, low, high = axis.padded.number, axis.padded.low, axis.padded.high
+    return f" along p{number}*{axis.by} in {low}..{high}"
 
 
 def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
@@ -174,11 +210,16 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
     tile = plan(whole, target)
     uses = prod(axis.size for axis in product.batch_axes if not axis.a)
     is_large = product.rows * product.depth * size > costs.PACK_BYTES
+    skips = _has_padding_apart(product)
     packs = product.is_scattered or (is_large and product.columns * uses >= costs.PACK_COLUMNS)
+    packs |= skips
     split, extent = _split(product.inner, costs.PANEL_BYTES // (tile.panel * size))
     if is_large and not packs:
         split, extent = 0, product.inner[0].size  # long lines are read faster
     count = extent * prod(axis.size for axis in product.inner[split + 1 :])
+    if skips:
+        split, count = 0, _split(product.inner[:1], costs.PANEL_BYTES // (tile.panel * size))[1]
+        extent = count
     waiting = product.rows if count < product.depth else 0
     panels = costs.BLOCK_BYTES // ((count + waiting) * size * tile.panel or 1)
     panels = max(1, min(panels, ceil_div(product.columns, tile.panel)))
@@ -193,7 +234,21 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
         extent,
         panels * tile.panel,
         min(rows, ceil_div(product.rows, tile.height) * tile.height),
-        ("block" if is_used_once else "whole") if packs else "in place",
+        ("block" if is_used_once and not skips else "whole") if packs else "in place",
+        skips,
+    )
+
+
+def _has_padding_apart(product: BlockedProduct) -> bool:
+    """Whether inner indices are one axis and places in windows, and images lie side by side."""
+    first, *places = product.inner
+    along = [axis.padded for axis in product.column_axes]
+    return (
+        bool(places)
+        and not any(is_open(axis.size) for axis in product.inner)
+        and hint(first.size) >= costs.PADDED_MATRIX
+        and first.padded is along[-1] is None
+        and all(axis.padded is not None and axis.padded in along for axis in places)
     )
 
 
@@ -238,13 +293,19 @@ class BlockMemory:
         lanes = product.copy(0).lanes
         self.pitch = ceil_div(plan.height, lanes) * lanes
         tiles = ceil_div(product.rows, plan.height)
-        self.block = plan.extent * prod(axis.size for axis in product.inner[plan.split + 1 :])
-        self.of_rows = tiles * self.pitch * self.block  # elements of a block of all rows
+        self.places = prod(axis.size for axis in product.places_apart)
+        behind = prod(axis.size for axis in product.inner[plan.split + 1 :])
+        self.block = plan.extent * behind // self.places
+        self.of_tile = self.pitch * self.block
+        self.of_rows = tiles * self.of_tile  # elements of a block of all rows
         whole = tiles * self.pitch * product.depth * product.copies_of_a
-        own = plan.rows // plan.height * self.pitch * self.block
+        own = plan.rows // plan.height * self.of_tile
         waiting = ceil_div(rows, plan.height) * plan.height * plan.columns
         self.blocks = product.depth // self.block
         self.of_a = aligned_bytes(whole if plan.pack_a == "whole" else 0, element)
+        # A zero for each tile of finite rows.
+        self.of_signs = aligned_bytes(tiles * product.copies_of_a if plan.skips else 0, element)
+        self.tiles, self.of_all = tiles, self.of_a + self.of_signs
         self.of_b = aligned_bytes(self.block * plan.columns, element)
         self.of_waiting = aligned_bytes(waiting if self.blocks > 1 else 0, element)
         of_block = aligned_bytes(own if plan.pack_a == "block" else 0, element)
@@ -292,7 +353,7 @@ class BlockedEmitter(Emitter):
             dots=False,
         )
         self.type = vector(element, found.lanes)
-        own = b.add(b.mul(part, memory.of_part), memory.of_a)
+        own = b.add(b.mul(part, memory.of_part), memory.of_all)
         self.block = b.at("i8", scratch, own)
         self.waiting = b.at("i8", self.block, memory.of_b)
         self.block_of_a = b.at("i8", self.waiting, memory.of_waiting)
@@ -306,14 +367,24 @@ class BlockedEmitter(Emitter):
         start = b.at(self.spec.element, self.args[self.product.operands[side]], place.offset)
         return self.after.address(start, self.spec.element, place)
 
-    def _whole_a(self) -> Val:
-        """The copy of the first operand for the batch indices that are bound."""
+    def _copy_of_a(self) -> Val:
+        """The number of the first operand's copy for the batch indices that are bound."""
         b, number = self.b, i64(0)
         for dim, axis in enumerate(self.product.batch_axes):
             if axis.a:
                 number = b.add(b.mul(number, axis.size), self.after.index[dim])
+        return number
+
+    def _whole_a(self) -> Val:
+        """That copy."""
         own = self.memory.of_a // self.product.copies_of_a
-        return b.at("i8", self.args[-1], b.mul(number, own))
+        return self.b.at("i8", self.args[-1], self.b.mul(self._copy_of_a(), own))
+
+    def _sign(self, tile: Val) -> Val:
+        """Where it is said whether a tile of rows of that copy is finite."""
+        b = self.b
+        number = b.add(b.mul(self._copy_of_a(), self.memory.tiles), tile)
+        return b.at(self.spec.element, b.at("i8", self.args[-1], self.memory.of_a), number)
 
     def enter_copy(self, number: Val) -> None:
         """Bind the batch indices of a copy of the first operand; it is the same for all others."""
@@ -329,10 +400,17 @@ class BlockedEmitter(Emitter):
         """Copy tiles of rows of the whole first operand: each block of inner indices apart."""
         b, memory = self.b, self.memory
         source, target = self._source(0), self._whole_a()
-        with b.loop(0, memory.blocks) as blocks:
+        if self.blocking.skips:
+            with b.loop(low, high) as tile:
+                b.store(const(self.spec.element, 0), self._sign(tile.index))
+        with b.loop(0, memory.blocks // memory.places) as blocks:
             start, _ = self._starts(blocks.index, (source, source))
-            block = b.at(self.spec.element, target, b.mul(blocks.index, memory.of_rows))
-            self._pack_tiles(start, block, i64(0), (low, high))
+            number = b.mul(blocks.index, memory.places)
+            block = b.at(self.spec.element, target, b.mul(number, memory.of_rows))
+            if self.blocking.skips:
+                self._pack_places(start, block, (low, high))
+            else:
+                self._pack_tiles(start, block, i64(0), (low, high))
 
     def _pack_tiles(
         self, source: Val, target: Val, first: Val, tiles: tuple[Val | int, Val | int]
@@ -351,12 +429,51 @@ class BlockedEmitter(Emitter):
             start = b.at(element, source, b.mul(outer.index, around[1]))
             place = b.at(element, target, b.mul(outer.index, rows * pitch))
             with b.loop(*tiles) as tile:
-                to = b.mul(b.sub(tile.index, first), pitch * self.memory.block)
+                to = b.mul(b.sub(tile.index, first), self.memory.of_tile)
                 to = b.at(element, place, to)
                 for lane in range(0, found.height, self.copiers[0].copy.lanes):
                     row = b.add(b.mul(tile.index, found.height), lane)
                     lane_of = b.at(element, to, lane)
                     self.copiers[0].emit(start, lane_of, row, within, pitch)
+
+    def _pack_places(self, source: Val, target: Val, tiles: tuple[Val | int, Val | int]) -> None:
+        """Copy tiles of rows, those of each place in the windows apart, and look at their signs.
+
+        Some inner indices are copied at all places at once, as they lie, and then put in order.
+        """
+        b, found, element, memory = self.b, self.blocking, self.spec.element, self.memory
+        lines, (first, *places) = self.product.walks(0)
+        pitch, lanes, apart = memory.pitch, self.copiers[0].copy.lanes, joined(places)
+        is_outside = abs(first[1]) > abs(lines[-1][1])
+        of_one = memory.places * pitch * ELEMENT_BYTES[element]
+        most = 1 if is_outside else max(1, costs.PANEL_BYTES // 2 // of_one)
+        count = max(n for n in range(1, most + 1) if found.extent % n == 0)
+        staged = b.alloca(element, count * memory.places * pitch)
+        type_ = vector(element, lanes)
+        ranges = [(0, found.extent, count), (*tiles, 1)]
+        outer, inner = ranges if is_outside else ranges[::-1]
+        with b.loop(*outer) as around, b.loop(*inner) as within:
+            k, tile = (around.index, within.index)[:: 1 if is_outside else -1]
+            start = b.at(element, source, b.mul(k, first[1]))
+            for lane in range(0, found.height, lanes):
+                row = b.add(b.mul(tile, found.height), lane)
+                walk = joined([(count, first[1]), *apart])
+                self.copiers[0].emit(start, b.at(element, staged, lane), row, walk, pitch)
+            offset = b.add(b.mul(tile, memory.of_tile), b.mul(k, pitch))
+            with b.loop(0, memory.places, 1, [const(type_, 0)]) as place:
+                to = b.at(element, target, b.add(offset, b.mul(place.index, memory.of_rows)))
+                with b.loop(0, count, 1, [place.carried[0]]) as loop:
+                    row = b.add(b.mul(loop.index, memory.places), place.index)
+                    signs = loop.carried[0]
+                    for lane in range(0, pitch, lanes):
+                        x = b.load(type_, b.at(element, staged, b.add(b.mul(row, pitch), lane)))
+                        b.store(x, b.at(element, to, b.add(b.mul(loop.index, pitch), lane)))
+                        signs = b.add(signs, b.sub(x, x))
+                    loop.carry(signs)
+                place.carry(loop.results[0])
+            sign = self._sign(tile)
+            total = b.reduce(place.results[0], b.add)
+            b.store(b.add(b.load(element, sign), total), sign)
 
     # Blocks -------------------------------------------------------------------------------
 
@@ -366,17 +483,34 @@ class BlockedEmitter(Emitter):
         sources = self._source(0), self._source(1)
         if self.blocking.pack_a == "whole":
             sources = self._whole_a(), sources[1]
+        if self.blocking.skips:
+            self.is_finite = self._are_finite(rows)
         with b.loop(columns[0], columns[1], step) as loop:
             end = b.add(loop.index, step)
             end = b.select(b.lt(end, columns[1]), end, columns[1])
             with b.loop(0, self.memory.blocks) as blocks:
                 self._block_of(sources, rows, (loop.index, end), blocks.index)
 
+    def _are_finite(self, rows: Range) -> Val:
+        b, height, zero = self.b, self.blocking.height, const(self.spec.element, 0)
+        first = b.binary("udiv", rows[0], height)
+        last = b.binary("udiv", b.add(rows[1], height - 1), height)
+        with b.loop(first, last, 1, [zero]) as loop:
+            sign = b.load(self.spec.element, self._sign(loop.index))
+            loop.carry(b.add(loop.carried[0], sign))
+        return b.eq(loop.results[0], zero)
+
     def _block_of(self, sources: tuple[Val, Val], rows: Range, columns: Range, number: Val) -> None:
         b, found, memory = self.b, self.blocking, self.memory
         element = self.spec.element
         self.is_first, self.is_last = b.eq(number, 0), b.eq(number, memory.blocks - 1)
-        left, right = self._starts(number, sources)
+        group, self.place = number, i64(0)
+        if found.skips:
+            group = b.binary("udiv", number, memory.places)
+            self.place = b.sub(number, b.mul(group, memory.places))
+        left, right = self._starts(group, sources)
+        for axis, index in self._places():
+            right = b.at(element, right, b.mul(index, axis.b))
         self._pack_block(right, columns)
         self.low, self.first_column = rows[0], columns[0]
         if found.pack_a != "block":
@@ -394,6 +528,39 @@ class BlockedEmitter(Emitter):
             self._pack_tiles(left, self.block_of_a, first, (first, last))
             self.first_row = loop.index
             self._over_columns((loop.index, end), columns)
+
+    def _places(self) -> list[tuple[Axis, Val]]:
+        """The axes of places in windows, and the indices of the block's place."""
+        b, rest, found = self.b, self.place, []
+        for number, axis in reversed([*enumerate(self.product.places_apart)]):
+            index = rest
+            if number:
+                rest = b.binary("udiv", index, axis.size)
+                index = b.sub(index, b.mul(rest, axis.size))
+            found.append((axis, index))
+        return found
+
+    def _depth(self, column: Val) -> Val | None:
+        """Inner indices of the block for a panel: none where its windows have padding there."""
+        if not self.blocking.skips:
+            return None
+        b, size, is_used = self.b, self.spec.n, const("i1", 1)
+        ends = column, smaller(b, b.add(column, self.plan.panel - 1), size - 1)
+        is_one = is_used  # whether the axes before have one index in the panel
+        for axis in self.product.column_axes:
+            size //= axis.size
+            low, high = (b.binary("udiv", end, size) for end in ends)
+            ends = b.sub(ends[0], b.mul(low, size)), b.sub(ends[1], b.mul(high, size))
+            first, last = b.select(is_one, low, 0), b.select(is_one, high, axis.size - 1)
+            is_one = b.and_(is_one, b.eq(low, high))
+            for place, index in self._places():
+                if axis.padded is not None and place.padded == axis.padded:
+                    at = b.mul(index, place.by)
+                    starts = b.lt(b.add(b.mul(first, axis.by), at), axis.padded.high)
+                    ends_in = b.ge(b.add(b.mul(last, axis.by), at), axis.padded.low)
+                    is_used = b.and_(is_used, b.and_(starts, ends_in))
+        is_used = b.or_(is_used, b.not_(self.is_finite))
+        return b.select(is_used, i64(self.memory.block), i64(0))
 
     def _starts(self, number: Val, sources: tuple[Val, Val]) -> tuple[Val, Val]:
         """Where both operands begin for a block of inner indices."""
@@ -432,10 +599,14 @@ class BlockedEmitter(Emitter):
         b, found, lanes = self.b, self.blocking, self.blocking.lanes
         _, inner = self.product.walks(1)
         size, stride = found.extent, inner[found.split][1]
-        walk = joined([(size, stride), *inner[found.split + 1 :]])
+        behind = () if found.skips else inner[found.split + 1 :]
+        walk = joined([(size, stride), *behind])
         with b.loop(columns[0], columns[1], self.plan.panel) as loop:
-            place = self._of_column(loop.index, columns[0])
-            with b.loop(0, self.plan.panel, lanes) as vectors:
+            place, depth = self._of_column(loop.index, columns[0]), self._depth(loop.index)
+            end = i64(self.plan.panel)
+            if depth is not None:
+                end = b.select(b.ne(depth, 0), end, i64(0))
+            with b.loop(0, end, lanes) as vectors:
                 to = b.at(self.spec.element, place, vectors.index)
                 first = b.add(loop.index, vectors.index)
                 self.copiers[1].emit(start, to, first, walk, self.plan.panel)
@@ -446,7 +617,8 @@ class BlockedEmitter(Emitter):
         return b.at(self.spec.element, self.block, b.mul(b.sub(column, first), self.memory.block))
 
     def _panel(self, col: Val, width: int, tail: int) -> Panel:
-        return Panel(col, width, self._of_column(col, self.first_column), self.plan.panel, tail)
+        place, depth = self._of_column(col, self.first_column), self._depth(col)
+        return Panel(col, width, place, self.plan.panel, tail, depth)
 
     # Tiles --------------------------------------------------------------------------------
 
@@ -471,7 +643,7 @@ class BlockedEmitter(Emitter):
         if self.plan.pack_a:
             behind = b.sub(row, self.first_row)
             at = b.binary("udiv", behind, found.height)
-            tile = b.at(element, self.left, b.mul(at, self.memory.pitch * self.memory.block))
+            tile = b.at(element, self.left, b.mul(at, self.memory.of_tile))
             if height < found.height:  # one of several lower ones
                 tile = b.at(element, tile, b.binary("urem", behind, found.height))
         else:

@@ -48,6 +48,7 @@ class Panel:
 
     Attributes:
         tail: lanes of the last vector; 0 for all. Where it is open: of all vectors.
+        depth: all inner indices or none of them; None for all.
     """
 
     col: Val
@@ -55,6 +56,7 @@ class Panel:
     pointer: Val
     stride: int
     tail: int
+    depth: Val | None = None
 
 
 class Emitter:
@@ -218,9 +220,12 @@ class Emitter:
         b, k = self.b, self.spec.k
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
         unroll = max(1, min(4, 32 // len(sums)))  # more only take LLVM's time
+        if panel.depth is not None and k % unroll:
+            unroll = 1
         main = k - k % unroll
         if is_open(main) or main:
-            with b.loop(0, main, unroll, sums) as loop:
+            end = main if panel.depth is None else panel.depth
+            with b.loop(0, end, unroll, sums) as loop:
                 sums = self._steps(loop.carried, tile, strides, panel, loop.index, unroll)
                 loop.carry(*sums)
             sums = loop.results

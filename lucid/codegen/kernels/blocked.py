@@ -98,7 +98,7 @@ class BlockedKernel(Kernel):
         rows = self.product.rows if self.parts is None else self.parts.size[1]
         count = 1 if self.parts is None else self.parts.count
         memory = BlockMemory(self.product, rows)
-        args[-1].size = -(-(memory.of_a + memory.of_part * count) // 8)
+        args[-1].size = -(-(memory.of_all + memory.of_part * count) // 8)
         return [(self, args)]
 
     def _grid(self, target: Target) -> TileGrid | None:

@@ -327,9 +327,9 @@ class Builder:
     def _arranged(self, insts: list[Inst], serial: list[int]) -> LoopKernel:
         reduced = self.group.reduced
         lanes = lanes_for(insts, self.target)
-        vector = choose_vector(insts, self.group.sizes, serial, reduced, lanes)
-        order = order_dims(insts, list(self.group.sizes), serial, reduced, vector)
-        insts, order, sizes = collapse(insts, order, dict(self.group.sizes), reduced)
+        insts, sizes = collapse(insts, self.group.sizes, serial, reduced)
+        vector = choose_vector(insts, sizes, serial, reduced, lanes)
+        order = order_dims(insts, list(sizes), serial, reduced, vector)
         if not serial and not reduced:
             insts, order, sizes = tile(insts, order, sizes, vector)
         kept = [dim for dim in order if dim not in reduced]

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from lucid.codegen.contraction.axes import Axis, axes_cost, choose_blocking, inner_block
+from lucid.codegen.contraction.axes import (
+    Axis,
+    Padded,
+    axes_cost,
+    choose_blocking,
+    inner_block,
+)
 from lucid.codegen.contraction.blocked import UNPLANNED, BlockedProduct, choose_open
 from lucid.codegen.contraction.lanes import MOST_OFFSET
 from lucid.codegen.emit.lowering import ELEMENTS
@@ -17,8 +23,10 @@ from lucid.codegen.kernel_ir.regions import Layout
 from lucid.codegen.kernels.axes import AxesKernel
 from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.llvm.target import Target
+from lucid.codegen.lower.image_folding import padded_windows
 from lucid.codegen.lower.item import Item
 from lucid.ir.extents import hint, replaced
+from lucid.ir.graph import Value
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import DType, i64
 
@@ -32,13 +40,30 @@ def axes_of(item: Item, layouts: Sequence[Layout], forms: IndexMap) -> list[Axis
     sizes = dict(zip(lhs, item.operands[0].shape, strict=True))
     sizes.update(zip(rhs, item.operands[1].shape, strict=True))
     dims = {name: next(iter(f.dims), -1) for name, f in zip(result, forms, strict=True)}
+    windows = _windows(item.node.operands[1], rhs)
     found = []
     for name in (*result, *(name for name in lhs if name not in result)):
         if sizes[name] == 1:
             continue
         kind = "inner" if name not in dims else "row" if name not in b else "column"
         kind = "batch" if name in dims and name in a and name in b else kind
-        found.append(Axis(kind, sizes[name], a.get(name, 0), b.get(name, 0), dims.get(name, -1)))
+        axis = Axis(kind, sizes[name], a.get(name, 0), b.get(name, 0), dims.get(name, -1))
+        padded, by = windows.get(name, (None, 0))
+        found.append(replace(axis, padded=padded, by=by))
+    return found
+
+
+def _windows(operand: Value, letters: str) -> dict[str, tuple[Padded, int]]:
+    """By the names of axes, what they move along, if they are of windows over zeros around."""
+    views = padded_windows(operand)
+    if views is None:
+        return {}
+    windows, bounds = views
+    axes, *apart = (windows.attributes[name] for name in ("axes", "steps", "dilations"))
+    places, found = letters[len(bounds) :], {}
+    for number, (place, axis, step, dilation) in enumerate(zip(places, axes, *apart, strict=True)):
+        padded = Padded(number, *bounds[axis])
+        found[letters[axis]], found[place] = (padded, step), (padded, dilation)
     return found
 
 

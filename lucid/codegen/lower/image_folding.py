@@ -4,25 +4,117 @@ A contraction is computed for one image after the other, if these aren't neighbo
 Where an image has few positions, vectors and tiles aren't filled, and weights are read anew for
 each of them. Then all positions become the columns of one product, whose result is put in order by
 a loop of its own.
+
+Where many of the elements that a convolution multiplies are zeros around small images, the images
+are the innermost axis: neighbouring columns are then at one position, and a product in blocks
+leaves out what meets zeros alone (`contraction/blocked.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+
+import numpy as np
 
 from lucid.codegen import costs
 from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.contraction import split_indices
-from lucid.ir.passes.rewrite import Rules, rewrite
+from lucid.ir.passes.rewrite import Rules, producer_of, rewrite, uniform
 
+Bounds = tuple[int, int]
 _RULES = Rules()
 
 
 def fold_images(graph: Graph) -> bool:
     """contract(a, b) -> transpose(contract(a, b)), rows before columns, where images are small."""
     return rewrite(graph, _RULES)
+
+
+@_RULES.on(ops.contract)
+def _with_images_innermost(node: Node) -> Value | None:
+    """contract(w, windows(pad(x))) -> the same of a transposed x: positions, channels, images."""
+    views = padded_windows(node.operands[1])
+    if views is None or not node.result.dtype.is_floating_point:
+        return None
+    lhs, rhs, result = split_indices(node.attributes["indices"])
+    windows, bounds = views
+    along, sizes = windows.attributes["axes"], dict(zip(rhs, node.operands[1].shape, strict=True))
+    of_x, places = rhs[: len(bounds)], rhs[len(bounds) :]
+    positions = "".join(of_x[axis] for axis in along)
+    rows = "".join(x for x in result if x in lhs)
+    images = "".join(x for x in of_x if x in result and x not in positions)
+    channels = "".join(x for x in of_x if x not in positions + images)
+    if set(rows) & set(rhs) or not set(positions) <= set(result) or set(places) & set(result):
+        return None
+    order = positions + channels + images
+    if not images or of_x == order or not channels:
+        return None
+
+    def extent(axes: str) -> int:
+        return int(hint(prod(sizes[axis] for axis in axes)))
+
+    row_count = int(hint(node.result.type.size)) // max(extent(positions + images), 1)
+    if min(row_count, extent(channels)) < costs.PADDED_MATRIX or extent(images) < costs.IMAGES:
+        return None
+    if _share_inside(windows, bounds) > costs.INSIDE:
+        return None
+    perm = tuple(map(of_x.index, order))
+    x = ops.transpose(windows.operands[0], perm=perm)
+    none = (0,) * len(perm)
+    x = ops.pad(
+        x, x.constant(0, x.dtype), low=none, high=none
+    )  # which lies in this order in memory
+    view = ops.windows(x, **{**windows.attributes, "axes": tuple(map(perm.index, along))})
+    stored = rows + positions + images
+    indices = f"{lhs},{order}{places}->{stored}"
+    product = ops.contract(node.operands[0], view, indices=indices)
+    return ops.transpose(product, perm=tuple(map(stored.index, result)))
+
+
+def _has_images_innermost(node: Node) -> bool:
+    """Whether neighbours in a contraction's result are at one position of padded windows."""
+    _, rhs, result = split_indices(node.attributes["indices"])
+    views = padded_windows(node.operands[1])
+    if views is None or result[-1:] not in rhs:
+        return False
+    return rhs.index(result[-1]) not in views[0].attributes["axes"]
+
+
+def padded_windows(value: Value) -> tuple[Node, list[Bounds]] | None:
+    """The view, if a value is windows, and what isn't zeros around on each axis that it is of."""
+    windows = producer_of(value, ops.windows)
+    bounds = None if windows is None else _bounds(windows.operands[0])
+    return None if windows is None or bounds is None else (windows, bounds)
+
+
+def _bounds(x: Value) -> list[Bounds] | None:
+    """From where to where an array isn't padding, along each axis."""
+    node = x.producer
+    if node is not None and node.op is ops.transpose:
+        inside = _bounds(node.operands[0])
+        return inside and [inside[axis] for axis in node.attributes["perm"]]
+    if node is None or node.op is not ops.pad or uniform(node.operands[1]) != 0:
+        return None
+    low = node.attributes["low"]
+    if not any((*low, *node.attributes["high"])):
+        return _bounds(node.operands[0])
+    return [(n, n + size) for n, size in zip(low, node.operands[0].shape, strict=True)]
+
+
+def _share_inside(windows: Node, bounds: Sequence[Bounds]) -> float:
+    """The share of the windows' elements that aren't padding."""
+    share = 1.0
+    names = ("axes", "sizes", "steps", "dilations")
+    along = zip(*(windows.attributes[name] for name in names), strict=True)
+    for axis, size, step, dilation in along:
+        low, high = map(hint, bounds[axis])
+        count = hint(windows.result.shape[axis])
+        places = np.add.outer(np.arange(count) * step, np.arange(size) * dilation)
+        share *= float(((places >= low) & (places < high)).mean())
+    return share
 
 
 @_RULES.on(ops.contract)
@@ -51,6 +143,8 @@ def has_small_images(node: Node, order: str) -> bool:
 
     rows, columns = ("".join(x for x in result if x in letters) for letters in (lhs, rhs))
     inner = "".join(axis for axis in lhs if axis not in result)
+    if order[-1:] != result[-1:] and _has_images_innermost(node):
+        return True
     order = "".join(axis for axis in order if sizes[axis] > 1)
     if min(map(extent, (rows, columns, inner))) < costs.MATRIX or not order:
         return False

@@ -99,22 +99,24 @@ def _turned_dim(accesses: Sequence[Inst], vector: int) -> int:
 
 
 def collapse(
-    insts: list[Inst], order: list[int], sizes: dict[int, int], reduced: frozenset[int]
-) -> tuple[list[Inst], list[int], dict[int, int]]:
-    """Make one dim of neighbours that every access walks through without a gap."""
-    order = list(order)
-    at = len(order) - 2
-    while at >= 0:
-        outer, inner = order[at], order[at + 1]
-        forms = [inst.form for inst in insts if inst.form is not None]
-        if (outer in reduced) == (inner in reduced) and all(
-            f.coefficient(outer) == f.coefficient(inner) * sizes[inner] for f in forms
-        ):
+    insts: list[Inst], sizes: dict[int, int], serial: Sequence[int], reduced: frozenset[int]
+) -> tuple[list[Inst], dict[int, int]]:
+    """Make one dim of any two that every access walks through, one in the other, without a gap."""
+    sizes = dict(sizes)
+    for inner in [dim for dim in sizes if dim not in serial]:
+        while inner in sizes:
+            forms = [inst.form for inst in insts if inst.form is not None]
+            around = (
+                dim
+                for dim in sizes
+                if dim not in (inner, *serial) and (dim in reduced) == (inner in reduced)
+                if all(f.coefficient(dim) == f.coefficient(inner) * sizes[inner] for f in forms)
+            )
+            if (outer := next(around, None)) is None:
+                break
             sizes[inner] *= sizes.pop(outer)
             insts = [without_dim(inst, outer) for inst in insts]
-            order.pop(at)
-        at -= 1
-    return insts, order, sizes
+    return insts, sizes
 
 
 def tile(

@@ -7,7 +7,7 @@ from ast import literal_eval
 from collections.abc import Callable, Sequence
 
 from lucid.codegen.contraction.attention import Attention
-from lucid.codegen.contraction.axes import Axis
+from lucid.codegen.contraction.axes import Axis, Padded
 from lucid.codegen.contraction.blocked import BlockedPlan, BlockedProduct
 from lucid.codegen.contraction.contraction import Tiling
 from lucid.codegen.contraction.matrices import MatrixProduct
@@ -277,21 +277,25 @@ def _over_axes(lines: list[str]) -> Kernel:
 def _blocked(lines: list[str]) -> Kernel:
     pattern = (
         r"contract in blocks of (\d+) of k(\d+), (\d+) rows, (\d+) columns, a (.*?), "
-        r"tile (\d+)x(\d+) of (\d+) lanes"
+        r"tile (\d+)x(\d+) of (\d+) lanes(, without padding)?"
         r"(?: in (\S+) parts of (\d+x\d+x\d+))?(?:, packed in (\d+) \+ (\d+))?:"
     )
-    extent, split, rows, columns, pack_a, height, width, lanes, counts, size, of_a, of_b = _match(
+    extent, split, rows, columns, pack_a, *tile, skips, counts, size, of_a, of_b = _match(
         pattern, lines[0]
     ).groups()
-    blocks = int(split), int(extent), int(columns), int(rows)
+    height, width, lanes = map(int, tile)
+    blocks = int(split), int(extent), int(columns), int(rows), pack_a, skips is not None
     start = next(number for number, line in enumerate(lines) if line.startswith("loop("))
     sides = [_match(r"  ([ab]): a(\d+)\[(.*)\]", line) for line in lines[start - 2 : start]]
     strides, offsets = zip(*(_strides(side[3]) for side in sides), strict=True)
     axes: dict[str, list[Axis]] = {letter: [] for letter in "imnk"}
+    pattern = r"  (\w+) ([imnk])(\d+) in (\d+)(?: along p(\d+)\*(\d+) in (\d+)\.\.(\d+))?"
     for line in lines[1 : start - 2]:
-        kind, letter, number, extent = _match(r"  (\w+) ([imnk])(\d+) in (\d+)", line).groups()
+        kind, letter, number, extent, *along = _match(pattern, line).groups()
         a, b = (found.get(letter + number, 0) for found in strides)
-        axes[letter].append(Axis(kind, int(extent), a, b))
+        place, by, low, high = (int(entry or 0) for entry in along)
+        padded = Padded(place, low, high) if along[0] else None
+        axes[letter].append(Axis(kind, int(extent), a, b, padded=padded, by=by))
     nest, _ = _nest(lines[start:])
     product = BlockedProduct(
         nest,
@@ -301,7 +305,7 @@ def _blocked(lines: list[str]) -> Kernel:
         tuple(axes["k"]),
         (int(sides[0][2]), int(sides[1][2])),
         (offsets[0], offsets[1]),
-        BlockedPlan(int(lanes), int(height), int(width), *blocks, pack_a),
+        BlockedPlan(lanes, height, width, *blocks),
     )
     if counts is None:
         return BlockedKernel(product)
