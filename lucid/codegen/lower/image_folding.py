@@ -22,15 +22,20 @@ from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.contraction import split_indices
+from lucid.ir.passes.cse import cse
 from lucid.ir.passes.rewrite import Rules, producer_of, rewrite, uniform
 
 Bounds = tuple[int, int]
 _RULES = Rules()
+_SLICE = ("starts", "stops", "steps")
 
 
 def fold_images(graph: Graph) -> bool:
     """contract(a, b) -> transpose(contract(a, b)), rows before columns, where images are small."""
-    return rewrite(graph, _RULES)
+    changed = rewrite(graph, _RULES)
+    if changed:
+        cse(graph)  # copies that several convolutions read
+    return changed
 
 
 @_RULES.on(ops.contract)
@@ -62,16 +67,27 @@ def _with_images_innermost(node: Node) -> Value | None:
     if _share_inside(windows, bounds) > costs.INSIDE:
         return None
     perm = tuple(map(of_x.index, order))
-    x = ops.transpose(windows.operands[0], perm=perm)
-    none = (0,) * len(perm)
-    x = ops.pad(
-        x, x.constant(0, x.dtype), low=none, high=none
-    )  # which lies in this order in memory
-    view = ops.windows(x, **{**windows.attributes, "axes": tuple(map(perm.index, along))})
+    view = ops.windows(
+        _copied(windows.operands[0], perm),
+        **{**windows.attributes, "axes": tuple(map(perm.index, along))},
+    )
     stored = rows + positions + images
     indices = f"{lhs},{order}{places}->{stored}"
     product = ops.contract(node.operands[0], view, indices=indices)
     return ops.transpose(product, perm=tuple(map(stored.index, result)))
+
+
+def _copied(x: Value, perm: tuple[int, ...]) -> Value:
+    """An array whose axes lie in another order; of a slice, one of the whole array."""
+    node = producer_of(x, ops.slice)
+    if node is not None:
+        place = {name: tuple(node.attributes[name][axis] for axis in perm) for name in _SLICE}
+        part: Value = ops.slice(_copied(node.operands[0], perm), **place)
+        return part
+    none = (0,) * len(perm)
+    x = ops.transpose(x, perm=perm)
+    copy: Value = ops.pad(x, x.constant(0, x.dtype), low=none, high=none)
+    return copy
 
 
 def _has_images_innermost(node: Node) -> bool:
@@ -96,6 +112,10 @@ def _bounds(x: Value) -> list[Bounds] | None:
     if node is not None and node.op is ops.transpose:
         inside = _bounds(node.operands[0])
         return inside and [inside[axis] for axis in node.attributes["perm"]]
+    if node is not None and node.op is ops.slice and {*node.attributes["steps"]} == {1}:
+        inside = _bounds(node.operands[0])
+        starts = node.attributes["starts"]
+        return inside and [(a - n, b - n) for (a, b), n in zip(inside, starts, strict=True)]
     if node is None or node.op is not ops.pad or uniform(node.operands[1]) != 0:
         return None
     low = node.attributes["low"]

@@ -289,7 +289,7 @@ def _blocked(lines: list[str]) -> Kernel:
     sides = [_match(r"  ([ab]): a(\d+)\[(.*)\]", line) for line in lines[start - 2 : start]]
     strides, offsets = zip(*(_strides(side[3]) for side in sides), strict=True)
     axes: dict[str, list[Axis]] = {letter: [] for letter in "imnk"}
-    pattern = r"  (\w+) ([imnk])(\d+) in (\d+)(?: along p(\d+)\*(\d+) in (\d+)\.\.(\d+))?"
+    pattern = r"  (\w+) ([imnk])(\d+) in (\d+)(?: along p(\d+)\*(\d+) in (-?\d+)\.\.(-?\d+))?"
     for line in lines[1 : start - 2]:
         kind, letter, number, extent, *along = _match(pattern, line).groups()
         a, b = (found.get(letter + number, 0) for found in strides)

@@ -8,7 +8,7 @@ input (n, c, *lengths), weight (o, c / groups, *sizes).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 
@@ -29,6 +29,7 @@ from lucid.nn.functional.sliding import (
     entries,
     last_axes,
     of_each_rank,
+    resized,
     same_dtype,
     same_padding,
     times,
@@ -115,6 +116,16 @@ def _convolution_input_gradient(g: Tensor, weight: Tensor, geometry: Geometry) -
     if max(geometry.windows.steps) > 1 and few:
         return _spread(g, weight, geometry)
     along = [_phases(geometry, axis) for axis in range(geometry.windows.rank)]
+    if prod(map(len, along)) > 1:  # they share what is around all of them
+        low, high = (
+            tuple(max(0, *(getattr(phase, end) for phase in phases)) for phases in along)
+            for end in ("low", "high")
+        )
+        g = resized(g, low, high)
+        along = [
+            [replace(phase, low=phase.low - a, high=phase.high - b) for phase in phases]
+            for phases, a, b in zip(along, low, high, strict=True)
+        ]
     parts = [_phase(g, weight, phases, geometry) for phases in product(*along)]
     if len(parts) == 1 and parts[0][0].shape[2:] == geometry.lengths:
         return parts[0][0]
