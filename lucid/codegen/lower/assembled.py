@@ -7,14 +7,19 @@ more; state is so updated in place.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
+from lucid.codegen import costs
 from lucid.codegen.kernel_ir.affine import slabs
 from lucid.codegen.kernel_ir.regions import BufferView
 from lucid.codegen.lower.item import Item
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.strides import is_contiguous, window_strides
+from lucid.ir.types import Shape
 
 if TYPE_CHECKING:
     from lucid.codegen.lower.items import ItemList
@@ -63,8 +68,15 @@ class Assembler:
         region = self.items.new_region(node.result)
         low, strides = node.attributes["low"], region.strides
         inner = sum(start * stride for start, stride in zip(low, strides, strict=True))
-        parts = [self.items.store(x, BufferView(region.buffer, inner, strides))]
-        for starts, shape in slabs(node.result.shape, low, x.shape):
+        around = [*slabs(node.result.shape, low, x.shape)]
+        before: list[Item] = []
+        if _is_filled_whole(node.result.shape, [shape for _, shape in around]):
+            first = self.items.store(fill, region, shape=node.result.shape)
+            before, around = [] if first is None else [first], []
+            for item in before:
+                item.overwritten = True
+        parts = [*before, self.items.store(x, BufferView(region.buffer, inner, strides), before)]
+        for starts, shape in around:
             offset = sum(start * stride for start, stride in zip(starts, strides, strict=True))
             parts.append(
                 self.items.store(fill, BufferView(region.buffer, offset, strides), shape=shape)
@@ -154,3 +166,12 @@ class Assembler:
             self._note_in_place(region, write)
             parts.append(self.items.append(write))
         self.items.assemble(node, parts, region)
+
+
+def _is_filled_whole(shape: Shape, around: Sequence[Shape]) -> bool:
+    """Whether what is around an array takes longer to fill than all of it, vector by vector.
+
+    The ends of its lines lie apart.
+    """
+    apart = sum(prod(part) for part in around if part and part[-1] < shape[-1])
+    return bool(hint(apart) * costs.LINE_ENDS > hint(prod(shape)))
