@@ -28,6 +28,7 @@ from lucid.compiler.guards.guard import (
     AnswerGuard,
     ArrayGuard,
     Attributes,
+    ClassAttributes,
     ContentsGuard,
     EntryGuard,
     FieldGuard,
@@ -158,9 +159,12 @@ class Collector:
         self._memories: dict[int, Any] = {}  # what stands for arrays, by whose memory they are on
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
+        self._may_call: set[tuple[type, str]] = set()  # special methods, by the class
         self._weak: set[int] = set()  # what weak references refer to
         self.first_tokens: dict[int, Token[Any]] = {}  # of context variables that weren't set
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
+        # By what listens to what the step tells, and whether it's a dict of attributes.
+        self.changed_at_end: dict[int, bool] = {}
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
         self._is_finished = False
@@ -855,8 +859,12 @@ class Collector:
 
     def _refuse_changed(self, path: str, owner: Any, key: Any) -> None:
         """Give up where what a host call changes is about to be read or changed."""
+        identity = identity_of(owner, key)
+        of_object = self.changed_at_end.get(identity[0])
+        is_method = of_object and item_at(owner, key) is ABSENT
+        if of_object is not None and not is_method and not isinstance(owner, ClassAttributes):
+            self._op_by_op(f"it reads or changes {path}, which may listen to what the step tells")
         for changed, name in self._of_hosts.items():
-            identity = identity_of(owner, key)
             is_whole = CONTENTS in (key, changed[1]) and changed[0] == identity[0]
             if is_whole or changed == identity:
                 self._refuse_of_host(path, name)
