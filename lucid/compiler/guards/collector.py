@@ -36,6 +36,7 @@ from lucid.compiler.guards.guard import (
     TensorGuard,
     copy_of,
     has_kept_its_order,
+    identity_of_key,
     item_at,
 )
 from lucid.compiler.guards.mutable_sources import (
@@ -298,8 +299,9 @@ class Collector:
         if guard is None:
             apart = frozenset(self._apart_of.get(id(owner), ()))
             before = self._before(owner)
-            for key in apart if isinstance(before, (dict, list)) else ():
-                if isinstance(before, dict) or key < len(before):
+            keys = before if isinstance(before, dict) else range(len(before))
+            for key in () if isinstance(before, frozenset) else [*keys]:
+                if identity_of_key(key) in apart:
                     before[key] = ABSENT  # what stands there now is this trace's
             guard = ContentsGuard(path, before, owner, apart, holder, was_read=not write)
             self._add(identity, guard)

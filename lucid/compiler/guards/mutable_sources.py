@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -23,11 +22,11 @@ from lucid.compiler.guards.guard import (
     Guard,
     TensorGuard,
     is_number,
+    identity_of_key,
     item_at,
     put_at,
 )
 from lucid.compiler.inputs.live_numbers import SymNumbers
-from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import SymScalar
 from lucid.compiler.inputs.signature import Call
 from lucid.ir.types import has_dtype
@@ -346,13 +345,4 @@ def identity_of(owner: Any, key: Any) -> Identity:
     """What tells places apart."""
     if isinstance(owner, Attributes):
         return id(owner.of), ("attribute", key)
-    return id(owner), key if isinstance(key, SCALARS) else _of_key(key)
-
-
-def _of_key(key: Any) -> Any:
-    """What tells keys apart as a dict does: a tuple made anew is the same key."""
-    if type(key) is tuple:
-        return tuple(map(_of_key, key))
-    equals: Any = type(key).__eq__
-    is_itself = isinstance(key, (TensorCore, weakref.ref)) or equals is object.__eq__
-    return id(key) if is_itself else key
+    return id(owner), identity_of_key(key)

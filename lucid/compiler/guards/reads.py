@@ -151,8 +151,8 @@ class Reads(Collector):
         computes = self._special(owner, "__getattr__")
         if is_unknown(computes):
             self.hand_over(owner)
-        elif isinstance(computes, (types.WrapperDescriptorType, types.MethodDescriptorType)):
-            self.load_item(owner, name)  # `__getattr__ = dict.__getitem__`
+        elif self._is_of_dicts(owner, "__getattr__"):
+            self.load_item(owner, name)
         elif computes is ABSENT and has_slots:
             self.answer(place, getattr, owner, name, None)
 
@@ -201,6 +201,9 @@ class Reads(Collector):
     def delete_attribute(self, owner: Any, name: str) -> None:
         if isinstance(owner, TensorCore) and name not in _OF_TENSORS:
             self._refuse_binding(owner, f"it deletes .{name} of")
+        if self._is_of_dicts(owner, "__delattr__"):
+            self.delete_item(owner, name)
+            return
         self.load_attribute(owner, name)  # which must be there
         self.store_attribute(owner, name)
 
@@ -227,7 +230,9 @@ class Reads(Collector):
             return
         attributes: Any = ClassAttributes(owner)
         if not isinstance(owner, type):
-            self._special(owner, "__setattr__")
+            if self._is_of_dicts(owner, "__setattr__"):
+                self.store_item(owner, name)
+                return
             is_tensor = isinstance(owner, TensorCore)
             attributes = attributes_of(owner) if is_tensor else instance_dict(owner)
         if attributes is None:
@@ -499,6 +504,11 @@ class Reads(Collector):
         if kind.__flags__ & _IS_IMMUTABLE or is_librarys(kind):
             return class_has(kind, name)
         return self._load_from_class(kind, name)
+
+    def _is_of_dicts(self, owner: Any, name: str) -> bool:
+        """Whether attributes are entries, as after `__getattr__ = dict.__getitem__`."""
+        found = self._special(owner, name)
+        return isinstance(owner, dict) and getattr(found, "__objclass__", object) is not object
 
     def may_call(self, value: Any, *names: str) -> None:
         """Code in C is handed an object, whose special methods it may call, or look for in vain."""
