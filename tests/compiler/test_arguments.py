@@ -690,6 +690,72 @@ def test_an_object_that_is_given_and_changed_is_known_by_its_identity(agree):
     agree(scenario, traces=1)
 
 
+class Known:
+    def __init__(self, rate):
+        self.rate = rate
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda given, known: given is known,
+        lambda given, known: given == known,
+        lambda given, known: known in [given],
+        lambda given, known: [known].count(given),
+        lambda given, known: {known: 1.0}.get(given, 0.0),
+        lambda given, known: id(given) == id(known),
+    ],
+)
+def test_an_object_that_is_looked_for_is_known_by_its_identity(agree, ask):
+    class Own(Known):
+        pass
+
+    def scenario(compile):
+        known, other = Own(0.5), Own(0.5)
+        step = compile(lambda x, given: x * given.rate + 5.0 * ask(given, known))
+        return [step(lucid.ones(3), given) for given in (known, other, known, other)]
+
+    agree(scenario, traces=2)
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "tensor", "parameter"])
+def test_a_container_or_a_tensor_that_is_compared_by_identity_runs_op_by_op(agree, kind):
+    def made():
+        tensor = lucid.ones(3)
+        found = {"list": [tensor], "dict": {"x": tensor}, "parameter": nn.Parameter(tensor)}
+        return found.get(kind, tensor)
+
+    def scenario(compile):
+        known = made()
+        holder = types.SimpleNamespace(others=(made(), known))
+
+        @compile
+        def step(x, given):
+            return x * 2 if any(given is other for other in holder.others[1:]) else x
+
+        return [step(lucid.ones(2), given) for given in (made(), known, made())]
+
+    (step,) = agree(scenario)
+    assert "it looks whether a" in step.stats.eager_reasons[0]
+
+
+def test_what_was_kept_of_the_last_call_is_compared_by_identity_natively(agree):
+    def scenario(compile):
+        kept = types.SimpleNamespace(last=None, hits=0)
+
+        @compile
+        def step(x):
+            kept.hits += x is kept.last
+            kept.last = x
+            return x * 2 + kept.hits
+
+        one, other = lucid.ones(3), lucid.zeros(3)
+        return [step(x) for x in (one, one, other, other, one, one)]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
 def test_gradients_reach_the_tensors_of_a_given_object(agree):
     def scenario(compile):
         step = compile(lambda batch, w: (batch.x.exp() * w).sum() + batch.y.square().sum())

@@ -564,6 +564,8 @@ class GuardCollector(Reads):
         if function in _AS_INSTRUCTIONS:
             self._as_instruction(function, args)
         elif function in (isinstance, type, callable, id, issubclass):
+            if function is id and args:
+                self.look_for_itself(args[0])
             if function is isinstance and args:
                 self.load_attribute(args[0], "__class__")
             if function in (isinstance, issubclass) and len(args) == 2:
@@ -650,6 +652,8 @@ class GuardCollector(Reads):
             (self.contents if name in _LOOKS_ONLY else self.rewrite)(path, owner)
             self._look_at_all(args, kwargs)
             if name in _COMPARES or name == "sort":
+                for value in args:
+                    self.look_for_itself(value)
                 self._look_into((owner, *args), {})
             elif name == "update":
                 for value in args:

@@ -53,7 +53,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.inputs.objects import SCALARS
+from lucid.compiler.inputs.objects import SCALARS, know_by_identity
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
@@ -161,11 +161,13 @@ class Collector:
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
         self._may_call: set[tuple[type, str]] = set()  # special methods, by the class
+        self._elsewhere: set[int] = set()  # of what it is given, what it finds elsewhere as well
         self._weak: set[int] = set()  # what weak references refer to
         self.first_tokens: dict[int, Token[Any]] = {}  # of context variables that weren't set
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
         # By what listens to what the step tells, and whether it's a dict of attributes.
         self.changed_at_end: dict[int, bool] = {}
+        self._refusals: list[tuple[str, Location | None]] = []  # unless it begins again
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
         self._is_finished = False
@@ -557,6 +559,8 @@ class Collector:
 
     def value(self, value: Any, path: str, holder: Any = None) -> None:
         """The step gets hold of an object, at some place."""
+        if id(value) in self._given and id(holder) not in self._given:
+            self._elsewhere.add(id(value))
         if isinstance(value, SCALARS) or id(value) in self._paths or is_live(value):
             return
         self._paths[id(value)] = path
@@ -654,6 +658,39 @@ class Collector:
         """Know objects that were given: their contents stand for those of each call."""
         self._given.update(identities)
 
+    def identify(self, one: Any, other: Any) -> None:
+        """Python asks whether two objects are the same one, and calls may be given others."""
+        are_tensors = isinstance(one, TensorCore) and isinstance(other, TensorCore)
+        are_alike = are_tensors or issubclass(type(one), type(other))
+        if isinstance(one, SCALARS) or not are_alike:
+            return
+        for given, known in ((one, other), (other, one)):
+            is_object = id(given) in self._given and not isinstance(given, (*PLAIN, tuple))
+            is_other = not self._is_given(known) and self.was_there(known)
+            if is_object and (is_other or id(given) in self._elsewhere):
+                self._know_by_identity(given)
+            if self._is_given(given) and is_other:
+                what = f"a {type(given).__name__} that it is given is {self.path_of(known)}"
+                self._refusals.append((f"it looks whether {what}", here()))
+
+    def look_for_itself(self, given: Any) -> None:
+        """An object is looked for by its identity, as a key is, where its class has no `__eq__`."""
+        if id(given) in self.given_tensors:
+            reason = "it looks for a tensor that it is given, by identity"
+            self._refusals.append((reason, here()))
+            return
+        equals: Any = type(given).__eq__
+        if id(given) in self._given and equals is object.__eq__:
+            self._know_by_identity(given)
+
+    def _is_given(self, value: object) -> bool:
+        return id(value) in self._given or id(value) in self.given_tensors
+
+    def _know_by_identity(self, given: object) -> NoReturn:
+        know_by_identity([type(given)])
+        self.restart = RestartTrace("looks which object it is given")
+        raise self.restart
+
     def tensors(self) -> Iterator[tuple[str, TensorCore]]:
         """The tensors from outside that were met, by the user's expressions for them."""
         for guard in self.guards.values():
@@ -731,6 +768,8 @@ class Collector:
         live: owners of memory that the program reads itself.
         """
         found: list[Guard] = []
+        for reason, line in self._refusals:
+            self._op_by_op(reason, line=line)
         for guard in self.guards.values():
             if type(guard) is ArrayGuard and guard.was_read:
                 if guard.is_given and id(owner_of(guard.owner)) in live:

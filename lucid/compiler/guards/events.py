@@ -93,6 +93,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "BINARY_SUBSCR": ("load_item", (2, 1)),
     "BINARY_SLICE": ("load_slice", (3, 2, 1)),
     "STORE_SLICE": ("store_contents", (3, 2, 1, 4)),
+    "IS_OP": ("identify", (2, 1)),
     "CONTAINS_OP": ("contains", (1, 2)),
     "FORMAT_WITH_SPEC": ("show", (2,)),
     "MATCH_CLASS": ("match_class", (3, 2, 1)),

@@ -289,6 +289,8 @@ class Reads(Collector):
             return _Entry(key.applied(text, lambda index: table[index], [key]))
         path = self.path_of(owner)
         self.may_call(key)
+        if isinstance(owner, dict):
+            self.look_for_itself(key)
         own = self._special(owner, "__getitem__")
         if isinstance(own, types.FunctionType):
             if is_unknown(own):
@@ -453,6 +455,8 @@ class Reads(Collector):
             self.iterate(owner)
             return next((x for x in owner if type(x) in _NUMBERS and key == x), ABSENT)
         path = self.path_of(owner)
+        if isinstance(owner, (*PLAIN, tuple)) and not isinstance(key, TensorCore):
+            self.look_for_itself(key)
         if isinstance(owner, (dict, set)):
             key = seen(key)
             if not is_hashable(key):
@@ -478,6 +482,9 @@ class Reads(Collector):
             return self.substitutes.template(left, right)
         given = isinstance(left, TensorCore) or isinstance(right, TensorCore)
         compares = methods[:1] in _COMPARISONS
+        if compares and type(left) is type(right) and not given:
+            self.look_for_itself(left)
+            self.look_for_itself(right)
         for operand in (left, right):
             if compares and isinstance(operand, (*PLAIN, tuple)):
                 self.look_through(operand)
