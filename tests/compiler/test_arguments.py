@@ -756,6 +756,81 @@ def test_what_was_kept_of_the_last_call_is_compared_by_identity_natively(agree):
     assert not step.stats.eager_reasons
 
 
+def _scaled(x, by=1.0):
+    return x * by
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda holder: lambda x, by=2.0: _scaled(x, by),
+        lambda holder: holder.weighed,
+        lambda holder: functools.partial(_scaled, by=3.0),
+        lambda holder: functools.partial(holder.weighed),
+    ],
+)
+def test_functions_that_each_call_makes_need_one_program(agree, make):
+    class Weighing(Known):
+        def weighed(self, x):
+            return x * self.rate
+
+    def scenario(compile):
+        holder = Weighing(2.0)
+        step = compile(lambda x, function: function(x).sum())
+        results = [step(lucid.ones(3), make(holder)) for _ in range(4)]
+        holder.rate = 5.0
+        other = Weighing(7.0)
+        return [*results, *(step(lucid.ones(3), make(x)) for x in (holder, other))]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def test_a_variable_that_functions_of_the_callers_share_is_read_at_each_call(agree):
+    def scenario(compile):
+        count = 0
+
+        @compile
+        def step(x, function):
+            nonlocal count
+            count += 1
+            return function(x)
+
+        return [step(lucid.ones(3), lambda x: x * count) for _ in range(5)], count
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        (lambda f, s: setattr(f, "calls", getattr(f, "calls", 0) + 1), "it binds .calls to a"),
+        (lambda f, s: s.kept.append(f), "an object of function that it is given"),
+        (lambda f, s: s.found.append(f is s.known), "it looks whether a function"),
+        (lambda f, s: s.found.append(f in {s.known: 1}), "it looks for a function"),
+    ],
+)
+def test_which_function_it_is_given_is_seen_op_by_op(agree, use, reason):
+    def scenario(compile):
+        def make():
+            return lambda x: x * 2
+
+        state = types.SimpleNamespace(kept=[], found=[], known=make())
+
+        @compile
+        def step(x, function):
+            use(function, state)
+            return function(x)
+
+        given = [state.known, make(), make(), state.known]
+        results = [step(lucid.ones(3), function) for function in given]
+        which = [given.index(function) for function in state.kept]
+        return results, state.found, which, [getattr(f, "calls", 0) for f in given]
+
+    (step,) = agree(scenario)
+    assert any(reason in found for found in step.stats.eager_reasons)
+
+
 def test_gradients_reach_the_tensors_of_a_given_object(agree):
     def scenario(compile):
         step = compile(lambda batch, w: (batch.x.exp() * w).sum() + batch.y.square().sum())

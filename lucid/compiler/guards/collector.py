@@ -176,6 +176,7 @@ class Collector:
         self.substitutes = Substitutes()
         self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
+        self.given_functions: Set[int] = frozenset()  # of which calls may be given others
         self.asked: set[str] = set()
         self.restart: RestartTrace | None = None
         self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
@@ -669,14 +670,15 @@ class Collector:
             is_other = not self._is_given(known) and self.was_there(known)
             if is_object and (is_other or id(given) in self._elsewhere):
                 self._know_by_identity(given)
-            if self._is_given(given) and is_other:
+            if (self._is_given(given) and is_other) or id(given) in self.given_functions:
                 what = f"a {type(given).__name__} that it is given is {self.path_of(known)}"
                 self._refusals.append((f"it looks whether {what}", here()))
 
     def look_for_itself(self, given: Any) -> None:
         """An object is looked for by its identity, as a key is, where its class has no `__eq__`."""
-        if id(given) in self.given_tensors:
-            reason = "it looks for a tensor that it is given, by identity"
+        is_function = isinstance(given, types.FunctionType) and id(given) in self.given_functions
+        if id(given) in self.given_tensors or is_function:
+            reason = f"it looks for a {type(given).__name__} that it is given, by identity"
             self._refusals.append((reason, here()))
             return
         equals: Any = type(given).__eq__

@@ -191,6 +191,8 @@ class Reads(Collector):
             if name in _OF_TENSORS:
                 return
             self._refuse_binding(owner, f"it binds .{name} to")
+        if id(owner) in self.given_functions:
+            self._op_by_op(f"it binds .{name} to a function that it is given")
         if isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
         elif isinstance(owner, threading.local):
