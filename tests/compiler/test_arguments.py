@@ -477,6 +477,21 @@ def test_tensors_on_the_memory_of_array_arguments(agree):
     agree(scenario)
 
 
+def test_a_parameter_among_the_arguments_is_one(agree):
+    def scenario(compile):
+        @compile
+        def step(p):
+            net = nn.Module()
+            net.weight = p
+            kind = type(p).__name__
+            return (p * 2 if isinstance(p, nn.Parameter) else p), kind, len([*net.parameters()])
+
+        given = lucid.ones(3), nn.Parameter(lucid.zeros(3)), nn.Buffer(lucid.ones(3))
+        return [step(p) for p in (*given, *given)]
+
+    agree(scenario)
+
+
 def test_requires_grad_is_part_of_the_signature(agree):
     def scenario(compile):
         @compile
@@ -718,11 +733,12 @@ def test_an_object_that_is_looked_for_is_known_by_its_identity(agree, ask):
     agree(scenario, traces=2)
 
 
-@pytest.mark.parametrize("kind", ["list", "dict", "tensor", "parameter"])
+@pytest.mark.parametrize("kind", ["list", "dict", "tensor", "parameter", "array"])
 def test_a_container_or_a_tensor_that_is_compared_by_identity_runs_op_by_op(agree, kind):
     def made():
         tensor = lucid.ones(3)
         found = {"list": [tensor], "dict": {"x": tensor}, "parameter": nn.Parameter(tensor)}
+        found["array"] = np.ones(3)
         return found.get(kind, tensor)
 
     def scenario(compile):

@@ -661,8 +661,9 @@ class Collector:
 
     def identify(self, one: Any, other: Any) -> None:
         """Python asks whether two objects are the same one, and calls may be given others."""
-        are_tensors = isinstance(one, TensorCore) and isinstance(other, TensorCore)
-        are_alike = are_tensors or issubclass(type(one), type(other))
+        kinds = (TensorCore, np.ndarray)  # of which others may stand for those that it is given
+        are_data = any(isinstance(one, kind) and isinstance(other, kind) for kind in kinds)
+        are_alike = are_data or issubclass(type(one), type(other))
         if isinstance(one, SCALARS) or not are_alike:
             return
         for given, known in ((one, other), (other, one)):
@@ -685,8 +686,10 @@ class Collector:
         if id(given) in self._given and equals is object.__eq__:
             self._know_by_identity(given)
 
-    def _is_given(self, value: object) -> bool:
-        return id(value) in self._given or id(value) in self.given_tensors
+    def _is_given(self, value: Any) -> bool:
+        is_stand_in = isinstance(value, np.ndarray) and not issubclass(type(value), np.ndarray)
+        handle = value.tensor if is_stand_in else value  # of an array
+        return id(value) in self._given or id(handle) in self.given_tensors
 
     def _know_by_identity(self, given: object) -> NoReturn:
         know_by_identity([type(given)])

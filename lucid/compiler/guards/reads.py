@@ -284,10 +284,11 @@ class Reads(Collector):
             is_known_before(key)
             and isinstance(key.now, int)
             and _is_table(owner)
-            and -len(owner) <= key.now < len(owner)
+            and (key.now in owner if type(owner) is dict else -len(owner) <= key.now < len(owner))
         ):
             self.iterate(owner)
-            table, text = tuple(owner), f"{self.path_of(owner)}[{key.text}]"
+            table: Any = owner.copy() if type(owner) is dict else tuple(owner)
+            text = f"{self.path_of(owner)}[{key.text}]"
             return _Entry(key.applied(text, lambda index: table[index], [key]))
         path = self.path_of(owner)
         self.may_call(key)
@@ -634,8 +635,10 @@ def is_of_few(owner: Any) -> bool:
 
 
 def _is_table(owner: Any) -> bool:
-    """Whether it is a sequence of numbers, such as a schedule."""
+    """Whether it is a sequence of numbers, or a dict of such by ints, such as a schedule."""
     if type(owner) is np.ndarray:
         return owner.ndim == 1 and owner.dtype in (np.float64, np.float32)
-    is_list = type(owner) in (list, tuple)
-    return is_list and all(type(x) in (int, float) for x in owner)
+    is_dict = type(owner) is dict and all(type(x) is int for x in owner)
+    values = owner.values() if is_dict else owner
+    is_plain = is_dict or type(owner) in (list, tuple)
+    return is_plain and all(type(x) in (int, float) for x in values)

@@ -248,6 +248,8 @@ class Call:
         is_view = tensor._base is not None
         history = _history_of(tensor) if is_view or tensor._grad_fn else tensor._requires_grad
         self._parts += (tensor._type, strides, history)
+        if type(tensor) is not Tensor:
+            self._parts.append(type(tensor))
         if is_view and made_without_grad(tensor):
             self._parts.append("made without grad")
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
@@ -363,7 +365,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return f"an array {leaf.dtype}{list(leaf.shape)} of strides {leaf.strides}"
     if isinstance(leaf, TensorCore):
         strides = leaf.element_strides()
-        text = str(leaf._type)
+        text = str(leaf._type) + (f", a {type(leaf).__name__}" if type(leaf) is not Tensor else "")
         if not is_contiguous(leaf._type.shape, strides):
             text += f" of strides {strides}"
         if leaf.requires_grad:

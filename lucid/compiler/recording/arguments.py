@@ -194,7 +194,8 @@ class StandIns:
         else:
             cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
         self._recorder.argument_storages.add(tensor._storage)
-        handle = _new(storage, tensor._type, array, ())
+        handle: Any = _new(storage, tensor._type, array, ())
+        handle.__class__ = type(tensor)  # such as a Parameter
         handle._spot = tensor._spot
         handle._counter.now = tensor._counter.now
         handle._requires_grad = tensor.requires_grad
@@ -205,4 +206,4 @@ class StandIns:
             handle._guard = None if refusal is None else ViewGuard(refusal, None, 0)
         handle._grad = tensor._grad
         take_hooks(handle, tensor)
-        return handle
+        return handle  # type: ignore[no-any-return]
