@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ from lucid.tensor.tensor import Tensor
 _CONSTANT_TUPLES = (tuple, Size)
 # What all calls may share, though a step made it: numbers, texts, and code.
 _SHARED = (
-    *(*SCALARS, np.generic, range, slice, DType, type, tuple),
+    *(*SCALARS, np.generic, range, slice, DType, type, tuple, pathlib.PurePath),
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
 )
 
