@@ -1108,3 +1108,43 @@ def test_weights_that_are_annealed_between_calls(compile, where):
         results.append(step(X))
         change(state, 0.25 * i + 0.125)
     return results
+
+
+class Counted:
+    def __init__(self, rate):
+        self.rate, self.calls = rate, 0
+
+    def scale(self, x):
+        self.calls += 1
+        return x * self.rate
+
+
+@same_as_eager(changes=False, traces=6)
+def test_an_object_that_is_replaced_and_that_the_step_changes(compile):
+    holder = types.SimpleNamespace(scale=Counted(1.0))
+    step = compile(lambda x: holder.scale.scale(x))
+    results, met = [], []
+    for i in range(10):
+        if i % 2:
+            holder.scale = Counted(0.5 * i)
+        results.append(step(X))
+        met.append(holder.scale)
+    return [*results, *(counted.calls for counted in met)]
+
+
+@same_as_eager(changes=False, traces=6)
+def test_weights_beside_a_list_that_grows(compile):
+    table = [(1.0, []), (2.0, [])]
+
+    @compile
+    def step(x):
+        for weight, log in table:
+            log.append(weight)
+        return sum(weight * x for weight, _ in table)
+
+    results = []
+    for i in range(10):
+        results.append(step(X))
+        if i % 2:
+            table[0] = (0.5 * i, table[0][1])
+    return [*results, table]

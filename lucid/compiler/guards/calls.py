@@ -585,7 +585,7 @@ class GuardCollector(Reads):
                 for item in _entries(args[0] if args else ()):
                     self.measure(item)
             elif function in _COMPARE:
-                self._look_into(args, {})
+                self._look_into(args, {}, handed=False)
                 for item in (item for value in args for item in _entries(value)):
                     self.operate(item, None, _COMPARE[function])
         else:
@@ -746,7 +746,7 @@ class GuardCollector(Reads):
         self._look_into((owner,), {}, objects=True)
 
     def look_through(self, owner: Any) -> None:
-        self._look_into((owner,), {})
+        self._look_into((owner,), {}, handed=False)
 
     def read_text(self, value: Any) -> None:
         is_asked = self.substitutes.is_asked
@@ -768,12 +768,14 @@ class GuardCollector(Reads):
         objects: bool = False,
         may_write: bool = True,
         given: bool = False,
+        handed: bool = True,
         is_asked: Callable[[Any], bool] | None = None,
     ) -> None:
         """Read plain data as a whole: containers, and those in them.
 
         objects: whether to read the attributes of objects as well.
         may_write: whether who gets an array may write it; given: whether the library gets it.
+        handed: whether who gets it isn't known to be content with what stands for numbers.
         is_asked: whether the class of an object has Python code that reads it.
         """
         stack, seen = [*args, *kwargs.values()], set()
@@ -793,6 +795,8 @@ class GuardCollector(Reads):
                     stack += self._parts(value)
             elif isinstance(value, (*PLAIN, tuple)):
                 self.iterate(value)
+                if handed and not given:
+                    self.hand_contents(value)
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value
             elif isinstance(value, VIEWS):
@@ -833,6 +837,7 @@ class GuardCollector(Reads):
             self.meet(self.path_of(value), value)
             return []
         self.all_attributes(value)
+        self.hand_contents(attributes)
         kind: Any = type(value)
         slots = [name for name in slots_of(kind) if hasattr(value, name)]
         return [*attributes.values(), *[getattr(value, name) for name in slots]]

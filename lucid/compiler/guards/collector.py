@@ -327,6 +327,12 @@ class Collector:
                 if not isinstance(value, SCALARS):
                     self.value(value, f"{path}[{i}]", holder)
 
+    def hand_contents(self, owner: Any) -> None:
+        """Code that isn't followed may have read a container: nothing can stand for its numbers."""
+        guard = self.guards.get(identity_of(owner, CONTENTS))
+        if isinstance(guard, ContentsGuard):
+            guard.was_handed = True
+
     def _before(self, owner: Any) -> Any:
         """What was in a container before the step wrote its first entry."""
         copy = copy_of(owner)

@@ -262,12 +262,14 @@ class ContentsGuard(Guard):
     Attributes:
         apart: identities of the keys of entries that the step reads at each call.
         was_valued: whether what is in it has been looked at as well.
+        was_handed: whether code that isn't followed may have read it.
     """
 
     owner: Any
     apart: Set[Any] = frozenset()
     holder: Any = None
     was_valued: bool = False
+    was_handed: bool = False
 
     def found(self) -> Any:
         return copy_of(self.owner)

@@ -297,7 +297,7 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
 
 def _of_entries(guard: Guard) -> Sequence[Guard]:
     """In place of a guard of a container the entries that are others now, if only such are."""
-    if not isinstance(guard, ContentsGuard) or isinstance(guard.owner, set):
+    if not isinstance(guard, ContentsGuard) or isinstance(guard.owner, set) or guard.was_handed:
         return [guard]
     owner, before, holder = guard.owner, guard.expected, guard.holder
     if len(owner) != len(before) or not has_kept_its_order(owner, before):
@@ -338,6 +338,10 @@ def _may_move(before: Any, now: Any) -> bool:
     """Whether two values are of one kind, and differ in tensors, numbers and arrays at most."""
     if _kind(before) != _kind(now) or not _is_users(now):
         return False
+    children = [x.values() for x in map(children_of, (before, now)) if x is not None]
+    parts = zip(*children, strict=True)
+    if any(was is part and isinstance(part, (list, deque, dict)) for was, part in parts):
+        return False  # a container that stays may grow
     leaves = [*zip(flatten(before)[0], flatten(now)[0], strict=True)]
     others = [leaf for was, leaf in leaves if not is_same(leaf, was)]
     return any(_is_data(leaf) for _, leaf in leaves) and all(map(_is_data, others))

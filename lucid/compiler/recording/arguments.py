@@ -156,6 +156,9 @@ class StandIns:
         assert collector is not None
         for number in changed:
             path, owner = self._held[number][0], owners[number]
+            if collector.name_of(owner) and id(owner) in self._data:
+                know_by_identity([type(owner)])
+                raise RestartTrace("changes an object that it is given")
             if collector.name_of(owner):
                 self._recorder.run_op_by_op(
                     f"it changes the {type(owner).__name__} {path}, an argument, which is "
