@@ -506,6 +506,8 @@ def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
 
 
 class Listener(logging.Handler):
+    count = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.records: list[str] = []
@@ -513,6 +515,7 @@ class Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record.getMessage())
+        self.count += 1
 
     def write(self, text: str) -> None:
         self.letters += len(text)
@@ -522,6 +525,7 @@ class Listener(logging.Handler):
     ("tell", "look"),
     [
         (lambda log, listener: log.info("a"), lambda listener: len(listener.records)),
+        (lambda log, listener: log.info("a"), lambda listener: listener.count),
         (lambda log, listener: print("abc", file=listener), lambda listener: listener.letters),
     ],
 )

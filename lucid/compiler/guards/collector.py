@@ -165,8 +165,8 @@ class Collector:
         self._weak: set[int] = set()  # what weak references refer to
         self.first_tokens: dict[int, Token[Any]] = {}  # of context variables that weren't set
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
-        # By what listens to what the step tells, and whether it's a dict of attributes.
-        self.changed_at_end: dict[int, bool] = {}
+        # By what listens to what the step tells: containers, and objects by their `__dict__`.
+        self.changed_at_end: dict[int, Any] = {}
         self._refusals: list[tuple[str, Location | None]] = []  # unless it begins again
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
@@ -912,9 +912,11 @@ class Collector:
     def _refuse_changed(self, path: str, owner: Any, key: Any) -> None:
         """Give up where what a host call changes is about to be read or changed."""
         identity = identity_of(owner, key)
-        of_object = self.changed_at_end.get(identity[0])
-        is_method = of_object and item_at(owner, key) is ABSENT
-        if of_object is not None and not is_method and not isinstance(owner, ClassAttributes):
+        changed = self.changed_at_end.get(identity[0], ABSENT)
+        if changed is not ABSENT and not isinstance(owner, ClassAttributes):
+            has_method = isinstance(key, str) and callable(getattr(type(changed), key, None))
+            if changed is not owner and has_method and item_at(owner, key) is ABSENT:
+                return
             self._op_by_op(f"it reads or changes {path}, which may listen to what the step tells")
         for changed, name in self._of_hosts.items():
             is_whole = CONTENTS in (key, changed[1]) and changed[0] == identity[0]

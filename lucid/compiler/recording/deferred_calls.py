@@ -103,8 +103,8 @@ class DeferredCalls:
         roots = [("", x) for x in listeners if is_users(x if callable(x) else type(x))]
         for _, thing in reachable(roots, object):
             attributes = instance_dict(thing)
-            of_object = attributes is not None
-            self._collector.changed_at_end[id(attributes if of_object else thing)] = of_object
+            holder = thing if attributes is None else attributes
+            self._collector.changed_at_end[id(holder)] = thing
 
     def instead_of(self, function: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """What takes down a call that does something outside; None: it does nothing there."""
