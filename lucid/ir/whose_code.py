@@ -38,12 +38,11 @@ def is_users(thing: Any) -> bool:
     code = getattr(thing, "__code__", None)
     if isinstance(code, types.CodeType):
         return is_users_file(code.co_filename)
-    module = sys.modules.get(getattr(thing, "__module__", ""))
-    if module is None:
-        return True
-    if module.__name__ == "builtins":
+    name = getattr(thing, "__module__", "")
+    if name in sys.builtin_module_names:
         return False
-    return is_users_file(getattr(module, "__file__", None) or "")
+    module = sys.modules.get(name)
+    return module is None or is_users_file(getattr(module, "__file__", None) or "")
 
 
 def is_followed(code: types.CodeType) -> bool:

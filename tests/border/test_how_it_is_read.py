@@ -1234,6 +1234,14 @@ def yields_from(row):
     yield from row
 
 
+class Rows:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        yield from self.rows
+
+
 def state():
     """Values of the kinds that programs keep, nested."""
 
@@ -1381,6 +1389,14 @@ READ_IN_C = {
     "lists added that a generator gives": (
         lambda s: functools.reduce(operator.add, (row for row in s.rows)),
         lambda s: s.rows[0].append(9),
+    ),
+    "a list in those that a generator gives": (
+        lambda s: [1, 9] in (row for row in s.rows),
+        lambda s: s.rows[0].__setitem__(slice(None), [1, 9]),
+    ),
+    "a list in an object that gives lists": (
+        lambda s: [1, 9] in Rows(s.rows),
+        lambda s: s.rows[0].__setitem__(slice(None), [1, 9]),
     ),
     "entries that a generator yields from a list": (
         lambda s: [*yields_from(s.rows[0])],

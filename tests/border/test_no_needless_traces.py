@@ -1048,3 +1048,103 @@ def test_an_optimizer_alone_whose_parameters_get_other_memory(compile, momentum)
         step()
         found.append(p.detach().clone())
     return found
+
+
+class Task(enum.Enum):
+    NEXT = 1
+    MASKED = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    rate: float
+    name: str = "net"
+
+
+WEIGHTS = {
+    "a dict": (
+        lambda s: [w * len(name) for name, w in s.named.items()],
+        lambda s, w: s.named.update(aux=w),
+    ),
+    "a dict by members": (
+        lambda s: [*s.by_task.values()],
+        lambda s, w: s.by_task.update({Task.MASKED: w}),
+    ),
+    "a dict by members, one by one": (
+        lambda s: [s.by_task[Task.MASKED], sum(s.by_task.values())],
+        lambda s, w: s.by_task.update({Task.MASKED: w}),
+    ),
+    "a list": (lambda s: [*s.listed], lambda s, w: s.listed.__setitem__(1, w)),
+    "a deque": (lambda s: [*s.queue], lambda s, w: s.queue.__setitem__(0, w)),
+    "keywords": (lambda s: [dict(**s.named)["aux"]], lambda s, w: s.named.update(aux=w)),
+    "attributes": (lambda s: [*vars(s.config).values()], lambda s, w: setattr(s.config, "a", w)),
+    "pairs with functions": (
+        lambda s: [w * f(2.0) for w, f in s.pairs],
+        lambda s, w: s.pairs.__setitem__(0, (w, math.sqrt)),
+    ),
+    "a configuration that is replaced": (
+        lambda s: [s.frozen.rate * len(s.frozen.name)],
+        lambda s, w: setattr(s, "frozen", dataclasses.replace(s.frozen, rate=w)),
+    ),
+}
+
+
+@pytest.mark.parametrize("where", WEIGHTS)
+@same_as_eager(changes=False, traces=2)
+def test_weights_that_are_annealed_between_calls(compile, where):
+    weigh, change = WEIGHTS[where]
+    state = types.SimpleNamespace(
+        named={"main": 1.0, "aux": 0.5},
+        by_task={Task.NEXT: 1.0, Task.MASKED: 0.5},
+        listed=[1.0, 0.5],
+        queue=collections.deque([0.5, 1.0]),
+        config=types.SimpleNamespace(a=0.5, b=1.0),
+        pairs=[(1.0, math.sqrt), (0.5, math.exp)],
+        frozen=Config(1.0),
+    )
+    step = compile(lambda x: sum(w * x.pow(i).sum() for i, w in enumerate(weigh(state))))
+    results = []
+    for i in range(10):
+        results.append(step(X))
+        change(state, 0.25 * i + 0.125)
+    return results
+
+
+class Counted:
+    def __init__(self, rate):
+        self.rate, self.calls = rate, 0
+
+    def scale(self, x):
+        self.calls += 1
+        return x * self.rate
+
+
+@same_as_eager(changes=False, traces=6)
+def test_an_object_that_is_replaced_and_that_the_step_changes(compile):
+    holder = types.SimpleNamespace(scale=Counted(1.0))
+    step = compile(lambda x: holder.scale.scale(x))
+    results, met = [], []
+    for i in range(10):
+        if i % 2:
+            holder.scale = Counted(0.5 * i)
+        results.append(step(X))
+        met.append(holder.scale)
+    return [*results, *(counted.calls for counted in met)]
+
+
+@same_as_eager(changes=False, traces=6)
+def test_weights_beside_a_list_that_grows(compile):
+    table = [(1.0, []), (2.0, [])]
+
+    @compile
+    def step(x):
+        for weight, log in table:
+            log.append(weight)
+        return sum(weight * x for weight, _ in table)
+
+    results = []
+    for i in range(10):
+        results.append(step(X))
+        if i % 2:
+            table[0] = (0.5 * i, table[0][1])
+    return [*results, table]

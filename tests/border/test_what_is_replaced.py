@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import copy
+import enum
 import functools
 import math
+import operator
 import types
 from unittest import mock
 
@@ -330,6 +332,102 @@ def test_a_getattr_that_a_class_gets(compile):
         step,
         lambda: setattr(A, "__getattr__", lambda self, name: 2.0),
         lambda: setattr(A, "__getattribute__", lambda self, name: 3.0),
+    )
+
+
+class Ranked:
+    def __init__(self, rank):
+        self.rank = rank
+
+
+def _by_class(one, other):
+    return isinstance(one, type(other))
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "method"),
+    [
+        (lambda a, b: [a].count(b) + 2, "__eq__", _by_class),
+        (lambda a, b: (b in (a, a)) + 2, "__eq__", _by_class),
+        (lambda a, b: ({"k": [a]} == {"k": [b]}) + 2, "__eq__", _by_class),
+        (lambda a, b: operator.eq(a, b) + 2, "__eq__", _by_class),
+        (lambda a, b: callable(a) + 2, "__call__", lambda self: 3),
+        (lambda a, b: (f"{a}" == "A") + 2, "__str__", lambda self: "A"),
+        (lambda a, b: (str([a]) == "[A]") + 2, "__repr__", lambda self: "A"),
+        (lambda a, b: setattr(a, "rank", 2.0) or a.rank, "__setattr__", lambda *_: None),
+    ],
+)
+@same_as_eager
+def test_a_special_method_that_code_in_c_calls(compile, use, name, method):
+    class A(Ranked):
+        pass
+
+    one, other = A(1.0), A(2.0)
+    step = compile(lambda x: x * use(one, other))
+
+    def put():
+        one.rank = 1.0
+        setattr(A, name, method)
+
+    return calls(step, put)
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "method"),
+    [
+        (lambda a: abs(a), "__abs__", lambda self: 3.0),
+        (lambda a: math.floor(a), "__floor__", lambda self: 3.0),
+        (lambda a: float(a), "__float__", lambda self: 3.0),
+        (lambda a: [1.0, 2.0][a], "__index__", lambda self: 1),
+        (lambda a: sorted([a, a])[0].rank, "__lt__", lambda self, other: False),
+        (lambda a: a(), "__call__", lambda self: 3.0),
+    ],
+)
+@same_as_eager
+def test_a_special_method_that_was_missing(compile, use, name, method):
+    class A(Ranked):
+        pass
+
+    thing = A(1.0)
+
+    @compile
+    def step(x):
+        try:
+            return x * use(thing)
+        except TypeError:
+            return x * 7.0
+
+    return calls(step, lambda: setattr(A, name, method))
+
+
+@same_as_eager
+def test_the_name_of_a_class_and_a_function_and_a_members_value(compile):
+    class Mode(enum.Enum):
+        FAST = 1.0
+
+    class A:
+        pass
+
+    def metric():
+        pass
+
+    step = compile(
+        lambda x: (
+            x * len(A.__name__)
+            + len(type(A()).__qualname__)
+            + len(metric.__name__)
+            + Mode.FAST.value
+            + len(A.__subclasses__())
+        )
+    )
+    derived = []
+    return calls(
+        step,
+        lambda: setattr(A, "__name__", "Renamed"),
+        lambda: setattr(A, "__qualname__", "Renamed"),
+        lambda: setattr(metric, "__name__", "m"),
+        lambda: setattr(Mode.FAST, "_value_", 9.0),
+        lambda: derived.append(type("B", (A,), {})),
     )
 
 

@@ -477,6 +477,21 @@ def test_tensors_on_the_memory_of_array_arguments(agree):
     agree(scenario)
 
 
+def test_a_parameter_among_the_arguments_is_one(agree):
+    def scenario(compile):
+        @compile
+        def step(p):
+            net = nn.Module()
+            net.weight = p
+            kind = type(p).__name__
+            return (p * 2 if isinstance(p, nn.Parameter) else p), kind, len([*net.parameters()])
+
+        given = lucid.ones(3), nn.Parameter(lucid.zeros(3)), nn.Buffer(lucid.ones(3))
+        return [step(p) for p in (*given, *given)]
+
+    agree(scenario)
+
+
 def test_requires_grad_is_part_of_the_signature(agree):
     def scenario(compile):
         @compile
@@ -688,6 +703,148 @@ def test_an_object_that_is_given_and_changed_is_known_by_its_identity(agree):
         return [*(step(meter, lucid.ones(2) * i) for i in range(4)), vars(meter)]
 
     agree(scenario, traces=1)
+
+
+class Known:
+    def __init__(self, rate):
+        self.rate = rate
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda given, known: given is known,
+        lambda given, known: given == known,
+        lambda given, known: known in [given],
+        lambda given, known: [known].count(given),
+        lambda given, known: {known: 1.0}.get(given, 0.0),
+        lambda given, known: id(given) == id(known),
+    ],
+)
+def test_an_object_that_is_looked_for_is_known_by_its_identity(agree, ask):
+    class Own(Known):
+        pass
+
+    def scenario(compile):
+        known, other = Own(0.5), Own(0.5)
+        step = compile(lambda x, given: x * given.rate + 5.0 * ask(given, known))
+        return [step(lucid.ones(3), given) for given in (known, other, known, other)]
+
+    agree(scenario, traces=2)
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "tensor", "parameter", "array"])
+def test_a_container_or_a_tensor_that_is_compared_by_identity_runs_op_by_op(agree, kind):
+    def made():
+        tensor = lucid.ones(3)
+        found = {"list": [tensor], "dict": {"x": tensor}, "parameter": nn.Parameter(tensor)}
+        found["array"] = np.ones(3)
+        return found.get(kind, tensor)
+
+    def scenario(compile):
+        known = made()
+        holder = types.SimpleNamespace(others=(made(), known))
+
+        @compile
+        def step(x, given):
+            return x * 2 if any(given is other for other in holder.others[1:]) else x
+
+        return [step(lucid.ones(2), given) for given in (made(), known, made())]
+
+    (step,) = agree(scenario)
+    assert "it looks whether a" in step.stats.eager_reasons[0]
+
+
+def test_what_was_kept_of_the_last_call_is_compared_by_identity_natively(agree):
+    def scenario(compile):
+        kept = types.SimpleNamespace(last=None, hits=0)
+
+        @compile
+        def step(x):
+            kept.hits += x is kept.last
+            kept.last = x
+            return x * 2 + kept.hits
+
+        one, other = lucid.ones(3), lucid.zeros(3)
+        return [step(x) for x in (one, one, other, other, one, one)]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
+def _scaled(x, by=1.0):
+    return x * by
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda holder: lambda x, by=2.0: _scaled(x, by),
+        lambda holder: holder.weighed,
+        lambda holder: functools.partial(_scaled, by=3.0),
+        lambda holder: functools.partial(holder.weighed),
+    ],
+)
+def test_functions_that_each_call_makes_need_one_program(agree, make):
+    class Weighing(Known):
+        def weighed(self, x):
+            return x * self.rate
+
+    def scenario(compile):
+        holder = Weighing(2.0)
+        step = compile(lambda x, function: function(x).sum())
+        results = [step(lucid.ones(3), make(holder)) for _ in range(4)]
+        holder.rate = 5.0
+        other = Weighing(7.0)
+        return [*results, *(step(lucid.ones(3), make(x)) for x in (holder, other))]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def test_a_variable_that_functions_of_the_callers_share_is_read_at_each_call(agree):
+    def scenario(compile):
+        count = 0
+
+        @compile
+        def step(x, function):
+            nonlocal count
+            count += 1
+            return function(x)
+
+        return [step(lucid.ones(3), lambda x: x * count) for _ in range(5)], count
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        (lambda f, s: setattr(f, "calls", getattr(f, "calls", 0) + 1), "it binds .calls to a"),
+        (lambda f, s: s.kept.append(f), "an object of function that it is given"),
+        (lambda f, s: s.found.append(f is s.known), "it looks whether a function"),
+        (lambda f, s: s.found.append(f in {s.known: 1}), "it looks for a function"),
+    ],
+)
+def test_which_function_it_is_given_is_seen_op_by_op(agree, use, reason):
+    def scenario(compile):
+        def make():
+            return lambda x: x * 2
+
+        state = types.SimpleNamespace(kept=[], found=[], known=make())
+
+        @compile
+        def step(x, function):
+            use(function, state)
+            return function(x)
+
+        given = [state.known, make(), make(), state.known]
+        results = [step(lucid.ones(3), function) for function in given]
+        which = [given.index(function) for function in state.kept]
+        return results, state.found, which, [getattr(f, "calls", 0) for f in given]
+
+    (step,) = agree(scenario)
+    assert any(reason in found for found in step.stats.eager_reasons)
 
 
 def test_gradients_reach_the_tensors_of_a_given_object(agree):

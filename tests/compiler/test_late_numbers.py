@@ -505,6 +505,55 @@ def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
     assert found[0] == found[1] and not step.stats.eager_reasons
 
 
+class Listener(logging.Handler):
+    count = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[str] = []
+        self.letters = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record.getMessage())
+        self.count += 1
+
+    def write(self, text: str) -> None:
+        self.letters += len(text)
+
+
+@pytest.mark.parametrize(
+    ("tell", "look"),
+    [
+        (lambda log, listener: log.info("a"), lambda listener: len(listener.records)),
+        (lambda log, listener: log.info("a"), lambda listener: listener.count),
+        (lambda log, listener: print("abc", file=listener), lambda listener: listener.letters),
+    ],
+)
+def test_what_listens_to_the_step_is_not_read_before_it_was_told(
+    agree: Any, tell: Any, look: Any
+) -> None:
+    def scenario(compile: Compile) -> Any:
+        log, listener = logging.getLogger("listened.to"), Listener()
+        log.handlers, log.propagate = [listener], False
+        log.setLevel(logging.INFO)
+
+        @compile
+        def step(x: Any) -> Any:
+            tell(log, listener)
+            return x * look(listener)
+
+        @compile
+        def tells(x: Any) -> Any:
+            tell(log, listener)
+            return x + 1
+
+        return [f(lucid.ones(2)) for f in (step, step, tells, tells, step)], listener.records
+
+    step, tells = agree(scenario)
+    assert len(step.stats.eager_reasons) == 3 and not tells.stats.eager_reasons
+    assert "which may listen to what the step tells" in step.stats.eager_reasons[0]
+
+
 @pytest.mark.parametrize(
     ("write", "reason"),
     [

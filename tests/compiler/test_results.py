@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import types
 
 import numpy as np
@@ -129,6 +130,25 @@ def test_python_results_pass(agree):
 
 
 # ---------------------------------------------------------------------- .grad
+
+
+def test_a_path_is_a_value(agree):
+    def scenario(compile):
+        state = types.SimpleNamespace(folder="runs", last=None)
+
+        @compile
+        def step(x):
+            state.last = pathlib.Path(state.folder) / "last.pt"
+            return x * 2, state.last.with_suffix(".txt").as_posix(), state.last.parent
+
+        results = [(*step(lucid.ones(3)), str(state.last)) for _ in range(2)]
+        state.folder = "other"
+        return [(x, text, str(parent), last) for x, text, parent, last in results], str(
+            step(lucid.ones(3))[2]
+        )
+
+    (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])

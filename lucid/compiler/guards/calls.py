@@ -26,7 +26,7 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, NoReturn
 
@@ -118,6 +118,7 @@ _COMPARE: dict[Any, tuple[str, ...]] = {
     **dict.fromkeys((sorted, min, max), ("__lt__", "__gt__")),
     sum: ("__add__", "__radd__"),
 }
+_OF_TEXTS = ("__str__", "__repr__", "__format__")
 TEXTS = (str, repr, format, ascii)
 _LOOK: frozenset[Any] = frozenset(
     {bool, len, repr, format, ascii, str, getattr, hasattr, np.asarray}
@@ -375,18 +376,11 @@ class GuardCollector(Reads):
         if not _is_any(function, _TAKE_ALL) or not any(map(_is_iterator, args)):
             return None
         look = self.measure if function in (all, any) else self.look_through
-        taken = [self._taken(x, look) if _is_iterator(x) else x for x in args]
+        taken = [self.taken(x, look) if _is_iterator(x) else x for x in args]
         return lambda *_, **named: self._run(function, *taken, **named)
 
     def _run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
-
-    def _taken(self, iterator: Any, look: Callable[[Any], None]) -> Iterator[Any]:
-        """What an iterator gives to code that looks at it."""
-        for value in iterator:
-            if not self.is_over:
-                look(value)
-            yield value
 
     def tell(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function as the user's code does."""
@@ -523,13 +517,16 @@ class GuardCollector(Reads):
             self._load_from_class(kind, name)
         if kind is warnings.catch_warnings or kind in _REDIRECTS:
             self._op_by_op(f"it looks at what is told meanwhile, by {kind.__name__}()")
+        for value in args:
+            self.may_call(value, *_methods_for(kind))
         if kind in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
             if kind in (map, filter) and args and args[0] is not None:
                 self._look_by(args[0], args[1:])
             elif kind in _LOOK_INTO_ENTRIES:
-                for value in args:
-                    self._look_at_all(_entries(value), {})
+                for item in (item for value in args for item in _entries(value)):
+                    self._look_at_all((item,), {})
+                    self.may_call(item)
         elif kind is str and args:
             self.show(args[0])
         elif kind is bool and args:
@@ -539,7 +536,7 @@ class GuardCollector(Reads):
 
     def _call_object(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         """An object whose class has `__call__`."""
-        run = class_has(type(function), "__call__")
+        run = self._special(function, "__call__")
         path = self.path_of(function)
         self.value(function, path)
         if self.is_module(function):
@@ -562,9 +559,13 @@ class GuardCollector(Reads):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
         self._look_at_world(function)
+        for value in args:
+            self.may_call(value, *_methods_for(function))
         if function in _AS_INSTRUCTIONS:
             self._as_instruction(function, args)
         elif function in (isinstance, type, callable, id, issubclass):
+            if function is id and args:
+                self.look_for_itself(args[0])
             if function is isinstance and args:
                 self.load_attribute(args[0], "__class__")
             if function in (isinstance, issubclass) and len(args) == 2:
@@ -573,7 +574,7 @@ class GuardCollector(Reads):
                         self.answer(f"{function.__name__}(…, {kind.__name__})", function, *args)
         elif function in (globals, locals):
             pass
-        elif function in _ASKED_AGAIN:
+        elif function in _ASKED_AGAIN or function.__name__ == "__subclasses__":
             self._ask_again(function, args, kwargs)
         elif function in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
@@ -584,7 +585,7 @@ class GuardCollector(Reads):
                 for item in _entries(args[0] if args else ()):
                     self.measure(item)
             elif function in _COMPARE:
-                self._look_into(args, {})
+                self._look_into(args, {}, handed=False)
                 for item in (item for value in args for item in _entries(value)):
                     self.operate(item, None, _COMPARE[function])
         else:
@@ -634,7 +635,10 @@ class GuardCollector(Reads):
         adds = next((methods for base, methods in _ADDS.items() if isinstance(owner, base)), ())
         if is_librarys(kind):
             self.meet(path, owner)
-        elif args and name in _OF_ENTRIES and (name != "pop" or isinstance(owner, dict)):
+            return
+        for value in args:
+            self.may_call(value)
+        if args and name in _OF_ENTRIES and (name != "pop" or isinstance(owner, dict)):
             for method in _OF_ENTRIES[name]:
                 getattr(self, method)(owner, args[0])
         elif isinstance(owner, list) and name == "extend" and hasattr(type(args[0]), "__next__"):
@@ -647,7 +651,9 @@ class GuardCollector(Reads):
         elif name not in ("__init__", "__new__", "__class__", "__setattr__"):
             (self.contents if name in _LOOKS_ONLY else self.rewrite)(path, owner)
             self._look_at_all(args, kwargs)
-            if name in _COMPARES:
+            if name in _COMPARES or name == "sort":
+                for value in args:
+                    self.look_for_itself(value)
                 self._look_into((owner, *args), {})
             elif name == "update":
                 for value in args:
@@ -740,10 +746,11 @@ class GuardCollector(Reads):
         self._look_into((owner,), {}, objects=True)
 
     def look_through(self, owner: Any) -> None:
-        self._look_into((owner,), {})
+        self._look_into((owner,), {}, handed=False)
 
     def read_text(self, value: Any) -> None:
         is_asked = self.substitutes.is_asked
+        self.may_call(value, *_OF_TEXTS)
         if is_asked(value) or isinstance(value, (*_SHOW_ALL, np.ndarray)):
             self._look_into((value,), {}, objects=True, may_write=False, is_asked=is_asked)
         if isinstance(value, (np.ndarray, np.generic)):
@@ -761,12 +768,14 @@ class GuardCollector(Reads):
         objects: bool = False,
         may_write: bool = True,
         given: bool = False,
+        handed: bool = True,
         is_asked: Callable[[Any], bool] | None = None,
     ) -> None:
         """Read plain data as a whole: containers, and those in them.
 
         objects: whether to read the attributes of objects as well.
         may_write: whether who gets an array may write it; given: whether the library gets it.
+        handed: whether who gets it isn't known to be content with what stands for numbers.
         is_asked: whether the class of an object has Python code that reads it.
         """
         stack, seen = [*args, *kwargs.values()], set()
@@ -777,16 +786,17 @@ class GuardCollector(Reads):
             if is_live(value) or id(value) in seen:
                 continue
             seen.add(id(value))
+            self.may_call(value, *(() if is_asked is None else _OF_TEXTS))
             if self._hand_function(value):
                 continue
             if is_asked is not None and is_asked(value):
-                texts = [
-                    self._special(value, name) for name in ("__str__", "__repr__", "__format__")
-                ]
+                texts = [self._special(value, name) for name in _OF_TEXTS]
                 if any(map(is_unknown, texts)):
                     stack += self._parts(value)
             elif isinstance(value, (*PLAIN, tuple)):
                 self.iterate(value)
+                if handed and not given:
+                    self.hand_contents(value)
                 if not is_librarys(type(value)):
                     stack += dict.values(value) if isinstance(value, dict) else value
             elif isinstance(value, VIEWS):
@@ -827,6 +837,7 @@ class GuardCollector(Reads):
             self.meet(self.path_of(value), value)
             return []
         self.all_attributes(value)
+        self.hand_contents(attributes)
         kind: Any = type(value)
         slots = [name for name in slots_of(kind) if hasattr(value, name)]
         return [*attributes.values(), *[getattr(value, name) for name in slots]]
@@ -913,7 +924,7 @@ class GuardCollector(Reads):
 # Code of this class that calls the user's for the user.
 _FOR_USERS = tuple(
     function.__code__
-    for function in (GuardCollector.tell, GuardCollector._run, GuardCollector._taken)
+    for function in (GuardCollector.tell, GuardCollector._run, GuardCollector.taken)
 )
 # Packages whose objects in C are values, not state.
 _VALUES = frozenset(
@@ -951,6 +962,12 @@ def _looks(function: Any) -> bool:
     if function in _ONE_LEVEL or function in _LOOK or function in ONLY_COMPUTE:
         return True
     return _is_of_arrays(function) or getattr(function, "__module__", "") in ("statistics", "math")
+
+
+def _methods_for(function: Any) -> tuple[str, ...]:
+    """The special methods by which classes answer for a function in C, besides the common ones."""
+    name = _name_of(function)
+    return f"__{name}__", f"__r{name}__"
 
 
 def _is_iterator(value: Any) -> bool:

@@ -28,6 +28,7 @@ from lucid.compiler.guards.guard import (
     AnswerGuard,
     ArrayGuard,
     Attributes,
+    ClassAttributes,
     ContentsGuard,
     EntryGuard,
     FieldGuard,
@@ -35,6 +36,7 @@ from lucid.compiler.guards.guard import (
     TensorGuard,
     copy_of,
     has_kept_its_order,
+    identity_of_key,
     item_at,
 )
 from lucid.compiler.guards.mutable_sources import (
@@ -51,7 +53,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.inputs.objects import SCALARS
+from lucid.compiler.inputs.objects import SCALARS, know_by_identity
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
@@ -158,9 +160,14 @@ class Collector:
         self._memories: dict[int, Any] = {}  # what stands for arrays, by whose memory they are on
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
+        self._may_call: set[tuple[type, str]] = set()  # special methods, by the class
+        self._elsewhere: set[int] = set()  # of what it is given, what it finds elsewhere as well
         self._weak: set[int] = set()  # what weak references refer to
         self.first_tokens: dict[int, Token[Any]] = {}  # of context variables that weren't set
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
+        # By what listens to what the step tells: containers, and objects by their `__dict__`.
+        self.changed_at_end: dict[int, Any] = {}
+        self._refusals: list[tuple[str, Location | None]] = []  # unless it begins again
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
         self._is_finished = False
@@ -169,6 +176,7 @@ class Collector:
         self.substitutes = Substitutes()
         self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
+        self.given_functions: Set[int] = frozenset()  # of which calls may be given others
         self.asked: set[str] = set()
         self.restart: RestartTrace | None = None
         self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
@@ -294,8 +302,9 @@ class Collector:
         if guard is None:
             apart = frozenset(self._apart_of.get(id(owner), ()))
             before = self._before(owner)
-            for key in apart if isinstance(before, (dict, list)) else ():
-                if isinstance(before, dict) or key < len(before):
+            keys = before if isinstance(before, dict) else range(len(before))
+            for key in () if isinstance(before, frozenset) else [*keys]:
+                if identity_of_key(key) in apart:
                     before[key] = ABSENT  # what stands there now is this trace's
             guard = ContentsGuard(path, before, owner, apart, holder, was_read=not write)
             self._add(identity, guard)
@@ -317,6 +326,12 @@ class Collector:
             for i, value in enumerate(guard.expected):
                 if not isinstance(value, SCALARS):
                     self.value(value, f"{path}[{i}]", holder)
+
+    def hand_contents(self, owner: Any) -> None:
+        """Code that isn't followed may have read a container: nothing can stand for its numbers."""
+        guard = self.guards.get(identity_of(owner, CONTENTS))
+        if isinstance(guard, ContentsGuard):
+            guard.was_handed = True
 
     def _before(self, owner: Any) -> Any:
         """What was in a container before the step wrote its first entry."""
@@ -551,6 +566,8 @@ class Collector:
 
     def value(self, value: Any, path: str, holder: Any = None) -> None:
         """The step gets hold of an object, at some place."""
+        if id(value) in self._given and id(holder) not in self._given:
+            self._elsewhere.add(id(value))
         if isinstance(value, SCALARS) or id(value) in self._paths or is_live(value):
             return
         self._paths[id(value)] = path
@@ -648,6 +665,43 @@ class Collector:
         """Know objects that were given: their contents stand for those of each call."""
         self._given.update(identities)
 
+    def identify(self, one: Any, other: Any) -> None:
+        """Python asks whether two objects are the same one, and calls may be given others."""
+        kinds = (TensorCore, np.ndarray)  # of which others may stand for those that it is given
+        are_data = any(isinstance(one, kind) and isinstance(other, kind) for kind in kinds)
+        are_alike = are_data or issubclass(type(one), type(other))
+        if isinstance(one, SCALARS) or not are_alike:
+            return
+        for given, known in ((one, other), (other, one)):
+            is_object = id(given) in self._given and not isinstance(given, (*PLAIN, tuple))
+            is_other = not self._is_given(known) and self.was_there(known)
+            if is_object and (is_other or id(given) in self._elsewhere):
+                self._know_by_identity(given)
+            if (self._is_given(given) and is_other) or id(given) in self.given_functions:
+                what = f"a {type(given).__name__} that it is given is {self.path_of(known)}"
+                self._refusals.append((f"it looks whether {what}", here()))
+
+    def look_for_itself(self, given: Any) -> None:
+        """An object is looked for by its identity, as a key is, where its class has no `__eq__`."""
+        is_function = isinstance(given, types.FunctionType) and id(given) in self.given_functions
+        if id(given) in self.given_tensors or is_function:
+            reason = f"it looks for a {type(given).__name__} that it is given, by identity"
+            self._refusals.append((reason, here()))
+            return
+        equals: Any = type(given).__eq__
+        if id(given) in self._given and equals is object.__eq__:
+            self._know_by_identity(given)
+
+    def _is_given(self, value: Any) -> bool:
+        is_stand_in = isinstance(value, np.ndarray) and not issubclass(type(value), np.ndarray)
+        handle = value.tensor if is_stand_in else value  # of an array
+        return id(value) in self._given or id(handle) in self.given_tensors
+
+    def _know_by_identity(self, given: object) -> NoReturn:
+        know_by_identity([type(given)])
+        self.restart = RestartTrace("looks which object it is given")
+        raise self.restart
+
     def tensors(self) -> Iterator[tuple[str, TensorCore]]:
         """The tensors from outside that were met, by the user's expressions for them."""
         for guard in self.guards.values():
@@ -725,6 +779,8 @@ class Collector:
         live: owners of memory that the program reads itself.
         """
         found: list[Guard] = []
+        for reason, line in self._refusals:
+            self._op_by_op(reason, line=line)
         for guard in self.guards.values():
             if type(guard) is ArrayGuard and guard.was_read:
                 if guard.is_given and id(owner_of(guard.owner)) in live:
@@ -855,8 +911,14 @@ class Collector:
 
     def _refuse_changed(self, path: str, owner: Any, key: Any) -> None:
         """Give up where what a host call changes is about to be read or changed."""
+        identity = identity_of(owner, key)
+        changed = self.changed_at_end.get(identity[0], ABSENT)
+        if changed is not ABSENT and not isinstance(owner, ClassAttributes):
+            has_method = isinstance(key, str) and callable(getattr(type(changed), key, None))
+            if changed is not owner and has_method and item_at(owner, key) is ABSENT:
+                return
+            self._op_by_op(f"it reads or changes {path}, which may listen to what the step tells")
         for changed, name in self._of_hosts.items():
-            identity = identity_of(owner, key)
             is_whole = CONTENTS in (key, changed[1]) and changed[0] == identity[0]
             if is_whole or changed == identity:
                 self._refuse_of_host(path, name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import types
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of, remove_hooks
-from lucid.compiler.inputs.objects import is_same
+from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.ir.location import Location, line_of
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch
@@ -50,6 +51,17 @@ def item_at(owner: Any, key: Any) -> Any:
         return owner.cell_contents if isinstance(owner, types.CellType) else owner[key]
     except (KeyError, IndexError, ValueError):
         return ABSENT
+
+
+def identity_of_key(key: Any) -> Any:
+    """What tells keys apart as a dict does: a tuple made anew is the same key."""
+    if isinstance(key, SCALARS):
+        return key
+    if type(key) is tuple:
+        return tuple(map(identity_of_key, key))
+    equals: Any = type(key).__eq__
+    is_itself = isinstance(key, (TensorCore, weakref.ref)) or equals is object.__eq__
+    return id(key) if is_itself else key
 
 
 def closure_of(function: types.FunctionType) -> dict[str, Any]:
@@ -248,14 +260,16 @@ class ContentsGuard(Guard):
     """All entries of a list, deque, dict or set, and their order.
 
     Attributes:
-        apart: keys of entries that the step reads at each call.
+        apart: identities of the keys of entries that the step reads at each call.
         was_valued: whether what is in it has been looked at as well.
+        was_handed: whether code that isn't followed may have read it.
     """
 
     owner: Any
     apart: Set[Any] = frozenset()
     holder: Any = None
     was_valued: bool = False
+    was_handed: bool = False
 
     def found(self) -> Any:
         return copy_of(self.owner)
@@ -274,7 +288,7 @@ class ContentsGuard(Guard):
                 return False
             keys, now, before = expected, entries.values(), expected.values()
         return all(map(operator.is_, now, before)) or all(
-            is_same(found, was) or key in self.apart
+            is_same(found, was) or identity_of_key(key) in self.apart
             for key, found, was in zip(keys, now, before, strict=True)
         )
 
@@ -295,20 +309,23 @@ class ContentsGuard(Guard):
         keys = dict.fromkeys((*expected, *dict.keys(owner))) if is_dict else range(len(owner))
         for key in keys:
             before = item_at(expected, key)
-            if key not in self.apart and not is_same(item_at(owner, key), before):
+            is_same_one = is_same(item_at(owner, key), before)
+            if not is_same_one and identity_of_key(key) not in self.apart:
                 yield key, before
 
     def put_back(self) -> None:
-        content = self.expected
+        content, owner = self.expected, self.owner
         if self.apart and not isinstance(content, frozenset):
             content = content.copy()
-            for key in self.apart:
-                now = item_at(self.owner, key)
+            is_dict = isinstance(owner, dict)
+            keys = dict.fromkeys((*content, *dict.keys(owner))) if is_dict else range(len(owner))
+            for key in [x for x in keys if identity_of_key(x) in self.apart]:
+                now = item_at(owner, key)
                 if item_at(content, key) is ABSENT and now is not ABSENT:
                     content[key] = now
                 elif now is ABSENT and isinstance(content, dict):
                     content.pop(key, None)
-        refill(self.owner, content)
+        refill(owner, content)
 
 
 @dataclass(slots=True, eq=False)

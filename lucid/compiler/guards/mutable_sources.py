@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -22,19 +22,22 @@ from lucid.compiler.guards.guard import (
     FieldGuard,
     Guard,
     TensorGuard,
+    has_kept_its_order,
+    identity_of_key,
     is_number,
     item_at,
     put_at,
 )
 from lucid.compiler.inputs.live_numbers import SymNumbers
-from lucid.compiler.inputs.objects import SCALARS
+from lucid.compiler.inputs.objects import data_of, is_same
 from lucid.compiler.inputs.scalars import SymScalar
 from lucid.compiler.inputs.signature import Call
 from lucid.ir.types import has_dtype
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import flatten, map_tree
+from lucid.tensor.tree import children_of, flatten, map_tree
 from lucid.tensor.writing import assign_memory
 
 ELEMENTS = "array"
@@ -273,7 +276,7 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
     """
     before: defaultdict[Identity, set[str]] = defaultdict(set)
     for number, of_program in enumerate(guards):
-        for guard in of_program:
+        for guard in itertools.chain.from_iterable(map(_of_entries, of_program)):
             source = _grown(guard) or _moved(guard)
             if source is None:
                 continue
@@ -290,6 +293,20 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
             before[source.identity].add(repr(expected))
             if len(before[source.identity]) > 1 or type(expected) is float:
                 yield DynamicNumber(source)
+
+
+def _of_entries(guard: Guard) -> Sequence[Guard]:
+    """In place of a guard of a container the entries that are others now, if only such are."""
+    if not isinstance(guard, ContentsGuard) or isinstance(guard.owner, set) or guard.was_handed:
+        return [guard]
+    owner, before, holder = guard.owner, guard.expected, guard.holder
+    if len(owner) != len(before) or not has_kept_its_order(owner, before):
+        return [guard]
+    text = "{}[{!r}]" if holder is None else "{}.{}"
+    return [
+        EntryGuard(text.format(guard.path, key), value, owner, key, holder, gated=guard.gated)
+        for key, value in guard.changed()
+    ]
 
 
 def _grown(guard: Guard) -> GrowingList | None:
@@ -312,22 +329,39 @@ def _moved(guard: Guard) -> MutableSource | None:
         return None if guard.source is None or guard.holds() else ChangingArray(*guard.source)
     if not isinstance(guard, EntryGuard) or isinstance(guard, FieldGuard):
         return None
-    if guard.holds() or not _is_data(guard.expected):
-        return None
-    if _kind(guard.expected) != _kind(guard.found()):
+    if guard.holds() or not _may_move(guard.expected, guard.found()):
         return None
     return source_of(guard)
 
 
-def _is_data(value: Any) -> bool:
-    """Whether a value is a tensor, a number, an array, or made of such."""
-    leaves, _ = flatten(value)
-    return bool(leaves) and all(map(_is_leaf_of_data, leaves))
+def _may_move(before: Any, now: Any) -> bool:
+    """Whether two values are of one kind, and differ in tensors, numbers and arrays at most."""
+    if _kind(before) != _kind(now) or not _is_users(now):
+        return False
+    children = [x.values() for x in map(children_of, (before, now)) if x is not None]
+    parts = zip(*children, strict=True)
+    if any(was is part and isinstance(part, (list, deque, dict)) for was, part in parts):
+        return False  # a container that stays may grow
+    leaves = [*zip(flatten(before)[0], flatten(now)[0], strict=True)]
+    others = [leaf for was, leaf in leaves if not is_same(leaf, was)]
+    return any(_is_data(leaf) for _, leaf in leaves) and all(map(_is_data, others))
 
 
-def _is_leaf_of_data(leaf: Any) -> bool:
+def _is_users(value: Any) -> bool:
+    """Whether no container in it is the library's own, such as an optimizer's group."""
+    children = children_of(value)
+    if children is None:
+        return True
+    return not is_librarys(type(value)) and all(map(_is_users, children.values()))
+
+
+def _is_data(leaf: Any) -> bool:
+    """Whether a value is a tensor, a number or an array, or an object of plain data with such."""
     if type(leaf) is np.ndarray:
         return has_dtype(leaf)
+    attributes = data_of(leaf) if type(leaf) is not Tensor else None
+    if attributes is not None:
+        return any(map(_is_data, flatten([*attributes.values()])[0]))
     return type(leaf) is Tensor or is_number(leaf)
 
 
@@ -346,13 +380,4 @@ def identity_of(owner: Any, key: Any) -> Identity:
     """What tells places apart."""
     if isinstance(owner, Attributes):
         return id(owner.of), ("attribute", key)
-    return id(owner), key if isinstance(key, SCALARS) else _of_key(key)
-
-
-def _of_key(key: Any) -> Any:
-    """What tells keys apart as a dict does: a tuple made anew is the same key."""
-    if type(key) is tuple:
-        return tuple(map(_of_key, key))
-    equals: Any = type(key).__eq__
-    is_itself = isinstance(key, (TensorCore, weakref.ref)) or equals is object.__eq__
-    return id(key) if is_itself else key
+    return id(owner), identity_of_key(key)

@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,10 +30,16 @@ _COMPARISONS = [(f"__{name}__",) for name in ("eq", "ne", "lt", "le", "gt", "ge"
 _IS_OF_PYTHON = 1 << 9  # the flag of a class that a `class` statement has made
 _IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be set
 _OF_FUNCTIONS = frozenset(dir(types.FunctionType)) - {"__dict__"}
+_NAMES_OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__")
 _OF_TENSORS = frozenset(dir(TensorCore))
 _QUIET = frozenset({Tensor, int, float})  # of whose values operators read nothing else
 REGISTERS = ("_parameters", "_buffers", "_modules")
 _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
+# Special methods that code in C may call of whatever it is handed.
+_MAY_BE_CALLED = (
+    *("__eq__", "__hash__", "__lt__", "__gt__", "__bool__", "__len__", "__iter__", "__getitem__"),
+    *("__contains__", "__float__", "__index__", "__array__", "__call__"),
+)
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
 _FEW = 64  # entries of a container of which each is compared with a number that moves
 
@@ -68,9 +74,11 @@ class Reads(Collector):
             if name == "__dict__":
                 self.all_attributes(owner)
             elif self._load_from_class(owner, name) is ABSENT:
-                self._load_from_class(type(owner), name)
+                found: Any = self._load_from_class(type(owner), name)
+                if isinstance(found, types.GetSetDescriptorType):  # such as `__name__`
+                    self.answer(f"{owner.__name__}.{name}", getattr, owner, name)
         elif isinstance(owner, super):
-            found: Any = owner
+            found = owner
             self._load_from_bases(found.__self_class__, found.__thisclass__, name)
         elif isinstance(owner, TensorCore):
             self.tensor(path, owner)
@@ -81,6 +89,8 @@ class Reads(Collector):
         elif kind is types.FunctionType:
             if name not in _OF_FUNCTIONS:
                 self.entry(f"{path}.{name}", vars(owner), name, holder=owner)
+            elif name in _NAMES_OF_FUNCTIONS:
+                self.answer(f"{path}.{name}", getattr, owner, name)
         elif kind is types.MethodType:
             self.load_attribute(owner.__func__, name)
         elif kind is not np.ndarray:
@@ -112,6 +122,8 @@ class Reads(Collector):
         if isinstance(found, types.GetSetDescriptorType):
             self.answer(place, getattr, owner, name)
             return
+        if isinstance(found, types.DynamicClassAttribute):  # of an enumeration's member
+            name = f"_{name}_"
         if attributes is not None:
             self._load_own(owner, name, place, attributes)
         if found is not ABSENT:
@@ -139,8 +151,8 @@ class Reads(Collector):
         computes = self._special(owner, "__getattr__")
         if is_unknown(computes):
             self.hand_over(owner)
-        elif isinstance(computes, (types.WrapperDescriptorType, types.MethodDescriptorType)):
-            self.load_item(owner, name)  # `__getattr__ = dict.__getitem__`
+        elif self._is_of_dicts(owner, "__getattr__"):
+            self.load_item(owner, name)
         elif computes is ABSENT and has_slots:
             self.answer(place, getattr, owner, name, None)
 
@@ -179,6 +191,8 @@ class Reads(Collector):
             if name in _OF_TENSORS:
                 return
             self._refuse_binding(owner, f"it binds .{name} to")
+        if id(owner) in self.given_functions:
+            self._op_by_op(f"it binds .{name} to a function that it is given")
         if isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
         elif isinstance(owner, threading.local):
@@ -189,6 +203,9 @@ class Reads(Collector):
     def delete_attribute(self, owner: Any, name: str) -> None:
         if isinstance(owner, TensorCore) and name not in _OF_TENSORS:
             self._refuse_binding(owner, f"it deletes .{name} of")
+        if self._is_of_dicts(owner, "__delattr__"):
+            self.delete_item(owner, name)
+            return
         self.load_attribute(owner, name)  # which must be there
         self.store_attribute(owner, name)
 
@@ -215,6 +232,9 @@ class Reads(Collector):
             return
         attributes: Any = ClassAttributes(owner)
         if not isinstance(owner, type):
+            if self._is_of_dicts(owner, "__setattr__"):
+                self.store_item(owner, name)
+                return
             is_tensor = isinstance(owner, TensorCore)
             attributes = attributes_of(owner) if is_tensor else instance_dict(owner)
         if attributes is None:
@@ -264,20 +284,26 @@ class Reads(Collector):
             is_known_before(key)
             and isinstance(key.now, int)
             and _is_table(owner)
-            and -len(owner) <= key.now < len(owner)
+            and (key.now in owner if type(owner) is dict else -len(owner) <= key.now < len(owner))
         ):
             self.iterate(owner)
-            table, text = tuple(owner), f"{self.path_of(owner)}[{key.text}]"
+            table: Any = owner.copy() if type(owner) is dict else tuple(owner)
+            text = f"{self.path_of(owner)}[{key.text}]"
             return _Entry(key.applied(text, lambda index: table[index], [key]))
         path = self.path_of(owner)
+        self.may_call(key)
+        if isinstance(owner, dict):
+            self.look_for_itself(key)
         own = self._special(owner, "__getitem__")
         if isinstance(own, types.FunctionType):
             if is_unknown(own):
                 self.hand_over(owner)
         elif isinstance(owner, dict):
             key = seen(key)
-            makes = is_librarys(type(owner)) and not dict.__contains__(owner, key)
-            if is_hashable(key) and not makes:
+            is_absent = is_hashable(key) and not dict.__contains__(owner, key)
+            if is_absent:
+                self._special(owner, "__missing__")
+            if is_hashable(key) and not (is_absent and is_librarys(type(owner))):
                 self.entry(f"{path}[{self.text_of(key)}]", owner, key)
         elif isinstance(owner, (list, tuple, deque)):
             self._load_by_index(path, owner, seen(key))
@@ -410,12 +436,30 @@ class Reads(Collector):
                 if is_unknown(self._special(owner, name)):
                     self.hand_over(owner)
 
+    def contains(self, owner: Any, key: Any) -> Any:
+        """`key in owner`; an iterator's items are looked at as they come."""
+        found = self.look_for(key, owner)
+        if found is not None:
+            return () if found is ABSENT else (key,)
+        kind = type(owner)
+        is_searched = hasattr(kind, "__iter__") and not hasattr(kind, "__contains__")
+        return self.taken(owner, self.look_through) if is_searched else None
+
+    def taken(self, items: Any, look: Callable[[Any], None]) -> Iterator[Any]:
+        """What an iterator gives to code that looks at it."""
+        for value in items:
+            if not self.is_over:
+                look(value)
+            yield value
+
     def look_for(self, key: Any, owner: Any) -> Any:
         """`key in owner`; of a number that moves only whether it is one of a few matters."""
         if is_known_before(key) and is_of_few(owner):
             self.iterate(owner)
             return next((x for x in owner if type(x) in _NUMBERS and key == x), ABSENT)
         path = self.path_of(owner)
+        if isinstance(owner, (*PLAIN, tuple)) and not isinstance(key, TensorCore):
+            self.look_for_itself(key)
         if isinstance(owner, (dict, set)):
             key = seen(key)
             if not is_hashable(key):
@@ -441,6 +485,9 @@ class Reads(Collector):
             return self.substitutes.template(left, right)
         given = isinstance(left, TensorCore) or isinstance(right, TensorCore)
         compares = methods[:1] in _COMPARISONS
+        if compares and type(left) is type(right) and not given:
+            self.look_for_itself(left)
+            self.look_for_itself(right)
         for operand in (left, right):
             if compares and isinstance(operand, (*PLAIN, tuple)):
                 self.look_through(operand)
@@ -467,6 +514,21 @@ class Reads(Collector):
         if kind.__flags__ & _IS_IMMUTABLE or is_librarys(kind):
             return class_has(kind, name)
         return self._load_from_class(kind, name)
+
+    def _is_of_dicts(self, owner: Any, name: str) -> bool:
+        """Whether attributes are entries, as after `__getattr__ = dict.__getitem__`."""
+        found = self._special(owner, name)
+        return isinstance(owner, dict) and getattr(found, "__objclass__", object) is not object
+
+    def may_call(self, value: Any, *names: str) -> None:
+        """Code in C is handed an object, whose special methods it may call, or look for in vain."""
+        kind = type(value)
+        if kind.__flags__ & _IS_IMMUTABLE or is_librarys(kind):
+            return
+        for name in (*_MAY_BE_CALLED, *names):
+            if (kind, name) not in self._may_call:
+                self._may_call.add((kind, name))
+                self._load_from_class(kind, name)
 
     def operate_in_place(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
         self.operate(None, right, methods)
@@ -573,8 +635,10 @@ def is_of_few(owner: Any) -> bool:
 
 
 def _is_table(owner: Any) -> bool:
-    """Whether it is a sequence of numbers, such as a schedule."""
+    """Whether it is a sequence of numbers, or a dict of such by ints, such as a schedule."""
     if type(owner) is np.ndarray:
         return owner.ndim == 1 and owner.dtype in (np.float64, np.float32)
-    is_list = type(owner) in (list, tuple)
-    return is_list and all(type(x) in (int, float) for x in owner)
+    is_dict = type(owner) is dict and all(type(x) is int for x in owner)
+    values = owner.values() if is_dict else owner
+    is_plain = is_dict or type(owner) in (list, tuple)
+    return is_plain and all(type(x) in (int, float) for x in values)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
+from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of, owners_of, visit_leaves
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.strides import is_contiguous
@@ -223,7 +225,7 @@ class Call:
         elif (attributes := data_of(value)) is not None:
             self._add_owner(value, tuple(attributes), attributes.values())
         else:
-            self._parts += (kind, id(value))
+            self._parts += (kind, *(identity_of_function(value) or (id(value),)))
             self.objects.append(value)
 
     def _add_owner(self, value: Any, shape: tuple[Any, ...], items: Iterable[Any]) -> None:
@@ -246,6 +248,8 @@ class Call:
         is_view = tensor._base is not None
         history = _history_of(tensor) if is_view or tensor._grad_fn else tensor._requires_grad
         self._parts += (tensor._type, strides, history)
+        if type(tensor) is not Tensor:
+            self._parts.append(type(tensor))
         if is_view and made_without_grad(tensor):
             self._parts.append("made without grad")
         if tensor._requires_grad and (hooks := hooks_of(tensor)):
@@ -254,6 +258,32 @@ class Call:
             same = (i for i, earlier in enumerate(self.tensors) if earlier is tensor)
             self._parts += [("again", i) for i in same][:1]
         self._tensors.append(tensor)
+
+
+def identity_of_function(value: Any) -> tuple[Any, ...] | None:
+    """What functions have in common of which each call makes its own; None: it is none of these.
+
+    Such are methods of an object, partials, and functions made within others, or by `lambda`.
+    """
+    if type(value) is functools.partial:
+        keywords = (*value.args, *value.keywords.items(), value.__dict__ or None)
+        return identity_of_function(value.func) or id(value.func), *map(_by_value, keywords)
+    if type(value) is types.MethodType:
+        return id(value.__func__), id(value.__self__)
+    if type(value) is not types.FunctionType or value.__dict__:
+        return None
+    code = value.__code__
+    if not (code.co_flags & inspect.CO_NESTED or code.co_name == "<lambda>"):
+        return None
+    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).items())
+    cells = map(id, value.__closure__ or ())
+    return id(code), id(value.__globals__), *cells, *map(_by_value, defaults)
+
+
+def _by_value(default: Any) -> Any:
+    if type(default) is tuple:
+        return tuple(map(_by_value, default))
+    return (type(default), repr(default)) if isinstance(default, SCALARS) else id(default)
 
 
 def _memory_of(array: np.ndarray) -> TensorCore:
@@ -335,7 +365,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return f"an array {leaf.dtype}{list(leaf.shape)} of strides {leaf.strides}"
     if isinstance(leaf, TensorCore):
         strides = leaf.element_strides()
-        text = str(leaf._type)
+        text = str(leaf._type) + (f", a {type(leaf).__name__}" if type(leaf) is not Tensor else "")
         if not is_contiguous(leaf._type.shape, strides):
             text += f" of strides {strides}"
         if leaf.requires_grad:
@@ -351,7 +381,9 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return "an int" if type(leaf.value) is int else "a str"
     if isinstance(leaf, (*BY_VALUE, slice)):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
-    return f"the {type(leaf).__name__} at {id(leaf):#x}"
+    identity = identity_of_function(leaf)
+    at = id(leaf) if identity is None else hash(identity) & (1 << 48) - 1
+    return f"the {type(leaf).__name__} at {at:#x}"
 
 
 def differences(now: Description, before: Description) -> list[str]:

@@ -156,6 +156,9 @@ class StandIns:
         assert collector is not None
         for number in changed:
             path, owner = self._held[number][0], owners[number]
+            if collector.name_of(owner) and id(owner) in self._data:
+                know_by_identity([type(owner)])
+                raise RestartTrace("changes an object that it is given")
             if collector.name_of(owner):
                 self._recorder.run_op_by_op(
                     f"it changes the {type(owner).__name__} {path}, an argument, which is "
@@ -194,7 +197,8 @@ class StandIns:
         else:
             cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
         self._recorder.argument_storages.add(tensor._storage)
-        handle = _new(storage, tensor._type, array, ())
+        handle: Any = _new(storage, tensor._type, array, ())
+        handle.__class__ = type(tensor)  # such as a Parameter
         handle._spot = tensor._spot
         handle._counter.now = tensor._counter.now
         handle._requires_grad = tensor.requires_grad
@@ -205,4 +209,4 @@ class StandIns:
             handle._guard = None if refusal is None else ViewGuard(refusal, None, 0)
         handle._grad = tensor._grad
         take_hooks(handle, tensor)
-        return handle
+        return handle  # type: ignore[no-any-return]

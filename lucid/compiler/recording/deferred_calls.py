@@ -20,9 +20,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.collector import PLAIN
+from lucid.compiler.guards.guard import instance_dict
+from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
+from lucid.ir.whose_code import is_users
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -95,6 +98,14 @@ class DeferredCalls:
         given = {name: _as_of_now(value) for name, value in kwargs.items()}
         self.deferred.append(DeferredCall(function, [*map(_as_of_now, args)], given))
 
+    def _let_listen(self, *listeners: Any) -> None:
+        """Know what the user's code can change that is called then: the step mustn't read it."""
+        roots = [("", x) for x in listeners if is_users(x if callable(x) else type(x))]
+        for _, thing in reachable(roots, object):
+            attributes = instance_dict(thing)
+            holder = thing if attributes is None else attributes
+            self._collector.changed_at_end[id(holder)] = thing
+
     def instead_of(self, function: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """What takes down a call that does something outside; None: it does nothing there."""
         if function is warnings.warn:
@@ -139,6 +150,10 @@ class DeferredCalls:
             self._collector.answer(f"{path}.isEnabledFor({level})", logger.isEnabledFor, level)
             if not logger.isEnabledFor(level):
                 return _say_nothing
+        speaker: logging.Logger | None = logger
+        while speaker is not None:
+            self._let_listen(*speaker.filters, *speaker.handlers)
+            speaker = speaker.parent if speaker.propagate else None
         frame = self.frame()
         code, line = frame.f_code, frame.f_lineno
 
@@ -177,6 +192,7 @@ class DeferredCalls:
 
     def _print(self, *args: Any, **kwargs: Any) -> None:
         """The texts are those of now: what is printed may change later in the step."""
+        self._let_listen(kwargs.get("file") or sys.stdout)
         shown = [x if isinstance(x, str) or is_live(x) else self.text(str, x) for x in args]
         self.say(print, *shown, **kwargs)
 
@@ -184,6 +200,7 @@ class DeferredCalls:
         self.say(fp.write, self.text(json.dumps, obj, **how))
 
     def _warning(self) -> Callable[..., Any]:
+        self._let_listen(warnings.showwarning)
         frame = self.frame()
         file, line, names = frame.f_code.co_filename, frame.f_lineno, frame.f_globals
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ from lucid.tensor.tensor import Tensor
 _CONSTANT_TUPLES = (tuple, Size)
 # What all calls may share, though a step made it: numbers, texts, and code.
 _SHARED = (
-    *(*SCALARS, np.generic, range, slice, DType, type, tuple),
+    *(*SCALARS, np.generic, range, slice, DType, type, tuple, pathlib.PurePath),
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
 )
 
@@ -242,13 +243,15 @@ class EpilogueBuilder:
             return self._outside(leaf) or self._inside(leaf)
         if id(leaf) in self._recorder.containers:
             return InputContainer(self._recorder.containers[id(leaf)])
-        if self._collector.was_there(leaf):
+        is_callers = id(leaf) in self._collector.given_functions  # another one in each call
+        if self._collector.was_there(leaf) and not is_callers:
             return Constant(leaf)
         if isinstance(leaf, np.ndarray):
             return ArrayCopy(leaf)
         if (isinstance(leaf, _SHARED) or _is_value(leaf)) and self._is_fixed(leaf):
             return Constant(leaf)
         source, what = self._source, f"an object of {type(leaf).__name__} that it made"
+        what = what.replace("made", "is given") if is_callers else what
         how = "returns" if source is None else f"keeps in {source.path}"
         line = "" if source is None else self._collector.line_of(source)
         raise EagerOnlyError(f"it {how} {what}, {brief(leaf)}, which no call can make again{line}")

@@ -25,7 +25,7 @@ from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
-from lucid.compiler.inputs.signature import Call, name_of, named_arguments
+from lucid.compiler.inputs.signature import Call, identity_of_function, name_of, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.deferred_calls import DeferredCalls
@@ -205,6 +205,7 @@ def _run(
                 collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
         stand_ins.fill()
         collector.accept_arguments(recorder.containers)
+        collector.given_functions = {id(x) for x in call.objects if identity_of_function(x)}
         collector.call(function, (), {})
         collector.given_tensors = stand_ins.lent()
         try:
