@@ -12,10 +12,10 @@ import functools
 import sys
 import threading
 from bisect import insort_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,8 @@ from lucid.tensor.context import context
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
     from lucid.tensor.tensor import Tensor
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class BackwardRun:
@@ -92,7 +94,7 @@ class BackwardRun:
         self.roots = [edge[0] for edge, _ in roots]
         self.root_edges = [edge for edge, _ in roots]
         if self.wanted is not None:
-            self.needed = self._needed_nodes(self.roots)
+            self.needed = self._unheard(self._needed_nodes)(self.roots)
             if context.recorder is not None and not self.is_part:
                 context.recorder.refuse_paths_outside(self)
         before = context.grad_enabled, context.forward, context.backward_run
@@ -109,8 +111,15 @@ class BackwardRun:
             context.backward_depth -= 1
             context.grad_enabled, context.forward, context.backward_run = before
         if not self.retain_graph:  # only now: after an exception the walk can be repeated
-            for node in self.spent:
-                node._release()
+            self._unheard(self._release)()
+
+    def _release(self) -> None:
+        for node in self.spent:
+            node._release()
+
+    def _unheard(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """A function that calls no code of the user's, without events of a trace."""
+        return function if context.recorder is None else context.recorder.unheard(function)
 
     def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
@@ -118,9 +127,7 @@ class BackwardRun:
         from lucid.tensor.core import machine_code
 
         natively = machine_code() if self.is_plain and self.wanted is None else None
-        recorder, run_librarys = context.recorder, self._run_librarys
-        if recorder is not None:
-            run_librarys = recorder.unheard(run_librarys)
+        run_librarys = self._unheard(self._run_librarys)
         while self.queue:
             if natively is not None:
                 natively.walk(self.queue, self.arrived, self.spent, self._sum_of)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
 
 Method = Callable[..., Any]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class HostCalls(Protocol):
@@ -95,7 +97,8 @@ class Recording(Protocol):
     def hosts(self) -> HostCalls: ...
 
     # The graph: what ops append, and where it comes from.
-    def unheard(self, function: Callable[[], None]) -> Callable[[], None]: ...
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
+    def unheard(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
     def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor: ...
     def constant(self, value: Any, dtype: DType) -> Tensor: ...
     @property

@@ -15,7 +15,7 @@ import numpy as np
 
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
-from lucid.compiler.guards.events import is_text_of, unheard
+from lucid.compiler.guards.events import call, is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.late import now_of
@@ -113,6 +113,7 @@ class Recorder(TracedMemory):
     # ------------------------------------------------------------------ recording ops
 
     unheard = staticmethod(unheard)
+    call: Callable[..., Any] = staticmethod(call)
 
     def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """Append an op on tensors, and keep its history. Raises the op's errors."""
