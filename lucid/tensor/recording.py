@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
     from lucid.autograd.node import Gradients, Node, OpNode, Traced
     from lucid.ir.graph import Value
+    from lucid.ir.location import Location
     from lucid.ir.op import Attributes, Op
     from lucid.ir.types import DType
     from lucid.tensor.core import TensorCore
@@ -117,7 +118,7 @@ class Recording(Protocol):
     def differentiate(
         self, node: OpNode, gradient: Traced | None
     ) -> Sequence[Traced | None] | None: ...
-    def sum_of(self, *gradients: Traced) -> Value: ...
+    def sum_of(self, *gradients: Traced, location: Location | None) -> Value: ...
     def tensor_of(self, value: Value) -> Tensor: ...
     def note_function(
         self, ctx: BackwardCFunction, inputs: tuple[Any, ...], keywords: dict[str, Any]
