@@ -219,14 +219,10 @@ class Recorder(TracedMemory):
             self._annotate(*made)
             self._deriving = before
             return
-        region = self._region
+        location, scope, region = op.location, op.scope, self._region
         for new in made:
-            new.location, new.scope, new.region, new.gradient_of = (
-                op.location,
-                op.scope,
-                region,
-                origin,
-            )
+            new.location, new.scope, new.region = location, scope, region
+            new.gradient_of = origin
 
     @property
     def scope(self) -> str:
