@@ -7,7 +7,6 @@ What a parameter means in all functions of a file, or of a folder, its docstring
 from __future__ import annotations
 
 import ast
-import doctest
 import inspect
 import re
 import sys
@@ -210,6 +209,8 @@ def _chosen(entries: dict[str, str], names: Collection[str]) -> str:
 
 def _of_module(text: str, cls: type, function: Callable[..., Any], operands: list[str]) -> str:
     """The examples of a function as those of a module: `F.elu(x, 0.5)` is `nn.ELU(0.5)(x)`."""
+    import doctest  # with pdb and unittest: only who asks for help waits for these
+
     found: list[str] = []
     for example in doctest.DocTestParser().get_examples(text):
         lines = _made_first(example.source.rstrip(), cls, function, operands).splitlines()

@@ -12,10 +12,10 @@ import functools
 import sys
 import threading
 from bisect import insort_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from lucid.autograd.node import (
 from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
 from lucid.ir.graph import Value
-from lucid.ir.location import Spot, user_spot
+from lucid.ir.location import Location, Spot, here, user_spot
 from lucid.ir.types import TensorType
 from lucid.tensor import write_locks
 from lucid.tensor.context import context
@@ -44,6 +44,8 @@ from lucid.tensor.context import context
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
     from lucid.tensor.tensor import Tensor
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class BackwardRun:
@@ -59,7 +61,8 @@ class BackwardRun:
         recorder: the trace, where what the walk computes isn't differentiated again: gradients are
             no more than values of its graph until somebody is to see them. None: no such trace.
         targets: the nodes of `wanted`.
-        spot: where the user's code asked for the walk, once a gradient became a tensor.
+        spot: where the user's code asked for the walk, once a gradient became a tensor; location:
+            the same once a trace has recorded a sum.
     """
 
     def __init__(
@@ -87,12 +90,13 @@ class BackwardRun:
         self.is_plain = not (is_watched or is_part or recorder is not None)
         self.targets = frozenset([node for node, _ in wanted or ()])
         self.spot: Spot = None
+        self.location: Location | None = None
 
     def run(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         self.roots = [edge[0] for edge, _ in roots]
         self.root_edges = [edge for edge, _ in roots]
         if self.wanted is not None:
-            self.needed = self._needed_nodes(self.roots)
+            self.needed = self._unheard(self._needed_nodes)(self.roots)
             if context.recorder is not None and not self.is_part:
                 context.recorder.refuse_paths_outside(self)
         before = context.grad_enabled, context.forward, context.backward_run
@@ -109,8 +113,15 @@ class BackwardRun:
             context.backward_depth -= 1
             context.grad_enabled, context.forward, context.backward_run = before
         if not self.retain_graph:  # only now: after an exception the walk can be repeated
-            for node in self.spent:
-                node._release()
+            self._unheard(self._release)()
+
+    def _release(self) -> None:
+        for node in self.spent:
+            node._release()
+
+    def _unheard(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """A function that calls no code of the user's, without events of a trace."""
+        return function if context.recorder is None else context.recorder.unheard(function)
 
     def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
@@ -118,9 +129,7 @@ class BackwardRun:
         from lucid.tensor.core import machine_code
 
         natively = machine_code() if self.is_plain and self.wanted is None else None
-        recorder, run_librarys = context.recorder, self._run_librarys
-        if recorder is not None:
-            run_librarys = recorder.unheard(run_librarys)
+        run_librarys = self._unheard(self._run_librarys)
         while self.queue:
             if natively is not None:
                 natively.walk(self.queue, self.arrived, self.spent, self._sum_of)
@@ -136,8 +145,24 @@ class BackwardRun:
 
     def _run_librarys(self) -> None:
         """Run the next nodes, up to one that calls code of the user's."""
-        while self.queue and self.queue[-1][1]._is_librarys:
-            self._run_node(self.queue.pop()[1])
+        queue, is_recorded = self.queue, self.recorder is not None
+        while queue and queue[-1][1]._is_librarys:
+            node = queue.pop()[1]
+            if not (is_recorded and type(node) is OpNode and self._record(node)):
+                self._run_node(node)
+
+    def _record(self, node: OpNode) -> bool:
+        """Let a trace append what a node computes, if nobody is to see it; whether that is done."""
+        assert self.recorder is not None
+        if node._is_observed or node in self.targets:
+            return False
+        if self.needed is None or node in self.needed:
+            recorded = self.recorder.differentiate(node, self.arrived[node][0])
+            if recorded is None:
+                return False
+            self._send_all(node, recorded)
+        del self.arrived[node]
+        return True
 
     def one(self, type: TensorType) -> Gradient:
         """The gradient of what is differentiated."""
@@ -191,7 +216,9 @@ class BackwardRun:
     def _sum_of(self, present: Any, gradient: Any) -> Gradient | Value:
         """Both contributions together."""
         if self.recorder is not None:
-            return self.recorder.sum_of(present, gradient)
+            if self.location is None:
+                self.location = here()
+            return self.recorder.sum_of(present, gradient, location=self.location)
         x, y = _data_of(present), _data_of(gradient)
         if x is None or y is None:
             return ops.add(self.shown(present), self.shown(gradient))
@@ -214,13 +241,6 @@ class BackwardRun:
     def _run_node(self, node: Node) -> None:
         arrived = self.arrived.pop(node)
         is_seen = node._is_observed or node in self.targets
-        if self.recorder is not None and type(node) is OpNode and not is_seen:
-            if self.needed is not None and node not in self.needed:
-                return
-            recorded = self.recorder.differentiate(node, arrived[0])
-            if recorded is not None:
-                self._send_all(node, recorded)
-                return
         if self.is_plain and not is_seen:
             if type(node) is AccumulateGrad and isinstance(arrived[0], np.ndarray):
                 if self.wanted is None:
@@ -258,10 +278,12 @@ class BackwardRun:
     def _send_all(self, node: Node, parts: Sequence[Gradient | Value | None]) -> None:
         """What a node makes of its gradients, where nobody sees it, goes on along the edges."""
         self.spent.append(node)
-        add = self._add if self.wanted is None else self.send
+        needed, wanted = self.needed, self.wanted or ()
         for edge, part in zip(node._edges, parts, strict=True):
-            if part is not None and edge is not None:
-                add(edge, part)
+            if part is None or edge is None:
+                continue
+            if needed is None or edge[0] in needed or edge in wanted:
+                self._add(edge, part)
 
     def _ends_at(self, node: Node, slots: Sequence[TensorCore | None]) -> bool:
         """Whether all that arrived at a node was asked for, and is left to another walk."""

@@ -11,7 +11,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.environment import NATIVE_FUNCTIONS
-from lucid.ir.graph import Graph, Value
+from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.inference import Application, is_many, result_type
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.composites import sum_to_shape
@@ -213,9 +213,12 @@ class Rule:
         if self._nodes is None:
             self._nodes = [self._node(*step) for step in self.steps]
         found: dict[int, Value] = dict(enumerate(values))
+        nodes = graph.nodes
         for number, op, operands, attributes, type in self._nodes:
             read = [found[n] for n in operands]
-            found[number] = graph.append_typed(op, read, {**attributes}, type).results[0]
+            node = Node(op, read, {**attributes}, (type,), graph)
+            nodes.append(node)
+            found[number] = node.results[0]
         return [None if n is None else found[n] for n in self.results]
 
     def _node(

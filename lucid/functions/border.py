@@ -179,7 +179,11 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
     def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         try:
             try:
-                result = function(*args, **kwargs)
+                recorder = context.recorder
+                if recorder is None:
+                    result = function(*args, **kwargs)
+                else:
+                    result = recorder.call(function, *args, **kwargs)
             except LucidError as error:
                 if not isinstance(error, ArgumentError) and np.ndarray in map(type, args):
                     _require_tensors(function, args, kwargs, error)
@@ -205,6 +209,9 @@ def _operator(function: FunctionType) -> Callable[..., Any]:
     @wraps(function)
     def called(self: Any, other: Any) -> Any:
         try:
+            recorder = context.recorder
+            if recorder is not None:
+                return recorder.call(function, self, other)
             return function(self, other)
         except Exception as error:
             by_user = not sys._getframe(1).f_code.co_filename.startswith(LIBRARY)

@@ -15,7 +15,7 @@ from lucid.ir.hosts import HostFunction
 from lucid.ir.inference import result_type
 from lucid.ir.location import Location
 from lucid.ir.op import Attributes, Op, Operand
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import DType, TensorType, shared_type
 
 
 class Value(Operand):
@@ -285,7 +285,7 @@ class Graph:
             given = {"value": value, "is_bits": False, "dtype": dtype}
             return self.append(ops.parameter, (), given).result
         attributes = {"value": dtype.numpy.type(value), "dtype": dtype}
-        return self.append(ops.constant, (), attributes).result
+        return self.append_typed(ops.constant, (), attributes, shared_type(dtype, ())).result
 
     def values(self) -> Iterator[Value]:
         """Every value, inputs first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
     from lucid.autograd.node import Gradients, Node, OpNode, Traced
     from lucid.ir.graph import Value
+    from lucid.ir.location import Location
     from lucid.ir.op import Attributes, Op
     from lucid.ir.types import DType
     from lucid.tensor.core import TensorCore
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
 
 Method = Callable[..., Any]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class HostCalls(Protocol):
@@ -95,7 +98,8 @@ class Recording(Protocol):
     def hosts(self) -> HostCalls: ...
 
     # The graph: what ops append, and where it comes from.
-    def unheard(self, function: Callable[[], None]) -> Callable[[], None]: ...
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
+    def unheard(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
     def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor: ...
     def constant(self, value: Any, dtype: DType) -> Tensor: ...
     @property
@@ -114,7 +118,7 @@ class Recording(Protocol):
     def differentiate(
         self, node: OpNode, gradient: Traced | None
     ) -> Sequence[Traced | None] | None: ...
-    def sum_of(self, *gradients: Traced) -> Value: ...
+    def sum_of(self, *gradients: Traced, location: Location | None) -> Value: ...
     def tensor_of(self, value: Value) -> Tensor: ...
     def note_function(
         self, ctx: BackwardCFunction, inputs: tuple[Any, ...], keywords: dict[str, Any]

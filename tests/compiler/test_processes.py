@@ -186,6 +186,12 @@ def run(script: str, **given: str) -> str:
     return done.stdout.strip()
 
 
+def test_an_import_leaves_what_few_programs_need_for_later() -> None:
+    late = "doctest", "unittest", "pdb", "llvmlite", "networkx"
+    script = f"import sys, lucid; print([name for name in {late} if name in sys.modules])"
+    assert run(script) == "[]"
+
+
 def test_a_model_that_is_trained_in_a_thread_is_seen_by_others() -> None:
     model = nn.Linear(256, 256)
     optimizer = lucid.optim.SGD(model.parameters(), lr=1e-2)

@@ -20,13 +20,16 @@ import sys
 import threading
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.ir.types import DType
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor import write_locks
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
@@ -475,20 +478,59 @@ def unheard(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        tracer = sys.gettrace()
-        if type(tracer) is not _Tracer or tracer.theirs is not None:
-            if tracer is None and _listeners.tracer is not None:
-                raise _lost()
-            return function(*args, **kwargs)
-        _listeners.tracer = None
-        sys.settrace(None)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            sys.settrace(tracer)
-            _listeners.tracer = tracer
+        return _quietly(True, function, *args, **kwargs)
 
     return run
+
+
+def call(function: Callable[..., _R], *args: Any, **kwargs: Any) -> _R:
+    """Call a public function of the library's, unheard if its arguments have no code of the user's.
+
+    What the library then does runs no other code of theirs but hooks, of saved tensors for one.
+    """
+    if _MONITORS:
+        return function(*args, **kwargs)
+    return _quietly(False, function, *args, **kwargs)
+
+
+def _quietly(is_sure: bool, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    tracer = sys.gettrace()
+    if type(tracer) is not _Tracer or tracer.theirs is not None:
+        if tracer is None and _listeners.tracer is not None:
+            raise _lost()
+        return function(*args, **kwargs)
+    _listeners.tracer = None
+    sys.settrace(None)
+    try:
+        if is_sure or (_are_plain((*args, *kwargs.values())) and not context.saved_hooks):
+            return function(*args, **kwargs)
+    finally:
+        sys.settrace(tracer)
+        _listeners.tracer = tracer
+    return function(*args, **kwargs)
+
+
+# Types of arguments that have no code of the user's; tensors' are entered as they come.
+_plain_types: set[type] = {int, float, bool, complex, str, type(None), type(...), DType}
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    """Whether these are the library's tensors, plain data and containers of these."""
+    for value in values:
+        kind = type(value)
+        if kind in _plain_types:
+            continue
+        if kind is tuple or kind is list:
+            if not _are_plain(value):
+                return False
+        elif kind is slice:
+            if not _are_plain((value.start, value.stop, value.step)):
+                return False
+        elif issubclass(kind, TensorCore) and is_librarys(kind):
+            _plain_types.add(kind)
+        else:
+            return False
+    return True
 
 
 class _Follower:

@@ -46,7 +46,7 @@ from lucid.compiler.results.output_specs import (
 )
 from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
-from lucid.ir.clone import copy_graph, rewritten
+from lucid.ir.clone import Snapshot, copy_graph, rewritten
 from lucid.ir.errors import LeavesPath, LucidError, NotFinite
 from lucid.ir.graph import Graph, Node
 from lucid.ir.non_finite import first_non_finite
@@ -191,8 +191,9 @@ class Program:
         log, optimize, recorded = PassLog(), self.optimize, None
         graph.drop_dead_nodes()
         if self._families is not None and promising(graph.nodes):  # for loops of any length
-            recorded = copy_graph(as_recorded(graph))
+            before = Snapshot(as_recorded(graph))
             optimize = optimize.begin(graph, roll_up_rounds, log)
+            graph, recorded = copy_graph(graph), before.put_back()
         begun, found = len(log.changed), None
         if self._families is not None:
             family, skeleton, full = self._families.of(graph, strides)

@@ -42,15 +42,16 @@ class _Part:
 
 
 class MovingParts:
-    """Those of one trace, by their memory.
+    """Those of one trace.
 
     Attributes:
+        by_memory: what has been read.
         looked_at: lines at which indices are looked at.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._parts: dict[Storage, _Part] = {}
+        self.by_memory: dict[Storage, _Part] = {}
         self._written: dict[Storage, _Part] = {}  # and not stored yet, by the memory of the whole
         self.looked_at: set[Location | None] = set()
 
@@ -84,13 +85,11 @@ class MovingParts:
     def note(self, part: TensorCore, whole: TensorCore, index: Any) -> None:
         """Remember what has been read by such an index."""
         storage = whole._storage
-        self._parts[part._storage] = _Part(storage, storage.generation, index, here())
+        self.by_memory[part._storage] = _Part(storage, storage.generation, index, here())
 
     def read(self, storage: Storage) -> None:
         """Memory is about to be read."""
-        if not self._parts:  # nor has one been written
-            return
-        part = self._parts.get(storage)
+        part = self.by_memory.get(storage)
         if part is not None and part.whole.generation != part.generation:
             self._look(part)
         if storage in self._written:
@@ -98,7 +97,7 @@ class MovingParts:
 
     def write(self, storage: Storage) -> None:
         """Memory is about to be written: a part must be stored before anybody reads the rest."""
-        part = self._parts.get(storage)
+        part = self.by_memory.get(storage)
         if part is not None:
             self._written[part.whole] = part
 
@@ -107,7 +106,7 @@ class MovingParts:
 
         None: it is no such part.
         """
-        part = self._parts.get(value._storage) if isinstance(value, TensorCore) else None
+        part = self.by_memory.get(value._storage) if isinstance(value, TensorCore) else None
         if part is None or part.whole is not whole._storage or not _is_same(part.index, index):
             return None
         self._written.pop(part.whole, None)
@@ -120,12 +119,12 @@ class MovingParts:
 
     def keep(self, storage: Storage) -> None:
         """A tensor on some memory is a result, which others may write."""
-        if storage in self._parts:
-            self._look(self._parts[storage])
+        if storage in self.by_memory:
+            self._look(self.by_memory[storage])
 
     def end(self) -> None:
         """Let go of them."""
-        self._parts.clear()
+        self.by_memory.clear()
         self._written.clear()
 
     def _look(self, part: _Part) -> NoReturn:

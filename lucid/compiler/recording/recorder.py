@@ -15,7 +15,7 @@ import numpy as np
 
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
-from lucid.compiler.guards.events import is_text_of, unheard
+from lucid.compiler.guards.events import call, is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.late import now_of
@@ -113,6 +113,7 @@ class Recorder(TracedMemory):
     # ------------------------------------------------------------------ recording ops
 
     unheard = staticmethod(unheard)
+    call: Callable[..., Any] = staticmethod(call)
 
     def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """Append an op on tensors, and keep its history. Raises the op's errors."""
@@ -174,7 +175,17 @@ class Recorder(TracedMemory):
         return result
 
     def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
-        self.parts.read(tensor._storage)
+        storage = tensor._storage
+        if self.parts.by_memory:  # else none has been written either
+            self.parts.read(storage)
+        if storage.recorder is self and tensor._array is None:  # what most ops read
+            value: Value | None = storage.value
+            if tensor._chain:
+                cached = tensor._value
+                is_known = cached is not None and cached[0] == storage.generation
+                value = cached[1] if is_known and cached is not None else None
+            if value is not None and value.graph is self.graph:
+                return value
         return super().value_of(tensor, what)
 
     def write(self, target: TensorCore, value: TensorCore) -> None:
@@ -198,6 +209,20 @@ class Recorder(TracedMemory):
             node.location, node.scope, node.region = location, scope, self._region
             if origin is not None:
                 node.gradient_of = origin
+
+    def _annotate_gradient(self, node: OpNode, made: Sequence[GraphNode]) -> None:
+        """Give what computes the gradient of an op the notes of the op's own node."""
+        origin = node._origin
+        op = None if origin is None else origin.producer
+        if op is None or op.location is None:
+            before, self._deriving = self._deriving, node
+            self._annotate(*made)
+            self._deriving = before
+            return
+        location, scope, region = op.location, op.scope, self._region
+        for new in made:
+            new.location, new.scope, new.region = location, scope, region
+            new.gradient_of = origin
 
     @property
     def scope(self) -> str:
@@ -270,8 +295,8 @@ class Recorder(TracedMemory):
         an attribute is a number that moves, or a gradient would show the memory of another tensor.
         """
         rule, saved = node.derivative.rule, node.saved
-        is_value = isinstance(gradient, Value)
-        if gradient is None or saved is None or not node._is_librarys or self.is_outer(node):
+        is_value = type(gradient) is Value
+        if gradient is None or saved is None or self.is_outer(node):
             return None
         if not (rule.serves_values if is_value else rule.serves_tensors):
             return None
@@ -283,17 +308,18 @@ class Recorder(TracedMemory):
             values.append(self.value_of(tensor.content(node), node.op.name))
         start = len(self.graph.nodes)
         found = rule.record(self.graph, values)
-        before, self._deriving = self._deriving, node
-        self._annotate(*self.graph.nodes[start:])
-        self._deriving = before
+        self._annotate_gradient(node, self.graph.nodes[start:])
         return [gradient if n == 0 else x for n, x in zip(rule.results, found, strict=True)]
 
-    def sum_of(self, *gradients: Traced) -> Value:
-        """The sum of two gradients of a walk."""
+    def sum_of(self, *gradients: Traced, location: Location | None) -> Value:
+        """The sum of two gradients of a walk.
+
+        location: where the user's code asked for that.
+        """
         values = [self._value(gradient, "add") for gradient in gradients]
         type = application(ops.add, values, {}).result_type
         node = self.graph.append_typed(ops.add, values, {}, type)
-        self._annotate(node)
+        self._annotate(node, location=location if self._deriving is None else None)
         return node.result
 
     def tensor_of(self, value: Value) -> Tensor:

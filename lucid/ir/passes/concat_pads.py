@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
@@ -35,7 +36,7 @@ def concat_pads(graph: Graph) -> bool:
       return %z
     }
     """
-    readers = Counter(x for node in graph.nodes for x in node.operands)
+    readers = Counter(chain.from_iterable([node.operands for node in graph.nodes]))
     readers.update(graph.results())
     sums: dict[Value, _Sum] = {}  # of what is put together so far
     made: dict[Node, list[Node]] = {}  # what stands in the place of a sum
@@ -64,10 +65,11 @@ def concat_pads(graph: Graph) -> bool:
         whole.name = whole.name or value.name
     graph.nodes = []
     for node in old:
-        for new in made.get(node, (node,)):
-            if new is not node:
-                inherit_notes(new, node)
+        for new in made.get(node, ()):
+            inherit_notes(new, node)
             graph.nodes.append(new)
+        if node not in made:
+            graph.nodes.append(node)
     if replaced:
         graph.substitute(replaced)
         graph.drop_dead_nodes()
@@ -119,7 +121,7 @@ class _Sum:
                 many.parts[start] = few.parts[start]
                 insort(many.starts, start)
                 continue
-            many.parts[start] = ops.add(self.parts[start], other.parts[start])
+            many.parts[start] = _sum(self.parts[start], other.parts[start])
             if start not in few.bare:
                 many.bare.discard(start)
         return many
@@ -127,7 +129,8 @@ class _Sum:
     def _add_zero(self, start: int) -> None:
         self.bare.discard(start)
         if self.parts[start].dtype.kind == "float":
-            self.parts[start] = self.parts[start] + 0.0
+            part = self.parts[start]
+            self.parts[start] = _sum(part, part.constant(0.0, part.dtype))
 
     def whole(self, value: Value) -> Value:
         """All parts with zeros between them, in the place of the value."""
@@ -143,6 +146,11 @@ class _Sum:
                 position = self._end(start)
         whole: Value = ops.concat(*pieces, axis=axis)
         return whole
+
+
+def _sum(part: Value, other: Value) -> Value:
+    """The sum of a part and a number, or another one of its type."""
+    return part.graph.append_typed(ops.add, (part, other), {}, part.type).result
 
 
 def _pad_of_zeros(value: Value) -> _Sum | None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value, freeze_attributes
-from lucid.ir.op import Trait
+from lucid.ir.op import Op, Trait
 from lucid.ir.passes.periods import Repetition, repetitions
 from lucid.ir.ranges import Range, Ranges
 from lucid.ir.region_ops import is_exit
-from lucid.ir.types import TensorType
 
 LEAST_ROUNDS = 4
 """Fewer are no loop."""
@@ -116,6 +116,7 @@ class Schedule:
         nodes: all others, in order.
         ahead: what comes before the node at a place.
         same: values that are the same as another one, which is there in place of them.
+        operands: what a node reads, with these in the place of others.
         numbers: single numbers that follow from constants and live inputs alone.
         indices: the ranges of the indices of nodes, where these are known to be right.
         place: where in `nodes` a value is made, if it is there.
@@ -125,14 +126,12 @@ class Schedule:
     def __init__(self, graph: Graph, candidates: Sequence[Repetition]) -> None:
         self.nodes: list[Node] = []
         self.ahead: dict[int, list[Node]] = {}
-        self._applied = _applied(graph)
-        self.same = _repeated(graph, self._applied)
+        self.same = _repeated(graph)
         self.numbers = _numbers(graph)
         self.place: dict[Value, int] = {}
         self.loops: list[Rounds] = []
         self.indices = _indices(graph)
-        self._operands: dict[Node, tuple[Value, ...]] = {}
-        self._starts: list[int] = []
+        self.operands = _read(graph, self.same).__getitem__
         self._stretches: list[tuple[int, int]] = []
         self._kept = {*self.same.values()}
         begin = 0
@@ -155,36 +154,32 @@ class Schedule:
         """Append what repeats, and let come before it what can."""
         start, ahead = len(self.nodes), list[Node]()
         parts: set[Value] = set()  # what shows a row of something from before
+        place, kept, operands_of = self.place.get, self._kept, self.operands
         for node in nodes:
-            operands, op = self.operands(node), node.op
-            comes_before = op.kind == "create" or (
-                len(node.results) == 1 and node.results[0] in self._kept
-            )
-            if op is ops.reshape and _drops_axis(node):
-                comes_before = comes_before or operands[0] in parts
-            elif op is ops.slice and _taken_axis(node) is not None:
-                comes_before = comes_before or operands[0] not in parts
-            if not comes_before or any(self.place.get(x, -1) >= start for x in operands):
+            op, operands = node.op, operands_of(node)
+            comes_before = op.kind == "create" or not kept.isdisjoint(node.results)
+            may_show_row = op is ops.reshape or op is ops.slice
+            if not comes_before and not may_show_row:
+                self._append(node)
+                continue
+            if any(place(x, -1) >= start for x in operands):
+                self._append(node)
+                continue
+            if op is ops.reshape:
+                comes_before = comes_before or (operands[0] in parts and _drops_axis(node))
+            elif op is ops.slice and operands[0] not in parts:
+                comes_before = comes_before or _taken_axis(node) is not None
+            if not comes_before:
                 self._append(node)
             elif node.result not in self.same:
                 ahead.append(node)
-                if node.op.is_view:
+                if op.is_view:
                     parts.add(node.result)
-            elif node.op.is_view:
+            elif op.is_view:
                 parts.add(self.same[node.result])
         if ahead:
             self.ahead[start] = ahead
         self._stretches.append((start, len(self.nodes)))
-
-    def operands(self, node: Node) -> tuple[Value, ...]:
-        """What a node reads."""
-        found = self._operands.get(node)
-        if found is None:
-            found, same = node.operands, self.same
-            if not same.keys().isdisjoint(found):
-                found = tuple([same.get(value, value) for value in found])
-            self._operands[node] = found
-        return found
 
     def row_of(self, value: Value) -> Row | None:
         """Of what a value is a row, if it is one."""
@@ -216,60 +211,39 @@ class Schedule:
         """Equal numbers for nodes that compute alike; nodes that no round has are like no other."""
         tokens = np.arange(len(self.nodes), dtype=np.int64)
         known: dict[object, int] = {}
-        types: dict[int, int] = {}  # the number of a type, by its id: few are many values' own
-        numbers: dict[TensorType, int] = {}
+        seen: dict[object, int] = {}  # the same by identities: few are many values' own
         for start, stop in self._stretches:
             for number in range(start, stop):
                 node = self.nodes[number]
-                if not _can_repeat(node):
+                if not (_is_free(node.op) and len(node.results) == 1) and not self._repeats(node):
                     continue
-                if Trait.INDEXED in node.op.traits and node not in self.indices:
-                    continue  # it checks its index itself
-                key = [self._applied[node]]
-                for value in (*node.operands, node.results[0]):
-                    of = types.get(id(value._type))
-                    if of is None:
-                        of = numbers.setdefault(value._type, len(numbers))
-                        types[id(value._type)] = of
-                    key.append(of)
-                tokens[number] = known.setdefault(tuple(key), number)
+                attributes = node.attributes
+                types = [value._type for value in (*node.operands, *node.results)]
+                key: object = (node.op, *map(id, types))
+                if attributes:
+                    key = key, *attributes, *map(id, attributes.values())
+                token = seen.get(key)
+                if token is None:
+                    applied = node.op, freeze_attributes(attributes), *types
+                    token = seen[key] = known.setdefault(applied, number)
+                tokens[number] = token
         return tokens
+
+    def _repeats(self, node: Node) -> bool:
+        """Whether a round may have a node; one that checks its index itself isn't known to."""
+        is_known = Trait.INDEXED not in node.op.traits or node in self.indices
+        return is_known and _can_repeat(node)
 
     def _alike(self, start: int, stop: int, period: int) -> Iterator[tuple[int, int]]:
         """The parts of a repetition in which each node also reads what the one before does."""
-        begin, steps = start, dict[tuple[int, int], Step]()
-        for place in range(start + period, stop):
-            if place - begin < period or self._follows(place, period, begin, steps):
-                continue
-            if place - begin >= max(LEAST_NODES, LEAST_ROUNDS * period):
-                yield begin, place
-            begin, steps = place - period + 1, {}
-        if stop - begin >= max(LEAST_NODES, LEAST_ROUNDS * period):
-            yield begin, stop
-
-    def _follows(
-        self, place: int, period: int, begin: int, steps: dict[tuple[int, int], Step]
-    ) -> bool:
-        """Whether a node reads what the node a period before reads, one round later.
-
-        begin: where the rounds do; steps: what is known of operands from before them.
-        """
-        place_of, here, before = self.place, self.nodes[place], self.nodes[place - period]
-        pairs = zip(self.operands(here), self.operands(before), strict=True)
-        for slot, (now, then) in enumerate(pairs):
-            made, earlier = place_of.get(now, -1), place_of.get(then, -1)
-            if made >= begin:
-                is_first = made - period < begin  # what it carries is from before the rounds
-                follows = earlier < begin if is_first else earlier == made - period
-                if not follows or place - made >= 2 * period:
-                    return False
-            elif earlier >= begin:
-                return False
-            else:
-                step = self.step(then, now)
-                if steps.setdefault((place % period, slot), step) != step:
-                    return False
-        return True
+        least = max(LEAST_NODES, LEAST_ROUNDS * period)
+        reads = _Reads(self, start, stop, period)
+        begin = start
+        while begin < stop:
+            end = reads.follow_until(begin)
+            if end - begin >= least:
+                yield begin, end
+            begin = end - period + 1 if end < stop else stop
 
     def step(self, then: Value, now: Value) -> Step:
         """How one value from before the rounds follows from another one."""
@@ -309,6 +283,57 @@ class Schedule:
         return Rounds(start + offset, period, length) if length >= LEAST_ROUNDS else None
 
 
+class _Reads:
+    """What the nodes of a repetition read, each beside what the node a period before reads.
+
+    Args:
+        schedule, start, stop, period: where the repetition is.
+    """
+
+    def __init__(self, schedule: Schedule, start: int, stop: int, period: int) -> None:
+        self._schedule = schedule
+        self._stop, self._period = stop, period
+        place_of, operands = schedule.place.get, schedule.operands
+        read = [operands(node) for node in schedule.nodes[start:stop]]
+        counts = [len(x) for x in read]
+        values = [value for x in read for value in x]
+        width = sum(counts[:period])  # of a period: nodes that repeat have as many operands
+        places = np.repeat(np.arange(start, stop), counts)
+        made = np.array([place_of(x, -1) for x in values], np.int64)
+        self._now, self._then = values[width:], values[: len(values) - width]
+        self._places = places[width:]
+        self._made, self._earlier = made[width:], made[: len(made) - width]
+        self._width = width
+
+    def follow_until(self, begin: int) -> int:
+        """The first node from a place on that doesn't read what follows in a round of its own.
+
+        That is what the node a period before reads, one round later.
+        """
+        period, width = self._period, self._width
+        steps: dict[int, Step] = {}  # by the operand's number in a round
+        first = int(np.searchsorted(self._places, begin + period))
+        count = 64
+        while first < len(self._places):
+            part = slice(first, first + count)
+            made, earlier, places = self._made[part], self._earlier[part], self._places[part]
+            is_inner = made >= begin
+            is_first = made - period < begin  # what it carries is from before the rounds
+            follows = np.where(is_first, earlier < begin, earlier == made - period)
+            follows &= places - made < 2 * period
+            is_outer = ~is_inner & (earlier < begin)
+            bad = np.flatnonzero(~(is_outer | (is_inner & follows)))
+            end = int(bad[0]) if len(bad) else len(places)
+            for number in (first + np.flatnonzero(is_outer[:end])).tolist():
+                step = self._schedule.step(self._then[number], self._now[number])
+                if steps.setdefault(number % width, step) != step:
+                    return int(self._places[number])
+            if len(bad):
+                return int(places[end])
+            first, count = first + count, 4 * count
+        return self._stop
+
+
 _OF_FUNCTIONS = ("region", "call")  # kinds of ops that run functions
 
 
@@ -320,12 +345,21 @@ def _can_repeat(node: Node) -> bool:
     return len(node.results) == 1 and op.kind not in _OF_FUNCTIONS
 
 
-def _can_move(node: Node) -> bool:
-    """Whether a node may come before others: it checks nothing, and has no index."""
-    op = node.op
-    if op.has_effect or op.kind in _OF_FUNCTIONS or len(node.results) != 1:
-        return False
-    return Trait.INDEXED not in op.traits
+@cache
+def _is_free(op: Op) -> bool:
+    """Whether nodes of an op may come before others: it checks nothing, and has no index."""
+    return not (op.has_effect or op.kind in _OF_FUNCTIONS or Trait.INDEXED in op.traits)
+
+
+def _read(graph: Graph, same: dict[Value, Value]) -> dict[Node, tuple[Value, ...]]:
+    """What the nodes of a graph read, where some values are the same as others."""
+    found = {node: node.operands for node in graph.nodes}
+    if same:
+        is_as_it_is, get = same.keys().isdisjoint, same.get
+        for node, operands in found.items():
+            if not is_as_it_is(operands):
+                found[node] = tuple([get(value, value) for value in operands])
+    return found
 
 
 def _indices(graph: Graph) -> dict[Node, Range]:
@@ -342,33 +376,36 @@ def _indices(graph: Graph) -> dict[Node, Range]:
     return found
 
 
-def _applied(graph: Graph) -> dict[Node, int]:
-    """Equal numbers for nodes with the same op and equal attributes."""
-    known: dict[object, int] = {}
-    return {
-        node: known.setdefault((node.op, freeze_attributes(node.attributes)), len(known))
-        for node in graph.nodes
-    }
+_DEEPEST = 64
+"""How many nodes one after the other are looked at that compute the same: rounds are longer."""
 
 
-def _repeated(graph: Graph, applied: dict[Node, int]) -> dict[Value, Value]:
+def _repeated(graph: Graph) -> dict[Value, Value]:
     """What is computed of inputs alone, and the same, several times: all but the first of each."""
     numbers = {entry.value: ~place for place, entry in enumerate(graph.inputs)}
     known: dict[object, int] = {}  # numbers of what is computed, by op, attributes and operands'
     kept: list[Node] = []
+    depths: list[int] = []  # of these
     others: dict[int, list[Node]] = {}
+    number_of = numbers.get
     for node in graph.nodes:
-        operands = [numbers.get(value) for value in node.operands]
-        if None in operands or not _can_move(node):
+        found = [number_of(value) for value in node.operands]
+        if None in found or not (_is_free(node.op) and len(node.results) == 1):
             continue
+        operands = cast(list[int], found)
         if len(operands) > 1 and Trait.COMMUTATIVE in node.op.traits:
             operands.sort()
-        number = known.setdefault((applied[node], *operands), len(kept))
-        numbers[node.results[0]] = number
-        if number == len(kept):
-            kept.append(node)
-        else:
+        number = known.setdefault(
+            (node.op, freeze_attributes(node.attributes), *operands), len(kept)
+        )
+        if number < len(kept):
+            numbers[node.results[0]] = number
             others.setdefault(number, []).append(node)
+            continue
+        kept.append(node)
+        depths.append(1 + max([depths[n] for n in operands if n >= 0], default=0))
+        if depths[number] < _DEEPEST:
+            numbers[node.results[0]] = number
     return {
         node.result: kept[number].result
         for number, nodes in others.items()
@@ -382,7 +419,7 @@ def _numbers(graph: Graph) -> set[Value]:
     found = {entry.value for entry in graph.inputs if entry.kind == "live"}
     for node in graph.nodes:
         is_one = len(node.results) == 1 and node.results[0]._type.size == 1
-        if is_one and found.issuperset(node.operands) and _can_move(node):
+        if is_one and found.issuperset(node.operands) and _is_free(node.op):
             found.add(node.result)
     return found
 
