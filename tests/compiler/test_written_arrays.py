@@ -562,3 +562,20 @@ def test_the_index_of_a_view():
         found += index is not None
     assert found > 390
     assert index_of(np.zeros((2, 3)), np.zeros((2, 3))) is None
+
+
+@pytest.mark.parametrize("read", ["x * buffer[0]", "buffer[x.argsort().numpy()]"])
+def test_a_tensor_on_memory_that_the_step_reads_as_an_array_is_written_op_by_op(read):
+    buffer = np.zeros(3)
+    shared, scope = lucid.from_numpy(buffer), {"buffer": buffer}
+
+    @lucid.compile
+    def step(x):
+        shared.add_(x)
+        return eval(read, {"x": x, **scope})
+
+    for i in range(4):
+        x = lucid.tensor([2.0, 0.0, 1.0], dtype=F64) + i
+        expected = eval(read, {"x": x, "buffer": buffer + x.numpy()})
+        assert step(x).tolist() == expected.tolist()
+    assert "memory" in step.stats.eager_reasons[0]

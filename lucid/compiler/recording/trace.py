@@ -225,7 +225,8 @@ def _run(
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = side_effects.leave(collector, recorder, of_arguments)
-        guards = [*collector.depended_on(recorder.array_owners), *recorder.guards.values()]
+        guards = collector.depended_on(recorder.array_owners, recorder.written_arrays())
+        guards += recorder.guards.values()
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):
