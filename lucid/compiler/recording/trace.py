@@ -209,7 +209,9 @@ def _run(
         try:
             with recording(recorder), listening(collector):
                 result = function(*stand_ins.args, **stand_ins.kwargs)
-        except RestartTrace:  # Python takes a trace function away that raises
+        except (RestartTrace, ValueError):
+            # Python takes a trace function away that raises, and NumPy makes an error of its own of
+            # one that it is given.
             recorder.raise_caught()
             raise
         finally:
