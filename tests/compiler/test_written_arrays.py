@@ -562,3 +562,41 @@ def test_the_index_of_a_view():
         found += index is not None
     assert found > 390
     assert index_of(np.zeros((2, 3)), np.zeros((2, 3))) is None
+
+
+@pytest.mark.parametrize("read", ["x * buffer[0]", "buffer[x.argsort().numpy()]"])
+def test_a_tensor_on_memory_that_the_step_reads_as_an_array_is_written_op_by_op(read):
+    buffer = np.zeros(3)
+    shared, scope = lucid.from_numpy(buffer), {"buffer": buffer}
+
+    @lucid.compile
+    def step(x):
+        shared.add_(x)
+        return eval(read, {"x": x, **scope})
+
+    for i in range(4):
+        x = lucid.tensor([2.0, 0.0, 1.0], dtype=F64) + i
+        expected = eval(read, {"x": x, "buffer": buffer + x.numpy()})
+        assert step(x).tolist() == expected.tolist()
+    assert step.stats.eager_reasons
+
+
+WRITES = [
+    *("array.flat[0] += x.sum().item()", "memoryview(array)[0] = kept[0]", "array.T[0] += kept[0]"),
+    *("np.add(array, 1, array)", "np.multiply.at(array, [0], 2)", "[*map(array.fill, kept)]"),
+    *("np.fill_diagonal(array.reshape(1, -1), kept[0])", "lucid.from_numpy(array).add_(1)"),
+    *("lucid.from_numpy(array).numpy()[0] = kept[0]", "array[:] = array[::-1].copy()"),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_each_way_to_write_an_array_is_seen(write):
+    found = []
+    for compile in (lambda function: function, lucid.compile):
+        scope = {"np": np, "lucid": lucid, "array": np.arange(3.0), "kept": [0.0]}
+        exec(f"def step(x):\n  kept[0] += 1\n  {write}\n  return array.copy()", scope)
+        step = compile(scope["step"])
+        found.append(
+            [(step(lucid.ones(2) * i).tolist(), scope["array"].tolist()) for i in range(4)]
+        )
+    assert found[0] == found[1]

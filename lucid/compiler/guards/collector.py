@@ -773,10 +773,10 @@ class Collector:
             return False
         return owner is None or self.was_there(owner)
 
-    def depended_on(self, live: Set[int]) -> list[Guard]:
+    def depended_on(self, live: Set[int], written: Sequence[np.ndarray]) -> list[Guard]:
         """What the step has read of what was there before.
 
-        live: owners of memory that the program reads itself.
+        live: owners of memory that the program reads itself; written: what tensors write of it.
         """
         found: list[Guard] = []
         for reason, line in self._refusals:
@@ -785,6 +785,11 @@ class Collector:
             if type(guard) is ArrayGuard and guard.was_read:
                 if guard.is_given and id(owner_of(guard.owner)) in live:
                     continue
+                if any(np.may_share_memory(guard.owner, array) for array in written):
+                    self._op_by_op(
+                        f"it reads {guard.path} in Python, and writes a tensor on its memory",
+                        line=guard.place(),
+                    )
                 if guard.expected.nbytes > MOST_COMPARED:
                     self._restart_with(guard.source, "computes with")
                     self._op_by_op(

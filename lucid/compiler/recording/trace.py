@@ -36,7 +36,6 @@ from lucid.compiler.recording.late_arrays import stand_in_of
 from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
-from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -211,7 +210,9 @@ def _run(
         try:
             with recording(recorder), listening(collector):
                 result = function(*stand_ins.args, **stand_ins.kwargs)
-        except RestartTrace:  # Python takes a trace function away that raises
+        except (RestartTrace, ValueError):
+            # Python takes a trace function away that raises, and NumPy makes an error of its own of
+            # one that it is given.
             recorder.raise_caught()
             raise
         finally:
@@ -227,7 +228,8 @@ def _run(
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = side_effects.leave(collector, recorder, of_arguments)
-        guards = [*collector.depended_on(recorder.array_owners), *recorder.guards.values()]
+        guards = collector.depended_on(recorder.array_owners, recorder.written_arrays())
+        guards += recorder.guards.values()
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):
@@ -244,7 +246,6 @@ def _run(
             gated=GuardTable([guard for guard in guards if guard.gated]),
             formulas=[*recorder.formulas.values()],
             grads_read=grads_read,
-            grads_shared=shared_gradients(grads_read, call),
             asked=collector.asked,
             pinned=pinned,
             state={cell.storage for cell, _ in cells if cell.kind == "state"},

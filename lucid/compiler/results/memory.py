@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
@@ -212,6 +214,11 @@ class TracedMemory(SymNumbers):
                 new = scatter(storage.value, target._chain, new)
         storage.value = new
         storage.generation += 1
+
+    def written_arrays(self) -> list[np.ndarray]:
+        """The memory from outside that has been written by now."""
+        written = (cell.storage.array for cell in self.cells.values() if cell.is_written)
+        return [array for array in written if array is not None]
 
     # ------------------------------------------------------------------ whose it is
 
