@@ -189,8 +189,41 @@ class LRScheduler:
         """This scheduler, and those inside of it."""
         yield self
 
-    def _advance(self, epoch: int | None) -> None:
-        """Do what `step` means, now."""
+    def _advance(self, epoch: Any) -> None:
+        """Do what `step` means, now; what it raises leaves the scheduler as it was."""
+        before = dict(vars(self))
+        try:
+            rates = self._move(epoch)
+            self._check_count(len(rates))
+        except BaseException:
+            vars(self).update(before)
+            raise
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            set_rate(group, rate)
+        self._last_lr = self._rates()
+
+    def _check_count(self, count: int, by_lists: bool = True) -> None:
+        """Raise `OptionError` unless there are so many groups; some may have been added since.
+
+        by_lists: the scheduler's public lists say what each group's rate is made of.
+        """
+        groups = len(self.optimizer.param_groups)
+        if count == groups:
+            return
+        lists = [
+            f"scheduler.{name}"
+            for name, value in vars(self).items()
+            if by_lists and name[0] != "_" and isinstance(value, list) and len(value) < groups
+        ]
+        append = f"append its entries to {', '.join(lists)}, or " if lists else ""
+        raise OptionError(
+            f"{type(self).__name__}: the optimizer has {groups} param groups, the scheduler "
+            f"learning rates for {count}\n"
+            f"hint: after add_param_group {append}make the scheduler anew"
+        )
+
+    def _move(self, epoch: Any) -> list[Any]:
+        """Go to an epoch, None is the next, and return its rates."""
         if self._step_count == 1 and self.optimizer._is_known_unused():
             warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value "
@@ -199,13 +232,9 @@ class LRScheduler:
         self._step_count += 1
         if epoch is None:
             self.last_epoch += 1
-            rates = self.get_lr()
-        else:
-            self.last_epoch = epoch
-            rates = self.closed_form()
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            set_rate(group, rate)
-        self._last_lr = self._rates()
+            return self.get_lr()
+        self.last_epoch = epoch
+        return self.closed_form()
 
     def closed_form(self) -> list[Any]:
         """The learning rates for `last_epoch`, by a formula from those at the start."""
@@ -266,6 +295,7 @@ class _ByFunction(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _times(self, rates: list[Any]) -> list[Any]:
+        self._check_count(min(len(rates), len(self.lr_lambdas)))
         factors = (function(self.last_epoch) for function in self.lr_lambdas)
         return [rate * factor for rate, factor in zip(rates, factors, strict=True)]
 
@@ -491,6 +521,7 @@ class CosineAnnealingLR(LRScheduler):
             return self.closed_form()
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            self._check_count(len(self.base_lrs))
             pairs = zip(self._rates(), self.base_lrs, strict=True)
             return [rate + (base - self.eta_min) * rise for rate, base in pairs]
         now = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
@@ -542,7 +573,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
-    def _advance(self, epoch: float | None) -> None:
+    def _move(self, epoch: float | None) -> list[Any]:
         if epoch is None and self.last_epoch >= 0:
             epoch = self.last_epoch + 1
             self.T_cur += 1
@@ -553,9 +584,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             epoch = 0 if epoch is None else epoch
             self._find_period(epoch)
         self.last_epoch = math.floor(epoch)
-        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
-            set_rate(group, rate)
-        self._last_lr = self._rates()
+        return self.get_lr()
 
     def _find_period(self, epoch: float) -> None:
         """Set the period that an epoch, perhaps a fraction, falls into, and how far it is in it."""
@@ -664,6 +693,8 @@ class OneCycleLR(_WithMomentum):
             raise OptionError(
                 f"OneCycleLR: step {self.last_epoch}, where total_steps is {self.total_steps}"
             )
+        groups = self.optimizer.param_groups
+        self._check_count(sum("max_lr" in group for group in groups), by_lists=False)
         ends = [0.0, *(phase[0] for phase in self._phases)]
         passed = sum(self.last_epoch > end for end in ends[1:-1])
         start, end = ends[passed : passed + 2]
@@ -770,6 +801,7 @@ class CyclicLR(_WithMomentum):
         return self._scale_fn(x)
 
     def get_lr(self) -> list[Any]:
+        self._check_count(min(len(self.base_lrs), len(self.max_lrs)))
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         rising = x <= self.step_ratio
@@ -840,6 +872,7 @@ class ReduceLROnPlateau(LRScheduler):
         check_choice(threshold_mode, "threshold_mode", "ReduceLROnPlateau", ("rel", "abs"))
         check_optimizer(optimizer)
         self.optimizer = optimizer
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
         self.min_lrs = per_group("min_lr", min_lr, len(optimizer.param_groups))
         self.mode = mode
         self.factor = factor
@@ -895,12 +928,9 @@ class ReduceLROnPlateau(LRScheduler):
 
     def _reduce(self) -> None:
         groups = self.optimizer.param_groups
-        if len(groups) != len(self.min_lrs):
-            raise OptionError(
-                f"The number of param groups in the `optimizer` ({len(groups)}) differs from when "
-                f"`ReduceLROnPlateau` was initialized ({len(self.min_lrs)})\n"
-                "hint: set scheduler.min_lrs to one rate per group"
-            )
+        if self.default_min_lr is not None:
+            self.min_lrs = [self.default_min_lr] * len(groups)
+        self._check_count(len(self.min_lrs))
         for group, lowest in zip(groups, self.min_lrs, strict=True):
             before = float(rate_of(group))
             after = max(before * self.factor, lowest)

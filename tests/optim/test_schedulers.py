@@ -244,6 +244,70 @@ def test_what_makes_no_sense_is_refused(make: Any, error: type[Exception], messa
     assert isinstance(caught.value, lucid.LucidError)
 
 
+class Constant(schedules.LRScheduler):
+    def get_lr(self) -> list[Any]:
+        return self.base_lrs
+
+
+GROUPS_ADDED: dict[str, tuple[Make, str]] = {
+    "lambda": (lambda o: schedules.LambdaLR(o, lambda e: 0.9), "lr_lambdas, scheduler.base_lrs"),
+    "product": (
+        lambda o: schedules.MultiplicativeLR(o, lambda e: 0.9),
+        "lr_lambdas, scheduler.base_lrs",
+    ),
+    "restarts": (lambda o: schedules.CosineAnnealingWarmRestarts(o, 2), "base_lrs"),
+    "cosine": (lambda o: schedules.CosineAnnealingLR(o, 1), "base_lrs"),
+    "cycle": (
+        lambda o: schedules.CyclicLR(o, 0.1, 0.2, 3, cycle_momentum=False),
+        "max_lrs, scheduler.base_lrs",
+    ),
+    "one cycle": (lambda o: schedules.OneCycleLR(o, 0.1, total_steps=9), ""),
+    "user's": (Constant, "base_lrs"),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS_ADDED)
+def test_a_group_without_its_part_of_the_schedule_is_an_error_that_changes_nothing(
+    name: str,
+) -> None:
+    make, lists = GROUPS_ADDED[name]
+    opt = optimizer()
+    scheduler = make(opt)
+    scheduler.step()
+    opt.add_param_group({"params": [lucid.ones(3, requires_grad=True)], "lr": 0.25})
+    before = copy.deepcopy(scheduler.state_dict()), [dict(group) for group in opt.param_groups]
+    append = f"append its entries to scheduler.{lists}, or " if lists else ""
+    for _ in range(2):
+        with pytest.raises(ValueError) as caught:
+            scheduler.step()
+        assert isinstance(caught.value, lucid.LucidError)
+        assert str(caught.value) == (
+            f"{type(scheduler).__name__}: the optimizer has 2 param groups, the scheduler "
+            f"learning rates for 1\nhint: after add_param_group {append}make the scheduler anew"
+        )
+    after = scheduler.state_dict(), [dict(group) for group in opt.param_groups]
+    assert repr(after) == repr(before)
+    for part in lists.replace("scheduler.", "").split(", ") if lists else ():
+        getattr(scheduler, part).append(getattr(scheduler, part)[0])
+    if lists:
+        scheduler.step()
+
+
+def test_a_plateau_with_one_lowest_rate_has_it_for_groups_that_come_later() -> None:
+    opt = optimizer()
+    scheduler = schedules.ReduceLROnPlateau(opt, factor=0.5, patience=0, min_lr=0.2)
+    opt.add_param_group({"params": [lucid.ones(3, requires_grad=True)], "lr": 0.25})
+    for _ in range(2):
+        scheduler.step(1.0)
+    assert [group["lr"] for group in opt.param_groups] == [0.25, 0.2]
+    single = optimizer()
+    scheduler = schedules.ReduceLROnPlateau(single, patience=0, min_lr=[0.2])
+    single.add_param_group({"params": [lucid.ones(3, requires_grad=True)]})
+    scheduler.step(1.0)
+    with pytest.raises(ValueError, match=r"append its entries to scheduler.min_lrs, or make"):
+        scheduler.step(1.0)
+
+
 @pytest.mark.parametrize("average", ["ema", "swa"])
 def test_averages_of_all_weights_at_once_are_those_of_each(
     average: str, prepared: Callable[..., Any]
