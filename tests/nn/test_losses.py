@@ -34,6 +34,16 @@ def test_losses_on_real_numbers(reduction: str, rng: np.random.Generator) -> Non
     _close(F.huber_loss(x, t, reduction=reduction, delta=0.5), reduce(huber))
 
 
+def test_what_an_absolute_difference_was_made_of_may_be_written() -> None:
+    x = lucid.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    predicted = x * 2
+    loss = F.l1_loss(predicted, lucid.zeros(3))
+    predicted.add_(9.0)
+    loss.backward()
+    assert x.grad is not None
+    _close(x.grad, np.array([2.0, -2.0, 2.0], np.float32) / 3)
+
+
 @pytest.mark.parametrize("reduction", REDUCE)
 def test_losses_on_probabilities(reduction: str, rng: np.random.Generator) -> None:
     z, t = rng.normal(size=(3, 4)) * 5, rng.uniform(size=(3, 4))
