@@ -161,6 +161,46 @@ def test_wrong_arguments_are_named() -> None:
         F.cross_entropy(x, lucid.tensor([0, 1]), label_smoothing=2)
 
 
+@pytest.mark.parametrize(
+    ("flags", "reduction"),
+    [
+        ({"size_average": False}, "sum"),
+        ({"size_average": True, "reduce": None}, "mean"),
+        ({"reduce": False}, "none"),
+        ({"size_average": False, "reduce": True}, "sum"),
+    ],
+)
+def test_older_programs_say_by_flags_how_a_loss_is_reduced(
+    flags: dict[str, Any], reduction: str, prepared: Any
+) -> None:
+    x, t, weight = lucid.randn(5, 3), lucid.tensor([0, 2, 1, 1, 0]), lucid.tensor([0.5, 1.0, 2.0])
+    with pytest.warns(UserWarning, match=f"please write reduction='{reduction}' instead"):
+        found = prepared(lambda x: F.cross_entropy(x, t, weight=weight, **flags))(x)
+        module = nn.CrossEntropyLoss(weight, **flags)
+    assert module.reduction == reduction
+    expected = F.cross_entropy(x, t, weight, reduction=reduction).tolist()
+    assert found.tolist() == module(x, t).tolist() == expected
+
+
+def test_a_loss_of_the_users_extends_pytorchs_bases() -> None:
+    class Focal(nn.modules.loss._WeightedLoss):
+        def __init__(self, weight: Any = None, gamma: float = 2.0, reduction: str = "mean") -> None:
+            super().__init__(weight, None, None, reduction)
+            self.gamma = gamma
+
+    class Shifted(nn.modules.loss._Loss):
+        def __init__(self, size_average: Any = None) -> None:
+            super().__init__(size_average=size_average)
+
+    loss = Focal(lucid.ones(3), reduction="sum")
+    assert loss.reduction == "sum"
+    assert [*loss.state_dict()] == ["weight"]
+    with pytest.warns(UserWarning, match="size_average"):
+        assert Shifted(False).reduction == "sum"
+    with pytest.raises(TypeError, match="size_averages"):
+        nn.MSELoss(size_averages=False)
+
+
 def test_a_target_that_would_broadcast_warns() -> None:
     with pytest.warns(UserWarning, match=r"target of size \[3\] that is different to the"):
         F.mse_loss(lucid.zeros(3, 1), lucid.zeros(3))

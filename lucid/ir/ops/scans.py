@@ -49,7 +49,7 @@ def _running(
     dtypes: DTypeSet = NUMBERS,
     samples: tuple[Sample, ...] = (),
 ) -> Op:
-    """Declare the running fold by a function of two numbers; sums start from +0.0, as `sum` does."""
+    """Declare the running fold by a function of two numbers; sums start from +0.0, as `sum`."""
     is_sum = fold in (np.add, np.logaddexp)
 
     def infer(x: TensorType, axis: int) -> TensorType:
