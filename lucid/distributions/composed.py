@@ -257,6 +257,10 @@ class MixtureSameFamily(Distribution):
         each = self.component_distribution.log_prob(value.unsqueeze(axis))
         return (each + self.mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
 
+    def _cdf(self, value: Tensor) -> Tensor:
+        each = self.component_distribution.cdf(value.unsqueeze(-1))
+        return (each * self.mixture_distribution.probs).sum(-1)
+
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             axis = len(sample_shape) + len(self._batch_shape)
@@ -278,7 +282,8 @@ class TransformedDistribution(Distribution):
         transforms: one `Transform`, or several that are applied in turn.
 
     Raises:
-        MissingRuleError: in `log_prob`, of a transform without density.
+        MissingRuleError: in `log_prob`, of a transform without density; in `cdf` and `icdf`, of one
+            that doesn't keep or turn around the order of numbers.
 
     >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
     >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
@@ -344,6 +349,24 @@ class TransformedDistribution(Distribution):
             y = x
         density = sum_rightmost(self.base_dist.log_prob(y), axes - self._base_event)
         return total + density
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        for transform in reversed(self.transforms):
+            value = transform.inv(value)
+        return self._rising(self.base_dist.cdf(value))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        value = self.base_dist.icdf(self._rising(value))
+        for transform in self.transforms:
+            value = transform(value)
+        return value
+
+    def _rising(self, probability: Tensor) -> Tensor:
+        """A probability, or what is left of 1 where the transforms turn the order around."""
+        sign = ComposeTransform(self.transforms).sign
+        return (
+            probability if isinstance(sign, int) and sign == 1 else sign * (probability - 0.5) + 0.5
+        )
 
 
 @like(Distribution)

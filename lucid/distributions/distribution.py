@@ -18,6 +18,7 @@ from lucid.dtypes import get_default_dtype
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
+from lucid.ir.location import warn
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
@@ -181,8 +182,8 @@ class Distribution:
         """The shape of one draw from one of them."""
         return self._event_shape
 
-    def _extended_shape(self, sample_shape: Shape = ()) -> tuple[int, ...]:
-        return (*sample_shape, *self._batch_shape, *self._event_shape)
+    def _extended_shape(self, sample_shape: Shape = ()) -> Size:
+        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """Draw `sample_shape` times, differentiably by the parameters.
@@ -209,6 +210,24 @@ class Distribution:
         """
         with no_grad():
             return self.rsample(sample_shape)
+
+    def sample_n(self, n: int) -> Tensor:
+        """Draw `n` times, without gradients: `sample((n,))`, which programs should write instead.
+
+        Shapes: (n,) + batch_shape + event_shape. It warns.
+
+        Args:
+            n: how often.
+
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     drawn = lucid.distributions.Normal(lucid.zeros(3), 1.0).sample_n(4)
+        >>> drawn.shape
+        lucid.Size([4, 3])
+        """
+        warn("sample_n(n) will be deprecated. Use .sample((n,)) instead.", UserWarning)
+        return self.sample((n,))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """Return all values that a draw may have, along a new axis in front.
