@@ -27,8 +27,8 @@ from lucid.tensor.tensor import Tensor
 
 __all__ = [
     "Bernoulli", "Binomial", "Categorical", "Geometric", "LogitRelaxedBernoulli", "Multinomial",
-    "NegativeBinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Poisson", "RelaxedBernoulli",
-    "RelaxedOneHotCategorical",
+    "NegativeBinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Poisson",
+    "RelaxedBernoulli", "RelaxedOneHotCategorical",
 ]  # fmt: skip
 
 

@@ -787,7 +787,11 @@ class CyclicLR(_WithMomentum):
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up + down)
         self.step_ratio = step_size_up / self.total_size
-        self._scale_fn, self.scale_mode = _scale(mode, gamma, scale_fn, scale_mode)
+        if scale_fn is None and mode not in _SCALES:
+            listed = f"{mode!r}, not in {list(_SCALES)}"
+            raise OptionError(f"mode is invalid and scale_fn is None: {listed}")
+        self._scale_fn_custom = scale_fn
+        self.scale_mode = scale_mode if scale_fn is not None else _SCALES[mode][1]
         self.mode = mode
         self.gamma = gamma
         if cycle_momentum:
@@ -798,7 +802,15 @@ class CyclicLR(_WithMomentum):
 
     def scale_fn(self, x: float) -> float:
         """How high the cycle (or iteration) `x` is, between 0 and 1."""
-        return self._scale_fn(x)
+        own = self._scale_fn_custom
+        return _SCALES[self.mode][0](self.gamma, x) if own is None else own(x)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As for all, but without a `scale_fn` that is a function, which no file keeps."""
+        state = super().state_dict()
+        if isinstance(self._scale_fn_custom, FunctionType):
+            del state["_scale_fn_custom"]
+        return state
 
     def get_lr(self) -> list[Any]:
         self._check_count(min(len(self.base_lrs), len(self.max_lrs)))
@@ -817,18 +829,12 @@ class CyclicLR(_WithMomentum):
         ]
 
 
-def _scale(mode: str, gamma: float, given: Scale | None, scale_mode: str) -> tuple[Scale, str]:
-    """What scales a cycle's height, and whether it is a function of cycles or iterations."""
-    if given is not None:
-        return given, scale_mode
-    modes: dict[str, tuple[Scale, str]] = {
-        "triangular": (lambda x: 1.0, "cycle"),
-        "triangular2": (lambda x: 1 / (2.0 ** (x - 1)), "cycle"),
-        "exp_range": (lambda x: gamma**x, "iterations"),
-    }
-    if mode not in modes:
-        raise OptionError(f"mode is invalid and scale_fn is None: {mode!r}, not in {list(modes)}")
-    return modes[mode]
+# What scales a cycle's height, by gamma and x, and whether x counts cycles or iterations.
+_SCALES: dict[str, tuple[Callable[[float, float], float], str]] = {
+    "triangular": (lambda gamma, x: 1.0, "cycle"),
+    "triangular2": (lambda gamma, x: 1 / (2.0 ** (x - 1)), "cycle"),
+    "exp_range": (lambda gamma, x: gamma**x, "iterations"),
+}
 
 
 class ReduceLROnPlateau(LRScheduler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -291,6 +292,26 @@ def test_a_group_without_its_part_of_the_schedule_is_an_error_that_changes_nothi
         getattr(scheduler, part).append(getattr(scheduler, part)[0])
     if lists:
         scheduler.step()
+
+
+def test_a_cycles_state_goes_into_a_file(tmp_path: Path) -> None:
+    def made(**scale: Any) -> schedules.CyclicLR:
+        return schedules.CyclicLR(optimizer(), 0.1, 0.5, 2, mode="triangular2", **scale)
+
+    scheduler = made()
+    for _ in range(6):
+        scheduler.step()
+    lucid.save(scheduler.state_dict(), tmp_path / "schedule.pt")
+    other = made()
+    other.load_state_dict(lucid.load(tmp_path / "schedule.pt"))
+    other.step()
+    scheduler.step()
+    assert other.get_last_lr() == scheduler.get_last_lr()
+    custom = made(scale_fn=lambda x: 0.5)
+    custom.load_state_dict(custom.state_dict())
+    custom.step()
+    assert custom.get_last_lr() == [pytest.approx(0.2)]
+    assert "_scale_fn_custom" not in custom.state_dict()
 
 
 def test_a_plateau_with_one_lowest_rate_has_it_for_groups_that_come_later() -> None:

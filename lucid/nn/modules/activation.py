@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import InitVar
 
 import lucid
+from lucid.autograd.modes import no_grad
 from lucid.device import check_device
 from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType
@@ -195,6 +196,11 @@ class PReLU(Module):
         check_device(device, type(self).__name__)
         shape = (self.num_parameters,)
         self.weight = Parameter(lucid.full(shape, float(self.init), dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Set the weight to the slope to start with."""
+        with no_grad():
+            self.weight.fill_(self.init)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)

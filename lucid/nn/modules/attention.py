@@ -110,6 +110,8 @@ class MultiheadAttention(Module):
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)
 
+    _reset_parameters = reset_parameters  # PyTorch's name
+
     def forward(
         self,
         query: Tensor,

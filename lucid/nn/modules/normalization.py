@@ -119,6 +119,11 @@ class RMSNorm(_LastAxesNorm):
         weight = Parameter(lucid.ones(self.normalized_shape, dtype=dtype))
         self.register_parameter("weight", weight if elementwise_affine else None)
 
+    def reset_parameters(self) -> None:
+        """Set the weight to ones."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
     def forward(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, live_attribute(self, "eps"))
 
