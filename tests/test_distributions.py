@@ -1014,3 +1014,35 @@ def test_a_lognormal_number_is_no_normal_one() -> None:
         D.kl_divergence(D.Normal(0.0, 1.0), D.LogNormal(0.0, 1.0))
     with pytest.raises(ValueError, match="of which the second has more trials"):
         D.kl_divergence(D.Binomial(3, 0.5), D.Binomial(4, 0.5))
+
+
+def test_a_family_of_the_users_expands_as_pytorchs_do() -> None:
+    class Square(D.Distribution):
+        arg_constraints = {"loc": D.constraints.real}  # noqa: RUF012
+        support = D.constraints.real
+
+        def __init__(self, loc: Any, validate_args: Any = None) -> None:
+            self.loc = loc
+            super().__init__(loc.shape, validate_args=validate_args)
+
+        def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+            new = self._get_checked_instance(Square, _instance)
+            new.loc = self.loc.expand(batch_shape)
+            super(Square, new).__init__(lucid.Size(batch_shape), validate_args=False)
+            return new
+
+        def log_prob(self, value: Any) -> Any:
+            return -((value - self.loc) ** 2)
+
+    class Shifted(D.Normal):
+        def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+            return super().expand(batch_shape, self._get_checked_instance(Shifted, _instance))
+
+    class Other(Square):
+        def __init__(self) -> None:
+            super().__init__(lucid.ones(1))
+
+    assert Square(lucid.ones(1)).expand((3,)).log_prob(lucid.zeros(3)).tolist() == [-1.0] * 3
+    assert type(Shifted(lucid.zeros(1), 1.0).expand((2,))) is Shifted
+    with pytest.raises(NotImplementedError, match=r"must also define a custom \.expand"):
+        Other().expand((3,))

@@ -11,7 +11,7 @@ from lucid import linalg
 from lucid.distributions import constraints
 from lucid.distributions.constraints import positive, real_vector
 from lucid.distributions.discrete import Categorical
-from lucid.distributions.distribution import Distribution, Shape, sum_rightmost
+from lucid.distributions.distribution import Distribution, Shape, filled, sum_rightmost
 from lucid.distributions.location import Normal
 from lucid.distributions.transforms import ComposeTransform, StickBreakingTransform, Transform
 from lucid.docstrings import like
@@ -77,11 +77,13 @@ class Independent(Distribution):
         found, count = self.base_dist.support, self.reinterpreted_batch_ndims
         return constraints.independent(found, count) if found and count else found
 
-    def expand(self, batch_shape: Shape) -> Independent:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its parameters expanded to `batch_shape`."""
         parts = self._event_shape[: self.reinterpreted_batch_ndims]
         base = self.base_dist.expand((*batch_shape, *parts))
-        return Independent(base, self.reinterpreted_batch_ndims, self._validate_args)
+        return filled(
+            _instance, Independent(base, self.reinterpreted_batch_ndims, self._validate_args)
+        )
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
@@ -230,12 +232,12 @@ class MixtureSameFamily(Distribution):
     def support(self) -> Any:
         return self.component_distribution.support
 
-    def expand(self, batch_shape: Shape) -> MixtureSameFamily:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its parameters expanded to `batch_shape`."""
         count = self.component_distribution.batch_shape[-1]
         components = self.component_distribution.expand((*batch_shape, count))
         weights = self.mixture_distribution.expand(batch_shape)
-        return MixtureSameFamily(weights, components, self._validate_args)
+        return filled(_instance, MixtureSameFamily(weights, components, self._validate_args))
 
     def _weights(self) -> Tensor:
         probs = self.mixture_distribution.probs
@@ -320,10 +322,12 @@ class TransformedDistribution(Distribution):
         more -= 0 if found is None else found.event_dim
         return constraints.independent(found, more) if found and more > 0 else found
 
-    def expand(self, batch_shape: Shape) -> TransformedDistribution:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its parameters expanded to `batch_shape`."""
         base = self.base_dist.expand((*batch_shape, *self._moved))
-        return TransformedDistribution(base, self.transforms, self._validate_args)
+        return filled(
+            _instance, TransformedDistribution(base, self.transforms, self._validate_args)
+        )
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():

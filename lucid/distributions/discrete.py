@@ -631,9 +631,9 @@ class RelaxedOneHotCategorical(Distribution):
     def _check_parameters(self) -> None:
         """The categories have done it, of what was given."""
 
-    def expand(self, batch_shape: Shape) -> RelaxedOneHotCategorical:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its logits expanded to `batch_shape`."""
-        made: RelaxedOneHotCategorical = super().expand(batch_shape)
+        made = super().expand(batch_shape, _instance)
         made.temperature = self.temperature  # which has no axis for the categories
         return made
 

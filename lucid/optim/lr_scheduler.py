@@ -234,9 +234,9 @@ class LRScheduler:
             self.last_epoch += 1
             return self.get_lr()
         self.last_epoch = epoch
-        return self.closed_form()
+        return self._get_closed_form_lr()
 
-    def closed_form(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Any]:
         """The learning rates for `last_epoch`, by a formula from those at the start."""
         return self.get_lr()
 
@@ -348,7 +348,7 @@ class _ByFactor(LRScheduler):
             return self._rates()
         return [rate * (now / before) for rate in self._rates()]
 
-    def closed_form(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Any]:
         return [base * self._factor(self.last_epoch) for base in self.base_lrs]
 
 
@@ -518,7 +518,7 @@ class CosineAnnealingLR(LRScheduler):
         if self._is_initial:
             return self._rates()
         if self._step_count == 1 and self.last_epoch > 0:
-            return self.closed_form()
+            return self._get_closed_form_lr()
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             self._check_count(len(self.base_lrs))
@@ -528,7 +528,7 @@ class CosineAnnealingLR(LRScheduler):
         before = 1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)
         return [now / before * (rate - self.eta_min) + self.eta_min for rate in self._rates()]
 
-    def closed_form(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Any]:
         height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 

@@ -365,3 +365,17 @@ def test_a_model_without_weights_has_an_average(prepared: Callable[..., Any]) ->
     average = swa_utils.AveragedModel(model)
     prepared(lambda: average.update_parameters(model))()
     assert average.n_averaged.item() == 1
+
+
+def test_a_closed_form_of_the_users_says_the_rate_of_an_epoch_that_is_named() -> None:
+    class Closed(schedules.LRScheduler):
+        def get_lr(self) -> list[Any]:
+            return [1.0 for _ in self.base_lrs]
+
+        def _get_closed_form_lr(self) -> list[Any]:
+            return [float(self.last_epoch) for _ in self.base_lrs]
+
+    scheduler = Closed(optimizer())
+    with pytest.warns(UserWarning, match="epoch parameter"):
+        scheduler.step(7)
+    assert scheduler.get_last_lr() == [7.0]

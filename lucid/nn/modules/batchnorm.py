@@ -86,7 +86,7 @@ class _BatchNorm(_NormBase):
     ranks: ClassVar[Sequence[int] | None] = None
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Raise `ShapeError` for a wrong number of axes; norms of users say here which they take."""
+        """Raise `ShapeError` for a wrong number of axes; norms of users say which they take."""
         if self.ranks is not None and input.ndim not in self.ranks:
             accepted = " or ".join(f"{rank}D" for rank in self.ranks)
             raise ShapeError(f"{type(self).__name__}: expected {accepted} input, not {input.ndim}D")

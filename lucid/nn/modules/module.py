@@ -580,8 +580,9 @@ class Module(Hooked, StateHooked):
         """
         if not isinstance(mode, bool):
             raise OptionError("training mode is expected to be boolean")
-        for module in self.modules():
-            module.training = mode
+        self.training = mode
+        for child in self.children():  # which may do more, or leave a part of them as it is
+            child.train(mode)
         return self
 
     def eval(self) -> Self:
@@ -628,9 +629,14 @@ class Module(Hooked, StateHooked):
                 with no_grad():
                     write_(parameter.grad, constant(0, parameter.dtype))
 
-    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
-        """Replace the data of parameters, their gradients, and the buffers; objects stay."""
-        for tensor in (*self.parameters(), *self.buffers()):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Replace the data of parameters, their gradients, and the buffers; objects stay.
+
+        recurse: those of submodules as well, each of which is asked.
+        """
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        for tensor in (*self.parameters(False), *self.buffers(False)):
             if isinstance(tensor, Uninitialized):
                 tensor.convert(fn)
                 continue
@@ -679,6 +685,24 @@ class Module(Hooked, StateHooked):
             elif not isinstance(argument, (bool, type(None))):
                 check_device(argument, "Module.to")
         return self
+
+    def to_empty(self, *, device: object = "cpu", recurse: bool = True) -> Self:
+        """Give parameters and buffers new memory without values: all must be set afterwards.
+
+        Returns the module.
+
+        Args:
+            device: the CPU.
+            recurse: those of submodules as well.
+
+        Raises:
+            OptionError: another device.
+
+        >>> nn.Linear(3, 2).to_empty(device="cpu").weight.shape
+        lucid.Size([2, 3])
+        """
+        check_device(device, "Module.to_empty")
+        return self._apply(lambda tensor: tensor.new_empty(tensor.shape), recurse)
 
     def _cast(self, dtype: DType) -> None:
         if not dtype.is_floating_point:
