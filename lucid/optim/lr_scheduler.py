@@ -139,9 +139,17 @@ class LRScheduler:
         self._step_count = 0
         self._is_initial = True
         try:
-            self._advance(None)
+            self._go_on()
         finally:
             self._is_initial = False
+
+    def _go_on(self, epoch: int | None = None) -> None:
+        """Do now what `step` means, which a class of the user's may say."""
+        owner = next(cls for cls in type(self).__mro__ if "step" in vars(cls))
+        if is_librarys(owner):
+            self._advance(epoch)
+        else:
+            self.step() if epoch is None else self.step(epoch)
 
     def get_lr(self) -> list[Any]:
         """The learning rates for `last_epoch`, from those of now. Users want `get_last_lr`."""
@@ -1010,7 +1018,7 @@ class ChainedScheduler(_Composed):
 
     def _advance(self, epoch: int | None) -> None:
         for scheduler in self._schedulers:
-            scheduler._advance(epoch)
+            scheduler._go_on(epoch)
         self._last_lr = self._rates()
 
 
@@ -1071,7 +1079,7 @@ class SequentialLR(_Composed):
         current = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[current]
         begins = current > 0 and self._milestones[current - 1] == self.last_epoch
-        scheduler._advance(0 if begins else None)
+        scheduler._go_on(0 if begins else None)
         self._last_lr = scheduler.get_last_lr()
 
 

@@ -288,3 +288,38 @@ def test_a_module_of_a_function_has_its_signature_text_and_examples() -> None:
     assert hash(nn.ELU()) != hash(nn.ELU())
     with pytest.raises(lucid.ArgumentError, match="did you mean negative_slope"):
         nn.LeakyReLU(negative_slop=0.1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (nn.Linear, (2, 3)), (nn.Conv2d, (2, 3, 2)), (nn.ConvTranspose1d, (2, 3, 2)),
+        (nn.Embedding, (4, 3)), (nn.BatchNorm2d, (3,)), (nn.InstanceNorm1d, (3, 1e-5, 0.1, True)),
+        (nn.LayerNorm, (3,)), (nn.GroupNorm, (1, 3)), (nn.RMSNorm, (3,)), (nn.LSTM, (2, 3)),
+        (nn.GRUCell, (2, 3)), (nn.Bilinear, (2, 3, 4)), (nn.PReLU, ()),
+    ],
+)  # fmt: skip
+def test_a_layer_of_the_users_starts_as_its_reset_says(kind: Any, arguments: Any) -> None:
+    named = "weight_ih_l0" if kind is nn.LSTM else "weight_ih" if kind is nn.GRUCell else "weight"
+
+    def reset(self: Any) -> None:
+        kind.reset_parameters(self)
+        nn.init.constant_(getattr(self, named), 0.25)
+
+    own = type("Own", (kind,), {"reset_parameters": reset})
+    assert (getattr(own(*arguments), named) == 0.25).all()
+
+
+def test_attention_and_norms_of_the_users_start_as_they_say() -> None:
+    class Attention(nn.MultiheadAttention):
+        def _reset_parameters(self) -> None:
+            super()._reset_parameters()
+            nn.init.constant_(self.in_proj_weight, 0.25)
+
+    class Norm(nn.BatchNorm1d):
+        def reset_running_stats(self) -> None:
+            super().reset_running_stats()
+            self.running_var.fill_(2.0)
+
+    assert (Attention(4, 2).in_proj_weight == 0.25).all()
+    assert Norm(2).running_var.tolist() == [2.0, 2.0]

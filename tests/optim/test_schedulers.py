@@ -379,3 +379,36 @@ def test_a_closed_form_of_the_users_says_the_rate_of_an_epoch_that_is_named() ->
     with pytest.warns(UserWarning, match="epoch parameter"):
         scheduler.step(7)
     assert scheduler.get_last_lr() == [7.0]
+
+
+class Ramp(schedules.LRScheduler):
+    """A schedule whose `step` does all by itself, as in many repositories."""
+
+    def __init__(self, opt: optim.Optimizer, steps: int) -> None:
+        self.steps = steps
+        super().__init__(opt)
+
+    def step(self, epoch: int | None = None) -> None:
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = base * min(1.0, (self.last_epoch + 1) / self.steps)
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+
+def test_a_step_of_the_users_sets_the_first_rate_and_is_asked_by_other_schedules() -> None:
+    def rates(make: Callable[[Any], Any]) -> list[float]:
+        opt = optimizer()
+        scheduler = make(opt)
+        found = [opt.param_groups[0]["lr"]]
+        for _ in range(4):
+            scheduler.step()
+            found.append(opt.param_groups[0]["lr"])
+        return found
+
+    assert rates(lambda o: Ramp(o, 4)) == [0.125, 0.25, 0.375, 0.5, 0.5]
+    chained = rates(lambda o: schedules.ChainedScheduler([Ramp(o, 4)]))
+    assert chained == [0.125, 0.25, 0.375, 0.5, 0.5]
+    both = rates(
+        lambda o: schedules.SequentialLR(o, [Ramp(o, 2), schedules.ExponentialLR(o, 0.5)], [2])
+    )
+    assert both == [0.25, 0.5, 0.5, 0.25, 0.125]

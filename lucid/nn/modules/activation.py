@@ -195,7 +195,8 @@ class PReLU(Module):
     def __post_init__(self, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
         shape = (self.num_parameters,)
-        self.weight = Parameter(lucid.full(shape, float(self.init), dtype=dtype))
+        self.weight = Parameter(lucid.empty(shape, dtype=dtype))
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set the weight to the slope to start with."""

@@ -59,6 +59,7 @@ class _NormBase(_Tracking):
         }
         for name, tensor in start.items():
             self.register_buffer(name, tensor if self.track_running_stats else None)
+        self.reset_parameters()
 
     def reset_running_stats(self) -> None:
         """Forget all batches."""
