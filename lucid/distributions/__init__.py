@@ -7,7 +7,9 @@ Args:
 import re
 import sys
 import types
+import typing
 
+from lucid import ported
 from lucid.distributions import constraints as constraints, transforms as transforms
 from lucid.distributions.angles import *
 from lucid.distributions.composed import *
@@ -57,3 +59,7 @@ border.constructors_at_border(dict(vars()), "lucid.distributions.")
 
 
 frames.edge_of_module(__name__)
+
+
+def __getattr__(name: str) -> typing.Any:
+    return ported.submodule(__name__, name)

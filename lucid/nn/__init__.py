@@ -1,7 +1,9 @@
 """Neural network layers: modules that hold parameters, and functions."""
 
 import sys
+import typing
 
+from lucid import ported
 from lucid.functions import border
 from lucid.ir import frames
 from lucid.nn import functional as functional, grad as grad, init as init, utils as utils
@@ -36,3 +38,7 @@ border.constructors_at_border(dict(vars()), "lucid.nn.modules.")
 
 
 frames.edge_of_module(__name__)
+
+
+def __getattr__(name: str) -> typing.Any:
+    return ported.submodule(__name__, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import InitVar
+from typing import Any
 
 import lucid
 from lucid.autograd.modes import no_grad
@@ -218,3 +219,11 @@ class GLU(UnaryModule):
 @settings_of(F.softmin)
 class Softmin(UnaryModule):
     dim: int | None = None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MultiheadAttention":  # where PyTorch has it
+        from lucid.nn.modules.attention import MultiheadAttention
+
+        return MultiheadAttention
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,7 +32,7 @@ __all__ = [
 Activation = Callable[[Tensor], Tensor]
 
 
-def _activation(activation: str | Activation) -> Activation:
+def _get_activation_fn(activation: str | Activation) -> Activation:
     if not isinstance(activation, str):
         return activation
     check_choice(activation, "activation", "a transformer's layer", ("relu", "gelu"))
@@ -71,7 +71,7 @@ class _Layer(Module):
             self.add_module(f"norm{i + 1}", LayerNorm(d_model, eps=layer_norm_eps, **options))
         for i in range(len(self.attentions) + 1):
             self.add_module(f"dropout{i + 1}", Dropout(dropout))
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     # PyTorch's names of the blocks: layers of users replace single ones of them.
 
@@ -183,12 +183,17 @@ class TransformerDecoderLayer(_Layer):
         return result
 
 
+def _get_clones(module: Module, N: int) -> ModuleList:
+    """So many copies of a module."""
+    return ModuleList([copy.deepcopy(module) for _ in range(N)])
+
+
 class _Stack(Module):
     """Copies of a layer, one after the other, and a last normalization."""
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.layers = _get_clones(layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 

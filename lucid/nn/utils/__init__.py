@@ -8,6 +8,7 @@ Args:
 import sys
 from typing import Any
 
+from lucid import ported
 from lucid.functions.border import explain_calls
 from lucid.ir import frames
 from lucid.nn.utils import rnn
@@ -33,7 +34,6 @@ __all__ = [
 
 _NORMS = ("weight_norm", "remove_weight_norm", "spectral_norm", "remove_spectral_norm")
 _FUSIONS = ("fuse_conv_bn_eval", "fuse_linear_bn_eval")
-_LATER = ("parametrizations", "parametrize", "prune")  # they need modules, which need this package
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,13 +54,11 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _LATER:
-        return import_module(f"lucid.nn.utils.{name}")
     if name in _FUSIONS:
         return getattr(import_module("lucid.nn.utils.fusion"), name)
     if name in _NORMS:
         return getattr(import_module("lucid.nn.utils.norms"), name)
-    raise AttributeError(f"module 'lucid.nn.utils' has no attribute {name!r}")
+    return ported.submodule(__name__, name)
 
 
 frames.edge_of_module(__name__)
