@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from lucid import ported
-from lucid.functions.border import explain_calls
+from lucid.functions.border import constructors_at_border, explain_calls
 from lucid.ir import frames
 from lucid.nn.utils import rnn
 from lucid.nn.utils.clip_grad import (
@@ -24,6 +24,7 @@ from lucid.random import fork_rng
 
 explain_calls(sys.modules[__name__], dict(vars()), "lucid.nn.utils.")
 explain_calls(rnn, dict(vars(rnn)), "lucid.nn.utils.")
+constructors_at_border({"PackedSequence": rnn.PackedSequence}, "lucid.nn.utils.")
 
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
