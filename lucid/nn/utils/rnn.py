@@ -111,6 +111,9 @@ class PackedSequence:
         sorted_indices: the examples from the longest to the shortest; None for all in order.
         unsorted_indices: where each example stands among them; None for what the former says.
 
+    Raises:
+        ShapeError: the batch sizes rise, or their sum isn't the number of elements.
+
     >>> packed = nn.utils.rnn.PackedSequence(lucid.tensor([1.0, 3.0, 2.0]), lucid.tensor([2, 1]))
     >>> nn.utils.rnn.pad_packed_sequence(packed)
     (tensor([[1., 3.],
