@@ -5,6 +5,7 @@ PyTorch's names and meanings on NumPy's memory; `lucid.compile` makes a step fas
 
 import sys
 import typing
+from functools import partial as _partial
 from math import e as e, inf as inf, nan as nan, pi as pi
 
 from lucid import (
@@ -143,6 +144,7 @@ border.explain_calls(autograd.functional, vars(autograd.functional), "lucid.auto
 frames.edge_of_module(autograd.__name__)
 for _module in (autograd.forward_ad, autograd.function, autograd.functional, autograd.graph):
     frames.edge_of_module(_module.__name__)
+vars(autograd)["__getattr__"] = _partial(ported.submodule, autograd.__name__)
 ported.install()
 _check_environment()  # now: what is misspelt is never read, and some is read late
 

@@ -143,7 +143,7 @@ def over(text: str, axes: int) -> str:
     if axes == 1:
         return text
     count, letters = {2: ("two", "h, w"), 3: ("three", "d, h, w")}[axes]
-    text = re.sub(r"(?<=\w)1d\b", f"{axes}d", text)
+    text = re.sub(r"(?<=\w)1d(?=_|\b)", f"{axes}d", text)
     text = text.replace("along the last axis", f"over the last {count} axes")
     text = text.replace("the last axis", f"the last {count} axes").replace(", l)", f", {letters})")
     text = text.replace(

@@ -11,6 +11,7 @@ _MODULES = frozenset((
     "amp", "backends", "compiler", "cuda", "debug", "distributions", "func", "jit", "nn",
     "optim", "profiler", "sparse", "special", "testing", "utils",
 ))  # fmt: skip
+_UNLISTED = frozenset(("serialization", "version"))  # modules that older programs look into
 _MEMBERS = {
     "GradScaler": "lucid.amp",
     "autocast": "lucid.amp",
@@ -61,6 +62,8 @@ def find(name: str) -> Any:
         foreach = import_module("lucid.functions.foreach").find(name)
         if foreach is not None:
             return foreach
+    if name in _UNLISTED:
+        return import_module(f"lucid.{name}")
     message = f"module 'lucid' has no attribute {name!r}"
     if name in _MISSING_DTYPES:
         names = [dtype.torch_name for dtype in DTYPES]

@@ -8,12 +8,32 @@ from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 # Of each module the names that it has and where they are, or the module that it stands for.
 _PLACES: dict[str, dict[str, str] | str] = {
     "lucid.autograd.profiler": "lucid.profiler",
+    "lucid.nn.modules.channelshuffle": {"ChannelShuffle": "lucid.nn.ChannelShuffle"},
+    "lucid.nn.modules.flatten": {
+        "Flatten": "lucid.nn.Flatten",
+        "Unflatten": "lucid.nn.Unflatten",
+    },
+    "lucid.nn.modules.fold": {"Fold": "lucid.nn.Fold", "Unfold": "lucid.nn.Unfold"},
+    "lucid.nn.modules.pixelshuffle": {
+        "PixelShuffle": "lucid.nn.PixelShuffle",
+        "PixelUnshuffle": "lucid.nn.PixelUnshuffle",
+    },
+    "lucid.nn.modules.sparse": {
+        "Embedding": "lucid.nn.Embedding",
+        "EmbeddingBag": "lucid.nn.EmbeddingBag",
+    },
+    "lucid.nn.modules.upsampling": {
+        "Upsample": "lucid.nn.Upsample",
+        "UpsamplingBilinear2d": "lucid.nn.UpsamplingBilinear2d",
+        "UpsamplingNearest2d": "lucid.nn.UpsamplingNearest2d",
+    },
     "lucid.nn.modules.rnn": "lucid.nn.modules.recurrent",
     "lucid.nn.parallel": {"DataParallel": "lucid.nn.DataParallel"},
     "lucid.nn.utils.stateless": {"functional_call": "lucid.func.functional_call"},
@@ -50,6 +70,14 @@ def _member(module: str, place: dict[str, str], name: str) -> Any:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     owner, _, member = place[name].rpartition(".")
     return getattr(import_module(owner), member)
+
+
+def submodule(package: str, name: str) -> ModuleType:
+    """A package's `__getattr__` for modules of it that are imported when they are asked for."""
+    place = f"{package}.{name}"
+    if name.startswith("_") or (place not in _PLACES and find_spec(place) is None):
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return import_module(place)
 
 
 def install() -> None:

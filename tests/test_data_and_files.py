@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -261,3 +261,33 @@ def test_a_tensor_lies_on_the_bytes_of_a_file() -> None:
     for wrong in (b"", b"abc"):
         with pytest.raises(ValueError, match="frombuffer: "):
             lucid.frombuffer(wrong, dtype=lucid.float32)
+
+
+def test_a_dataset_gives_the_samples_of_a_batch_at_once() -> None:
+    class Squares(Dataset):
+        asked: ClassVar[list[list[int]]] = []
+
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> Any:
+            raise AssertionError("one by one")
+
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            self.asked.append(list(indices))
+            return [lucid.tensor(index * index) for index in indices]
+
+    assert [batch.tolist() for batch in DataLoader(Squares(), 2)] == [[0, 1], [4, 9], [16]]
+    assert Squares.asked == [[0, 1], [2, 3], [4]]
+    part = Subset(Squares(), [4, 1, 3])
+    assert [batch.tolist() for batch in DataLoader(part, 2)] == [[16, 1], [9]]
+
+
+def test_a_tensor_dataset_with_samples_of_its_own_is_asked_for_each() -> None:
+    class Alternating(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            (x,) = super().__getitem__(index)
+            return -x if index % 2 else x
+
+    found = DataLoader(Alternating(lucid.arange(5)), 3)
+    assert [batch.tolist() for batch in found] == [[0, -1, 2], [-3, 4]]

@@ -46,6 +46,7 @@ ORDER = (
     "settings",
     "later ported",  # find everything below by its name, when it is used
     "lucid",  # what `import lucid` runs
+    "version",
     "special",
     "testing",
     "nn",

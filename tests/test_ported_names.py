@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -124,10 +126,33 @@ def test_a_checkpoint_computes_what_its_function_does() -> None:
         ("lucid.utils.data.dataset", "TensorDataset"),
         ("lucid.utils.data.dataloader", "default_collate"),
         ("lucid.utils.data.sampler", "SubsetRandomSampler"),
+        ("lucid.nn.modules.activation", "MultiheadAttention"),
+        ("lucid.nn.modules.sparse", "Embedding"),
+        ("lucid.nn.modules.transformer", "_get_clones"),
+        ("lucid.nn.modules.transformer", "_get_activation_fn"),
+        ("lucid.nn.modules.upsampling", "Upsample"),
+        ("lucid.version", "cuda"),
     ],
 )
 def test_a_name_is_where_programs_import_it_from(module: str, name: str) -> None:
     assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "autograd.profiler", "distributions.utils._standard_normal", "nn.attention.SDPBackend",
+        "nn.common_types", "nn.modules.rnn.LSTM", "nn.parallel.DataParallel", "nn.utils.fusion",
+        "nn.utils.stateless.functional_call", "serialization", "utils.dlpack", "utils.hooks",
+        "version.cuda",
+    ],
+)  # fmt: skip
+def test_a_module_is_there_without_an_import_of_its_own(path: str) -> None:
+    """In a fresh process, where nobody has imported it."""
+    code = f"import lucid; lucid.{path}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = lucid.distributions.nothing
 
 
 def test_functions_that_are_marked_for_torchscript_stay_what_they_are(

@@ -7,7 +7,9 @@ Args:
 import re
 import sys
 import types
+import typing
 
+from lucid import ported
 from lucid.distributions import constraints as constraints, transforms as transforms
 from lucid.distributions.angles import *
 from lucid.distributions.composed import *
@@ -26,27 +28,29 @@ vars()["__all__"] = border.public_names(vars(), "constraints", "transforms")
 
 # PyTorch has a module for each distribution, from which programs import it.
 _MODULES = {
-    "fishersnedecor": FisherSnedecor,
-    "lkj_cholesky": LKJCholesky,
-    "lowrank_multivariate_normal": LowRankMultivariateNormal,
-    "relaxed_categorical": RelaxedOneHotCategorical,
-    "studentT": StudentT,
+    FisherSnedecor: "fishersnedecor",
+    LKJCholesky: "lkj_cholesky",
+    LogitRelaxedBernoulli: "relaxed_bernoulli",
+    LowRankMultivariateNormal: "lowrank_multivariate_normal",
+    RelaxedOneHotCategorical: "relaxed_categorical",
+    StudentT: "studentT",
 }
 
 
 def _make_modules() -> None:
-    named = {each: name for name, each in _MODULES.items()}
+    made: dict[str, types.ModuleType] = {}
     for member in [globals()[name] for name in globals()["__all__"]]:
         if isinstance(member, type) and issubclass(member, Distribution):
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", member.__name__).lower()
-            name = named.get(member, words)
-            if f"{__name__}.{name}" in sys.modules:  # a file of this folder
-                continue
-            doc = f"`{member.__name__}`, as PyTorch places it."
-            module = types.ModuleType(f"{__name__}.{name}", doc)
-            setattr(module, member.__name__, member)
-            sys.modules[module.__name__] = module
-            globals()[name] = module
+            name = _MODULES.get(member, words)
+            if name not in made:
+                if f"{__name__}.{name}" in sys.modules:  # a file of this folder
+                    continue
+                doc = f"`{member.__name__}`, as PyTorch places it."
+                made[name] = types.ModuleType(f"{__name__}.{name}", doc)
+            setattr(made[name], member.__name__, member)
+    sys.modules.update({module.__name__: module for module in made.values()})
+    globals().update(made)
 
 
 _make_modules()
@@ -55,3 +59,7 @@ border.constructors_at_border(dict(vars()), "lucid.distributions.")
 
 
 frames.edge_of_module(__name__)
+
+
+def __getattr__(name: str) -> typing.Any:
+    return ported.submodule(__name__, name)

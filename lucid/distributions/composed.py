@@ -11,7 +11,7 @@ from lucid import linalg
 from lucid.distributions import constraints
 from lucid.distributions.constraints import positive, real_vector
 from lucid.distributions.discrete import Categorical
-from lucid.distributions.distribution import Distribution, Shape, sum_rightmost
+from lucid.distributions.distribution import Distribution, Shape, filled, sum_rightmost
 from lucid.distributions.location import Normal
 from lucid.distributions.transforms import ComposeTransform, StickBreakingTransform, Transform
 from lucid.docstrings import like
@@ -77,11 +77,13 @@ class Independent(Distribution):
         found, count = self.base_dist.support, self.reinterpreted_batch_ndims
         return constraints.independent(found, count) if found and count else found
 
-    def expand(self, batch_shape: Shape) -> Independent:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its parameters expanded to `batch_shape`."""
         parts = self._event_shape[: self.reinterpreted_batch_ndims]
         base = self.base_dist.expand((*batch_shape, *parts))
-        return Independent(base, self.reinterpreted_batch_ndims, self._validate_args)
+        return filled(
+            _instance, Independent(base, self.reinterpreted_batch_ndims, self._validate_args)
+        )
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
@@ -230,12 +232,12 @@ class MixtureSameFamily(Distribution):
     def support(self) -> Any:
         return self.component_distribution.support
 
-    def expand(self, batch_shape: Shape) -> MixtureSameFamily:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its parameters expanded to `batch_shape`."""
         count = self.component_distribution.batch_shape[-1]
         components = self.component_distribution.expand((*batch_shape, count))
         weights = self.mixture_distribution.expand(batch_shape)
-        return MixtureSameFamily(weights, components, self._validate_args)
+        return filled(_instance, MixtureSameFamily(weights, components, self._validate_args))
 
     def _weights(self) -> Tensor:
         probs = self.mixture_distribution.probs
@@ -256,6 +258,10 @@ class MixtureSameFamily(Distribution):
         axis = -1 - len(self._event_shape)
         each = self.component_distribution.log_prob(value.unsqueeze(axis))
         return (each + self.mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        each = self.component_distribution.cdf(value.unsqueeze(-1))
+        return (each * self.mixture_distribution.probs).sum(-1)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
@@ -278,7 +284,8 @@ class TransformedDistribution(Distribution):
         transforms: one `Transform`, or several that are applied in turn.
 
     Raises:
-        MissingRuleError: in `log_prob`, of a transform without density.
+        MissingRuleError: in `log_prob`, of a transform without density; in `cdf` and `icdf`, of one
+            that doesn't keep or turn around the order of numbers.
 
     >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
     >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
@@ -315,10 +322,12 @@ class TransformedDistribution(Distribution):
         more -= 0 if found is None else found.event_dim
         return constraints.independent(found, more) if found and more > 0 else found
 
-    def expand(self, batch_shape: Shape) -> TransformedDistribution:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its parameters expanded to `batch_shape`."""
         base = self.base_dist.expand((*batch_shape, *self._moved))
-        return TransformedDistribution(base, self.transforms, self._validate_args)
+        return filled(
+            _instance, TransformedDistribution(base, self.transforms, self._validate_args)
+        )
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
@@ -344,6 +353,24 @@ class TransformedDistribution(Distribution):
             y = x
         density = sum_rightmost(self.base_dist.log_prob(y), axes - self._base_event)
         return total + density
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        for transform in reversed(self.transforms):
+            value = transform.inv(value)
+        return self._rising(self.base_dist.cdf(value))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        value = self.base_dist.icdf(self._rising(value))
+        for transform in self.transforms:
+            value = transform(value)
+        return value
+
+    def _rising(self, probability: Tensor) -> Tensor:
+        """A probability, or what is left of 1 where the transforms turn the order around."""
+        sign = ComposeTransform(self.transforms).sign
+        return (
+            probability if isinstance(sign, int) and sign == 1 else sign * (probability - 0.5) + 0.5
+        )
 
 
 @like(Distribution)

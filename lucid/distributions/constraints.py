@@ -317,21 +317,21 @@ class integer_interval(interval):  # noqa: N801 -- PyTorch's name
 
 
 class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
-    """Counts, along the last axis, that sum up to a number.
+    """Counts, along the last axis, that sum up to a number at most.
 
     Args:
-        upper_bound: the sum.
+        upper_bound: the greatest sum.
 
     >>> found = lucid.distributions.constraints.multinomial(3)
     >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))
-    (multinomial(counts that sum up to 3), tensor([ True, False]))
+    (multinomial(at least 0, with a sum of at most 3), tensor([ True, False]))
     """
 
     def __init__(self, upper_bound: Any) -> None:
         self.upper_bound = upper_bound
         super().__init__(
-            f"counts that sum up to {_text(upper_bound)}",
-            lambda x: (_is_whole(x) & (x >= 0)).all(-1) & (x.sum(-1) == upper_bound),
+            f"at least 0, with a sum of at most {_text(upper_bound)}",
+            lambda x: (x >= 0).all(-1) & (x.sum(-1) <= upper_bound),
             is_discrete=True,
             event_dim=1,
         )

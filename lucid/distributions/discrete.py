@@ -26,9 +26,9 @@ from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial",
-    "OneHotCategorical", "OneHotCategoricalStraightThrough", "Poisson", "RelaxedBernoulli",
-    "RelaxedOneHotCategorical",
+    "Bernoulli", "Binomial", "Categorical", "Geometric", "LogitRelaxedBernoulli", "Multinomial",
+    "NegativeBinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Poisson",
+    "RelaxedBernoulli", "RelaxedOneHotCategorical",
 ]  # fmt: skip
 
 
@@ -174,6 +174,11 @@ class Categorical(Distribution):
     has_enumerate_support = True
     arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
+    _formulas: ClassVar = {
+        "mean": lambda d: d._nan(),
+        "variance": lambda d: d._nan(),
+    }
+
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
         if probs is not None:
@@ -203,6 +208,11 @@ class Categorical(Distribution):
     def param_shape(self) -> Any:
         """The shape of the parameter."""
         return self._parameter.shape
+
+    def _nan(self) -> Tensor:
+        """Categories are no numbers, so they have no mean."""
+        nan: Tensor = self._parameter.new_full(self._batch_shape, math.nan)
+        return nan
 
     @property
     def _num_events(self) -> int:
@@ -251,6 +261,11 @@ class OfCategories(Distribution):
     def logits(self) -> Tensor:
         """The logarithms of the probabilities."""
         return self._categorical.logits
+
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._categorical.param_shape
 
 
 @like(Categorical)
@@ -393,6 +408,11 @@ class Binomial(Distribution):
         """The logarithm of its odds."""
         return self._one.logits
 
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._parameter.shape
+
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
             shape = self._extended_shape(sample_shape)
@@ -408,6 +428,10 @@ class Binomial(Distribution):
         n, logits = self.total_count, self.logits
         ways = lucid.lgamma(n + 1) - lucid.lgamma(value + 1) - lucid.lgamma(n - value + 1)
         return ways + value * logits - n * F.softplus(logits)
+
+    def entropy(self) -> Tensor:
+        logs = self._log_prob(self.enumerate_support(expand=False))
+        return -(logs.exp() * logs).sum(0)
 
 
 @like(Binomial)
@@ -513,10 +537,10 @@ class Multinomial(OfCategories):
 
 
 @like(Distribution)
-class RelaxedBernoulli(OfProbability):
-    """Numbers between 0 and 1, the nearer to both the lower the `temperature`.
+class LogitRelaxedBernoulli(OfProbability):
+    """The log odds of `RelaxedBernoulli`, the further from 0 the lower the `temperature`.
 
-    Unlike those of `Bernoulli` draws are differentiable by the parameters.
+    Draws are differentiable by the parameters.
 
     Args:
         temperature: above 0, a number or a tensor.
@@ -527,12 +551,12 @@ class RelaxedBernoulli(OfProbability):
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
 
-    >>> found = lucid.distributions.RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
-    >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
-    (lucid.Size([3]), tensor(-0.4800))
+    >>> found = lucid.distributions.LogitRelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
+    >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(1.0))
+    (lucid.Size([3]), tensor(-2.1413))
     """
 
-    support = constraints.unit_interval
+    support = constraints.real
 
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
@@ -544,13 +568,33 @@ class RelaxedBernoulli(OfProbability):
         eps = float(lucid.finfo(self.logits.dtype).eps)
         u = uniform_like(self._extended_shape(sample_shape), self.logits).clamp(eps, 1 - eps)
         drawn: Tensor = (u.log() - lucid.log1p(-u) + self.logits) / self.temperature
-        return drawn.sigmoid()
+        return drawn
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        odds = self.logits - value * self.temperature
+        rate = lucid.as_tensor(self.temperature, dtype=odds.dtype).log()
+        return rate + odds - 2 * lucid.softplus(odds)
+
+
+@like(LogitRelaxedBernoulli)
+class RelaxedBernoulli(LogitRelaxedBernoulli):
+    """Numbers between 0 and 1, the nearer to both the lower the `temperature`.
+
+    Unlike those of `Bernoulli` draws are differentiable by the parameters.
+
+    >>> found = lucid.distributions.RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
+    >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
+    (lucid.Size([3]), tensor(-0.4800))
+    """
+
+    support = constraints.unit_interval
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        return super().rsample(sample_shape).sigmoid()
 
     def _log_prob(self, value: Tensor) -> Tensor:
         inside, outside = value.log(), lucid.log1p(-value)
-        odds = self.logits - (inside - outside) * self.temperature
-        rate = lucid.as_tensor(self.temperature, dtype=odds.dtype).log()
-        return rate + odds - 2 * lucid.softplus(odds) - inside - outside
+        return super()._log_prob(inside - outside) - inside - outside
 
 
 @like(RelaxedBernoulli)
@@ -587,9 +631,9 @@ class RelaxedOneHotCategorical(Distribution):
     def _check_parameters(self) -> None:
         """The categories have done it, of what was given."""
 
-    def expand(self, batch_shape: Shape) -> RelaxedOneHotCategorical:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its logits expanded to `batch_shape`."""
-        made: RelaxedOneHotCategorical = super().expand(batch_shape)
+        made = super().expand(batch_shape, _instance)
         made.temperature = self.temperature  # which has no axis for the categories
         return made
 

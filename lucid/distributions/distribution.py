@@ -18,6 +18,7 @@ from lucid.dtypes import get_default_dtype
 from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
+from lucid.ir.location import warn
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
@@ -144,19 +145,20 @@ class Distribution:
         if self._validate_args:
             self._validate_sample(value)
 
-    def expand(self, batch_shape: Shape) -> Any:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """Return the distribution with its parameters expanded to `batch_shape`.
 
         The parameters are views of those that were; this one stays as it is.
 
         Args:
             batch_shape: a shape that the present one broadcasts to.
+            _instance: what a subclass has made of its class, to be filled in.
 
         >>> lucid.distributions.Normal(0.0, 1.0).expand((2, 3)).batch_shape
         lucid.Size([2, 3])
         """
         own = len(self._batch_shape)
-        made = object.__new__(type(self))
+        made = object.__new__(type(self)) if _instance is None else _instance
         for name, value in vars(self).items():
             if isinstance(value, Tensor) and value.ndim >= own:
                 value = value.expand(*batch_shape, *value.shape[own:])
@@ -165,6 +167,18 @@ class Distribution:
             vars(made)[name] = value
         made._batch_shape = Size(batch_shape)
         return made
+
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """What `expand` of a class `cls` fills in: a distribution as this one, still without parts.
+
+        Raises `MissingRuleError` for a subclass with another constructor and no `expand`.
+        """
+        if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
+            raise MissingRuleError(
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
+                "method must also define a custom .expand() method."
+            )
+        return object.__new__(type(self)) if _instance is None else _instance
 
     @property
     def support(self) -> Any:
@@ -181,8 +195,8 @@ class Distribution:
         """The shape of one draw from one of them."""
         return self._event_shape
 
-    def _extended_shape(self, sample_shape: Shape = ()) -> tuple[int, ...]:
-        return (*sample_shape, *self._batch_shape, *self._event_shape)
+    def _extended_shape(self, sample_shape: Shape = ()) -> Size:
+        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """Draw `sample_shape` times, differentiably by the parameters.
@@ -209,6 +223,24 @@ class Distribution:
         """
         with no_grad():
             return self.rsample(sample_shape)
+
+    def sample_n(self, n: int) -> Tensor:
+        """Draw `n` times, without gradients: `sample((n,))`, which programs should write instead.
+
+        Shapes: (n,) + batch_shape + event_shape. It warns.
+
+        Args:
+            n: how often.
+
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     drawn = lucid.distributions.Normal(lucid.zeros(3), 1.0).sample_n(4)
+        >>> drawn.shape
+        lucid.Size([4, 3])
+        """
+        warn("sample_n(n) will be deprecated. Use .sample((n,)) instead.", UserWarning)
+        return self.sample((n,))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """Return all values that a draw may have, along a new axis in front.
@@ -350,6 +382,14 @@ class Distribution:
                 shown = value.item() if value.numel() == 1 else value.shape
                 parts.append(f"{name}: {shown}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def filled(instance: Any, made: Distribution) -> Any:
+    """A distribution, or what a subclass has made of its class with the distribution's parts."""
+    if instance is None:
+        return made
+    vars(instance).update(vars(made))
+    return instance
 
 
 def parameters_of(*values: Any) -> tuple[Tensor, ...]:

@@ -124,7 +124,9 @@ class Laplace(_LocationScale):
 
 @like(Normal)
 class Cauchy(_LocationScale):
-    """The quotient of two normal numbers, moved and scaled; without mean and variance.
+    """The quotient of two normal numbers, moved and scaled.
+
+    Its mean is NaN, its variance infinite.
 
     Density: 1 / (pi scale (1 + ((x - loc) / scale)^2)).
 
@@ -137,7 +139,11 @@ class Cauchy(_LocationScale):
     (tensor(0.7500), tensor(-2.0610))
     """
 
-    _formulas: ClassVar = {"mode": lambda d: d.loc}
+    _formulas: ClassVar = {
+        "mode": lambda d: d.loc,
+        "mean": lambda d: lucid.full_like(d.loc, math.nan),
+        "variance": lambda d: lucid.full_like(d.loc, math.inf),
+    }
 
     def _standard(self, shape: Shape) -> Tensor:
         return lucid.tan(math.pi * (uniform_like(shape, self.loc) - 0.5))
@@ -148,6 +154,9 @@ class Cauchy(_LocationScale):
 
     def _cdf(self, value: Tensor) -> Tensor:
         return lucid.atan((value - self.loc) / self.scale) / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * lucid.tan(math.pi * (value - 0.5))
 
     def entropy(self) -> Tensor:
         return math.log(4 * math.pi) + self.scale.log()
@@ -180,6 +189,12 @@ class Gumbel(_LocationScale):
     def _log_prob(self, value: Tensor) -> Tensor:
         z = (self.loc - value) / self.scale
         return z - z.exp() - self.scale.log()
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return (-((self.loc - value) / self.scale).exp()).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Tensor:
         return self.scale.log() + (1 + _EULER)
@@ -261,6 +276,12 @@ class HalfNormal(Distribution):
         density = math.log(2) - (value / self.scale) ** 2 / 2 - self.scale.log()
         return lucid.where(value >= 0, density - 0.5 * math.log(2 * math.pi), -math.inf)
 
+    def _cdf(self, value: Tensor) -> Tensor:
+        return lucid.erf(value / self.scale / math.sqrt(2))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.scale * lucid.special.ndtri((value + 1) / 2)
+
     def entropy(self) -> Tensor:
         return 0.5 * math.log(math.pi / 2) + 0.5 + self.scale.log()
 
@@ -312,7 +333,7 @@ class Uniform(Distribution):
 
     def _log_prob(self, value: Tensor) -> Tensor:
         inside = (value >= self.low) & (value < self.high)
-        return lucid.where(inside, -(self.high - self.low).log(), -math.inf)
+        return lucid.where(inside, 0.0 - (self.high - self.low).log(), -math.inf)
 
     def _cdf(self, value: Tensor) -> Tensor:
         return ((value - self.low) / (self.high - self.low)).clamp(0, 1)

@@ -163,6 +163,9 @@ class Gamma(Distribution):
         )
         return found
 
+    def _cdf(self, value: Tensor) -> Tensor:
+        return lucid.special.gammainc(self.concentration, self.rate * value)
+
     def entropy(self) -> Tensor:
         a = self.concentration
         return a - self.rate.log() + lucid.lgamma(a) + (1.0 - a) * lucid.digamma(a)
@@ -420,6 +423,9 @@ class Weibull(Distribution):
     def _cdf(self, value: Tensor) -> Tensor:
         return -lucid.expm1(-((value / self.scale) ** self.concentration))
 
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.scale * (-lucid.log1p(-value)) ** (1 / self.concentration)
+
     def entropy(self) -> Tensor:
         inverse = 1 / self.concentration
         return _EULER * (1 - inverse) + (self.scale * inverse).log() + 1
@@ -474,6 +480,9 @@ class Pareto(Distribution):
     def _cdf(self, value: Tensor) -> Tensor:
         return 1 - (self.scale / value) ** self.alpha
 
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.scale * (1 - value) ** (-1 / self.alpha)
+
     def entropy(self) -> Tensor:
         return (self.scale / self.alpha).log() + 1 + 1 / self.alpha
 
@@ -515,6 +524,9 @@ class HalfCauchy(Distribution):
 
     def _cdf(self, value: Tensor) -> Tensor:
         return 2 / math.pi * lucid.atan(value / self.scale)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.scale * lucid.tan(math.pi / 2 * value)
 
     def entropy(self) -> Tensor:
         return math.log(2 * math.pi) + self.scale.log()
@@ -562,6 +574,9 @@ class InverseGamma(Distribution):
         found: Tensor = a * self.rate.log() - lucid.lgamma(a) - (a + 1) * value.log()
         found = found - self.rate / value
         return found
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return lucid.special.gammaincc(self.concentration, self.rate / value)
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -617,6 +632,9 @@ class Kumaraswamy(Distribution):
 
     def _cdf(self, value: Tensor) -> Tensor:
         return 1 - (1 - value**self.concentration1) ** self.concentration0
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return (1 - (1 - value) ** (1 / self.concentration0)) ** (1 / self.concentration1)
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0

@@ -60,6 +60,7 @@ class Transform:
     Attributes:
         event_dim: how many axes at the end are transformed together: those of an event of the
             domain, where nothing else is said.
+        sign: 1 of a function that rises, -1 of one that falls; elsewhere it raises.
         domain: what the function takes; None if it isn't said.
         codomain: what it gives.
 
@@ -90,6 +91,14 @@ class Transform:
     @event_dim.setter
     def event_dim(self, axes: int) -> None:
         self._event_dim = axes
+
+    @property
+    def sign(self) -> Any:
+        """1 of a function that rises, -1 of one that falls: an int, or a tensor of them.
+
+        Raises `MissingRuleError` where it is neither.
+        """
+        raise MissingRuleError(f"{type(self).__name__} has no sign: it neither rises nor falls")
 
     @property
     def _added_axes(self) -> int:
@@ -193,6 +202,10 @@ class _Inverse(Transform):
     def inv(self) -> Transform:
         return self._transform
 
+    @property
+    def sign(self) -> Any:
+        return self._transform.sign
+
     def with_cache(self, cache_size: int = 1) -> Transform:
         return _Inverse(self._transform.with_cache(cache_size))
 
@@ -235,6 +248,10 @@ class ComposeTransform(Transform):
             of_result = self.event_dim + self._added_axes
             self.codomain = _with_axes(self.parts[-1].codomain, of_result)
         self.bijective = all(part.bijective for part in self.parts)
+
+    @property
+    def sign(self) -> Any:
+        return math.prod(part.sign for part in self.parts)
 
     def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         for part in self.parts:
@@ -296,6 +313,11 @@ class AffineTransform(Transform):
         self.scale: float | Tensor = scale
         self.event_dim, self._added_axes = event_dim, 0
 
+    @property
+    def sign(self) -> Any:
+        scale = self.scale
+        return scale.sign() if isinstance(scale, Tensor) else int(scale > 0) - int(scale < 0)
+
     def _call(self, x: Tensor) -> Tensor:
         return x * self.scale + self.loc
 
@@ -322,6 +344,7 @@ class ExpTransform(Transform):
 
     _made_of = ()
     domain = constraints.real
+    sign = 1
     codomain = constraints.positive
 
     def _call(self, x: Tensor) -> Tensor:
@@ -346,6 +369,7 @@ class SigmoidTransform(Transform):
 
     _made_of = ()
     domain = constraints.real
+    sign = 1
     codomain = constraints.unit_interval
 
     def _call(self, x: Tensor) -> Tensor:
@@ -373,6 +397,7 @@ class TanhTransform(Transform):
 
     _made_of = ()
     domain = constraints.real
+    sign = 1
     codomain = constraints.interval(-1, 1)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -406,6 +431,11 @@ class PowerTransform(Transform):
         super().__init__(cache_size)
         self.exponent: float | Tensor = exponent
 
+    @property
+    def sign(self) -> Any:
+        exponent = lucid.as_tensor(self.exponent)
+        return exponent.sign()
+
     def _call(self, x: Tensor) -> Tensor:
         return x**self.exponent
 
@@ -428,6 +458,7 @@ class SoftplusTransform(Transform):
 
     _made_of = ()
     domain = constraints.real
+    sign = 1
     codomain = constraints.positive
 
     def _call(self, x: Tensor) -> Tensor:
@@ -571,6 +602,10 @@ class IndependentTransform(Transform):
     def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return self.base_transform.inverse_shape(shape)
 
+    @property
+    def sign(self) -> Any:
+        return self.base_transform.sign
+
     def _call(self, x: Tensor) -> Tensor:
         return self.base_transform(x)
 
@@ -656,6 +691,7 @@ class CumulativeDistributionTransform(Transform):
     (tensor([0.5000, 0.8413]), tensor([0.0000, 1.0000]), tensor([-0.9189, -1.4189]))
     """
 
+    sign = 1
     codomain = constraints.unit_interval
 
     def __init__(self, distribution: Any, cache_size: int = 0) -> None:

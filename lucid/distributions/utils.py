@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property as lazy_property
 from numbers import Number
 from typing import Any
@@ -10,6 +11,7 @@ import lucid
 from lucid.distributions.distribution import parameters_of, sum_rightmost
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
+from lucid.ir.types import DType
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -36,6 +38,14 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     if not all(isinstance(value, (Tensor, Number)) for value in values):
         raise ArgumentError("broadcast_all: takes numbers and tensors")
     return parameters_of(*values)
+
+
+_sum_rightmost = sum_rightmost
+
+
+def _standard_normal(shape: Sequence[int], dtype: DType | None, device: object) -> Tensor:
+    """Normal numbers, with which distributions of users draw."""
+    return lucid.randn(tuple(shape), dtype=dtype, device=device)
 
 
 def clamp_probs(probs: Tensor) -> Tensor:

@@ -6,10 +6,12 @@ import math
 
 from lucid import linalg, return_types
 from lucid.docstrings import like
+from lucid.functions.arguments import integer
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
 from lucid.functions.factorizations import order_of, unpacked
 from lucid.functions.tensors import Tensor
+from lucid.ir.errors import OptionError
 from lucid.linalg import cholesky, det, inv, matrix_exp, pinv, slogdet
 
 __all__ = [
@@ -288,7 +290,9 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 @like(pinverse)
-def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
+def svd_lowrank(
+    A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None = None
+) -> return_types.svd:
     """Return the `q` largest singular values with their vectors: U, S and V.
 
     They are cut from the exact decomposition; nothing is random, unlike PyTorch's.
@@ -297,18 +301,27 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
     Args:
         A: matrices of floats (..., m, n).
         q: how many are wanted.
+        niter: how often PyTorch's approximation is refined, at least 0; the exact one needs none.
+        M: what is subtracted from A before, of its shape or one that broadcasts. None for nothing.
+
+    Raises:
+        OptionError: `niter` is negative.
 
     >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
     >>> u.shape, s, v.shape
     (lucid.Size([3, 1]), tensor([3.]), lucid.Size([2, 1]))
     """
-    u, s, vh = linalg.svd(A, False)
+    if integer(niter, "svd_lowrank", "niter") < 0:
+        raise OptionError(f"svd_lowrank: niter must be at least 0, not {niter}")
+    u, s, vh = linalg.svd(A if M is None else A - M, False)
     rank = min(6 if q is None else q, s._type.shape[-1])
     return return_types.svd(u[..., :rank], s[..., :rank], vh.mT[..., :rank])
 
 
 @like(svd_lowrank)
-def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_types.svd:
+def pca_lowrank(
+    A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
+) -> return_types.svd:
     """Return U, S and V of the principal components of the rows of A.
 
     The columns of V are the directions, the most important first: `svd_lowrank` of A with the mean
@@ -324,4 +337,4 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_
             [0.]]))
     """
     x = A - A.mean(-2, keepdim=True) if center else A
-    return svd_lowrank(x, min(6, *A._type.shape[-2:]) if q is None else q)
+    return svd_lowrank(x, min(6, *A._type.shape[-2:]) if q is None else q, niter)

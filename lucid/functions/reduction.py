@@ -19,7 +19,7 @@ from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
 from lucid.functions.arguments import Dims, axes_of, axis_of, numpy_names, tensor_of
-from lucid.functions.elementwise import abs as absolute, choose, clone, maximum, minimum, sqrt
+from lucid.functions.elementwise import abs as absolute, choose, clone, maximum, minimum, sign, sqrt
 from lucid.functions.products import matmul
 from lucid.functions.promotion import floating, truth
 from lucid.functions.shape import matrix_transpose, reshaped, unsqueeze
@@ -473,7 +473,7 @@ def norm(
     """Return the p-norm over `dim`, of all elements by default: `sum(abs(input)**p)**(1 / p)`.
 
     inf is the greatest absolute value, -inf the smallest, 0 the number of elements that aren't 0.
-    The derivative of the 2-norm at 0 is 0.
+    The derivative of the 2-norm at 0 is 0, and so is that of the number of elements everywhere.
 
     Args:
         p: a number; "fro" and None are 2.
@@ -506,7 +506,7 @@ def norm(
     if order == 1:
         return _reduced(ops.sum, size, axes, keepdim)
     if order == 0:
-        return _reduced(ops.sum, truth(x, "norm").to(x.dtype), axes, keepdim)
+        return _reduced(ops.sum, choose(x == 0, sign(x), 1.0), axes, keepdim)
     powers = size**order if order > 1 else _power(size, order)
     return _power(_reduced(ops.sum, powers, axes, keepdim), 1.0 / order)
 

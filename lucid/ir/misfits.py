@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from lucid.ir.location import warn
+
 # What other libraries call the same.
 _SYNONYMS = {
     "learning_rate": "lr",
@@ -43,6 +45,29 @@ def misfit(
                 return f"{name}: {mismatch}\nhint: did you mean {close[0]}?"
         return f"{name}: {mismatch}\nhint: it is {name}{_plain(signature)}"
     return None
+
+
+def with_reduction(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """The keywords of a loss, with `reduction` for `size_average` and `reduce`, its older names.
+
+    None where there are no such keywords, or the function is no loss.
+    """
+    older = {"size_average", "reduce"} & kwargs.keys()
+    if not older or "reduction" not in inspect.signature(function).parameters:
+        return None
+    rest = {key: value for key, value in kwargs.items() if key not in older}
+    average, reduces = kwargs.get("size_average"), kwargs.get("reduce")
+    return rest | {"reduction": reduction_of(average, reduces, rest.get("reduction", "mean"))}
+
+
+def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """What two flags, which older programs give, or else a name say of a loss's reduction."""
+    if size_average is None and reduce is None:
+        return reduction
+    reduces, averages = (flag is None or flag for flag in (reduce, size_average))
+    found = ("mean" if averages else "sum") if reduces else "none"
+    warn(f"size_average and reduce are deprecated, please write reduction={found!r} instead")
+    return found
 
 
 def is_misfit(error: Exception) -> bool:

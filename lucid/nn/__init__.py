@@ -1,10 +1,12 @@
 """Neural network layers: modules that hold parameters, and functions."""
 
 import sys
+import typing
 
+from lucid import ported
 from lucid.functions import border
 from lucid.ir import frames
-from lucid.nn import functional as functional, init as init, utils as utils
+from lucid.nn import functional as functional, grad as grad, init as init, utils as utils
 from lucid.nn.modules.activation import *
 from lucid.nn.modules.adaptive import *
 from lucid.nn.modules.attention import *
@@ -28,7 +30,7 @@ from lucid.nn.modules.transformer import *
 from lucid.nn.parameter import *
 from lucid.nn.uninitialized import *
 
-vars()["__all__"] = border.public_names(vars(), "functional", "init", "utils")
+vars()["__all__"] = border.public_names(vars(), "functional", "grad", "init", "utils")
 for _old in ("margin", "threshold"):  # where pickles of earlier versions look for modules
     sys.modules[f"lucid.nn.modules.{_old}"] = sys.modules[__name__]
 border.modules_at_border(dict(vars()))
@@ -36,3 +38,7 @@ border.constructors_at_border(dict(vars()), "lucid.nn.modules.")
 
 
 frames.edge_of_module(__name__)
+
+
+def __getattr__(name: str) -> typing.Any:
+    return ported.submodule(__name__, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -46,44 +46,69 @@ class _Place(NamedTuple):
     tensor: Tensor
 
 
-def _places(module: Module, prefix: str = "") -> dict[str, _Place]:
-    """Every parameter and persistent buffer by path; shared ones under each of their paths."""
-    found: dict[str, _Place] = {}
-    for register in ("_parameters", "_buffers"):
-        for name, tensor in module._registered(register).items():
-            if tensor is not None and name not in module._transient:
-                found[prefix + name] = _Place(module, name, register, tensor)
-    for name, child in module._registered("_modules").items():
-        if child is not None:
-            found.update(_places(child, f"{prefix}{name}."))
-    return found
+class Complaints(list[str]):
+    """What doesn't fit, and what is to be done once all of it is known to fit."""
+
+    def __init__(self, assign: bool) -> None:
+        super().__init__()
+        self.assign = assign
+        self.values: list[tuple[_Place, Tensor]] = []
+        self.extra: list[tuple[Module, Any]] = []
+
+    def carry_out(self) -> None:
+        """Give all places their values, and modules their further state."""
+        with no_grad():
+            for place, value in self.values:
+                (_assign if self.assign else _copy)(place, value)
+        for owner, state in self.extra:
+            owner.set_extra_state(state)
+
+
+def _own_places(module: Module, prefix: str) -> dict[str, _Place]:
+    """The module's own parameters and persistent buffers by path."""
+    return {
+        prefix + name: _Place(module, name, register, tensor)
+        for register in ("_parameters", "_buffers")
+        for name, tensor in module._registered(register).items()
+        if tensor is not None and name not in module._transient
+    }
 
 
 _EXTRA = "_extra_state"
 
 
-def _with_extra_state(module: Module) -> dict[str, Module]:
-    """The modules that have more state than tensors, by the path of that state."""
+def _has_extra_state(module: Module) -> bool:
+    """Whether it has more state than tensors."""
     from lucid.nn.modules.module import Module as Base
 
-    return {
-        f"{path}.{_EXTRA}" if path else _EXTRA: found
-        for path, found in module.walk()
-        if type(found).get_extra_state is not Base.get_extra_state
-    }
+    return type(module).get_extra_state is not Base.get_extra_state
+
+
+def _children(module: Module) -> Iterator[tuple[str, Module]]:
+    """The submodules by name; a shared one under each of its names."""
+    for name, child in module._registered("_modules").items():
+        if child is not None:
+            yield name, child
 
 
 def save_state(
     module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool
 ) -> dict[str, Any]:
-    """Enter the module's tensors into `destination`, which is returned."""
-    state_hooks.before_saving(module, prefix, keep_vars)
-    for path, place in _places(module, prefix).items():
-        destination[path] = place.tensor if keep_vars else place.tensor.detach()
-    for path, owner in _with_extra_state(module).items():
-        destination[prefix + path] = owner.get_extra_state()
-    state_hooks.after_saving(module, destination, prefix)
+    """Enter the module's state and that of its submodules into `destination`, which is returned."""
+    state_hooks.run(module, "before_saving", prefix, keep_vars)
+    module._save_to_state_dict(destination, prefix, keep_vars)
+    for name, child in _children(module):
+        child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+    state_hooks.run(module, "after_saving", destination, prefix, {})
     return destination
+
+
+def save_own(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    """Enter what is the module's own."""
+    for path, place in _own_places(module, prefix).items():
+        destination[path] = place.tensor if keep_vars else place.tensor.detach()
+    if _has_extra_state(module):
+        destination[prefix + _EXTRA] = module.get_extra_state()
 
 
 def load_state(
@@ -92,32 +117,61 @@ def load_state(
     """Copy `state` into the module once all of it is known to fit. Raises `ModuleStateError`."""
     if not isinstance(state, Mapping):
         raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state).__name__}.")
-    given = dict(state)
-    missing: list[str] = []
-    unexpected: list[str] = []
-    complaints: list[str] = []
-    state_hooks.before_loading(module, given, strict, missing, unexpected, complaints)
-    places, extra = _places(module), _with_extra_state(module)
-    missing += [path for path in (*places, *extra) if path not in given]
-    unexpected += [path for path in given if path not in places and path not in extra]
+    keys = IncompatibleKeys([], [])
+    complaints = Complaints(assign)
+    _load(module, dict(state), "", (keys.missing_keys, keys.unexpected_keys, complaints))
     if strict and not state_hooks.may_forgive(module):
-        complaints += _mismatches(IncompatibleKeys(missing, unexpected))
-    values = {path: _as_tensor(path, given[path]) for path in places if path in given}
-    for path, value in values.items():
-        complaints += _misfit(path, places[path].tensor, value)
+        complaints[:0] = _mismatches(keys)
     if complaints:
         _complain(module, complaints)
-    with no_grad():
-        for path, value in values.items():
-            (_assign if assign else _copy)(places[path], value)
-    for path, owner in extra.items():
-        if path in given:
-            owner.set_extra_state(given[path])
-    keys = IncompatibleKeys(missing, unexpected)
+    complaints.carry_out()
     state_hooks.after_loading(module, keys)
-    if strict and (complaints := _mismatches(keys)):  # as hooks leave them
-        _complain(module, complaints)
+    if strict and (found := _mismatches(keys)):  # as hooks leave them
+        _complain(module, found)
     return keys
+
+
+Lists = tuple[list[str], list[str], list[str]]  # missing and unexpected keys, complaints
+
+
+def _load(module: Module, given: dict[str, Any], prefix: str, lists: Lists) -> None:
+    module._load_from_state_dict(given, prefix, {}, True, *lists)
+    for name, child in _children(module):
+        inner = f"{prefix}{name}."
+        part = {path: value for path, value in given.items() if path.startswith(inner)}
+        _load(child, part, inner, lists)
+
+
+def load_own(
+    module: Module, given: dict[str, Any], prefix: str, strict: bool, lists: Lists
+) -> None:
+    """Note what becomes of the module's own tensors, and what of `given` doesn't fit."""
+    missing, unexpected, complaints = lists
+    state_hooks.run(module, "before_loading", given, prefix, {}, strict, *lists)
+    plan = complaints if isinstance(complaints, Complaints) else Complaints(False)
+    places = _own_places(module, prefix)
+    for path, place in places.items():
+        if path in given:
+            value = _as_tensor(path, given[path])
+            misfit = _misfit(path, place.tensor, value)
+            complaints += misfit
+            plan.values += [(place, value)] * (not misfit)
+        elif strict:
+            missing.append(path)
+    has_extra = _has_extra_state(module)
+    if has_extra and prefix + _EXTRA in given:
+        plan.extra.append((module, given[prefix + _EXTRA]))
+    elif has_extra and strict:
+        missing.append(prefix + _EXTRA)
+    if strict:
+        known = {name for name, _ in _children(module)}
+        for path in given:
+            first, is_deeper, _ = path.removeprefix(prefix).partition(".")
+            is_known = first in known if is_deeper else path in places
+            if path.startswith(prefix) and not is_known and (first != _EXTRA or not has_extra):
+                unexpected.append(path)
+    if plan is not complaints:  # asked for by itself
+        plan.carry_out()
 
 
 def _mismatches(keys: IncompatibleKeys) -> list[str]:

@@ -50,7 +50,8 @@ class Hooked:
         return {key: value for key, value in vars(self).items() if key not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Hooked.__init__(self)
+        if not vars(self).keys() & {*REGISTERS}:  # a copy, that is, and no optimizer that loads
+            Hooked.__init__(self)
         vars(self).update(state)
 
     def _add_hook(self, register: str, hook: Hook, prepend: bool = False) -> HookHandle:

@@ -139,9 +139,17 @@ class LRScheduler:
         self._step_count = 0
         self._is_initial = True
         try:
-            self._advance(None)
+            self._go_on()
         finally:
             self._is_initial = False
+
+    def _go_on(self, epoch: int | None = None) -> None:
+        """Do now what `step` means, which a class of the user's may say."""
+        owner = next(cls for cls in type(self).__mro__ if "step" in vars(cls))
+        if is_librarys(owner):
+            self._advance(epoch)
+        else:
+            self.step() if epoch is None else self.step(epoch)
 
     def get_lr(self) -> list[Any]:
         """The learning rates for `last_epoch`, from those of now. Users want `get_last_lr`."""
@@ -189,8 +197,41 @@ class LRScheduler:
         """This scheduler, and those inside of it."""
         yield self
 
-    def _advance(self, epoch: int | None) -> None:
-        """Do what `step` means, now."""
+    def _advance(self, epoch: Any) -> None:
+        """Do what `step` means, now; what it raises leaves the scheduler as it was."""
+        before = dict(vars(self))
+        try:
+            rates = self._move(epoch)
+            self._check_count(len(rates))
+        except BaseException:
+            vars(self).update(before)
+            raise
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            set_rate(group, rate)
+        self._last_lr = self._rates()
+
+    def _check_count(self, count: int, by_lists: bool = True) -> None:
+        """Raise `OptionError` unless there are so many groups; some may have been added since.
+
+        by_lists: the scheduler's public lists say what each group's rate is made of.
+        """
+        groups = len(self.optimizer.param_groups)
+        if count == groups:
+            return
+        lists = [
+            f"scheduler.{name}"
+            for name, value in vars(self).items()
+            if by_lists and name[0] != "_" and isinstance(value, list) and len(value) < groups
+        ]
+        append = f"append its entries to {', '.join(lists)}, or " if lists else ""
+        raise OptionError(
+            f"{type(self).__name__}: the optimizer has {groups} param groups, the scheduler "
+            f"learning rates for {count}\n"
+            f"hint: after add_param_group {append}make the scheduler anew"
+        )
+
+    def _move(self, epoch: Any) -> list[Any]:
+        """Go to an epoch, None is the next, and return its rates."""
         if self._step_count == 1 and self.optimizer._is_known_unused():
             warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value "
@@ -199,15 +240,11 @@ class LRScheduler:
         self._step_count += 1
         if epoch is None:
             self.last_epoch += 1
-            rates = self.get_lr()
-        else:
-            self.last_epoch = epoch
-            rates = self.closed_form()
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            set_rate(group, rate)
-        self._last_lr = self._rates()
+            return self.get_lr()
+        self.last_epoch = epoch
+        return self._get_closed_form_lr()
 
-    def closed_form(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Any]:
         """The learning rates for `last_epoch`, by a formula from those at the start."""
         return self.get_lr()
 
@@ -266,6 +303,7 @@ class _ByFunction(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _times(self, rates: list[Any]) -> list[Any]:
+        self._check_count(min(len(rates), len(self.lr_lambdas)))
         factors = (function(self.last_epoch) for function in self.lr_lambdas)
         return [rate * factor for rate, factor in zip(rates, factors, strict=True)]
 
@@ -318,7 +356,7 @@ class _ByFactor(LRScheduler):
             return self._rates()
         return [rate * (now / before) for rate in self._rates()]
 
-    def closed_form(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Any]:
         return [base * self._factor(self.last_epoch) for base in self.base_lrs]
 
 
@@ -488,16 +526,17 @@ class CosineAnnealingLR(LRScheduler):
         if self._is_initial:
             return self._rates()
         if self._step_count == 1 and self.last_epoch > 0:
-            return self.closed_form()
+            return self._get_closed_form_lr()
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            self._check_count(len(self.base_lrs))
             pairs = zip(self._rates(), self.base_lrs, strict=True)
             return [rate + (base - self.eta_min) * rise for rate, base in pairs]
         now = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
         before = 1 + math.cos(math.pi * (self.last_epoch - 1) / self.T_max)
         return [now / before * (rate - self.eta_min) + self.eta_min for rate in self._rates()]
 
-    def closed_form(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Any]:
         height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
@@ -542,7 +581,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
-    def _advance(self, epoch: float | None) -> None:
+    def _move(self, epoch: float | None) -> list[Any]:
         if epoch is None and self.last_epoch >= 0:
             epoch = self.last_epoch + 1
             self.T_cur += 1
@@ -553,9 +592,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             epoch = 0 if epoch is None else epoch
             self._find_period(epoch)
         self.last_epoch = math.floor(epoch)
-        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
-            set_rate(group, rate)
-        self._last_lr = self._rates()
+        return self.get_lr()
 
     def _find_period(self, epoch: float) -> None:
         """Set the period that an epoch, perhaps a fraction, falls into, and how far it is in it."""
@@ -664,6 +701,8 @@ class OneCycleLR(_WithMomentum):
             raise OptionError(
                 f"OneCycleLR: step {self.last_epoch}, where total_steps is {self.total_steps}"
             )
+        groups = self.optimizer.param_groups
+        self._check_count(sum("max_lr" in group for group in groups), by_lists=False)
         ends = [0.0, *(phase[0] for phase in self._phases)]
         passed = sum(self.last_epoch > end for end in ends[1:-1])
         start, end = ends[passed : passed + 2]
@@ -756,7 +795,11 @@ class CyclicLR(_WithMomentum):
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up + down)
         self.step_ratio = step_size_up / self.total_size
-        self._scale_fn, self.scale_mode = _scale(mode, gamma, scale_fn, scale_mode)
+        if scale_fn is None and mode not in _SCALES:
+            listed = f"{mode!r}, not in {list(_SCALES)}"
+            raise OptionError(f"mode is invalid and scale_fn is None: {listed}")
+        self._scale_fn_custom = scale_fn
+        self.scale_mode = scale_mode if scale_fn is not None else _SCALES[mode][1]
         self.mode = mode
         self.gamma = gamma
         if cycle_momentum:
@@ -767,9 +810,18 @@ class CyclicLR(_WithMomentum):
 
     def scale_fn(self, x: float) -> float:
         """How high the cycle (or iteration) `x` is, between 0 and 1."""
-        return self._scale_fn(x)
+        own = self._scale_fn_custom
+        return _SCALES[self.mode][0](self.gamma, x) if own is None else own(x)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As for all, but without a `scale_fn` that is a function, which no file keeps."""
+        state = super().state_dict()
+        if isinstance(self._scale_fn_custom, FunctionType):
+            del state["_scale_fn_custom"]
+        return state
 
     def get_lr(self) -> list[Any]:
+        self._check_count(min(len(self.base_lrs), len(self.max_lrs)))
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         rising = x <= self.step_ratio
@@ -785,18 +837,12 @@ class CyclicLR(_WithMomentum):
         ]
 
 
-def _scale(mode: str, gamma: float, given: Scale | None, scale_mode: str) -> tuple[Scale, str]:
-    """What scales a cycle's height, and whether it is a function of cycles or iterations."""
-    if given is not None:
-        return given, scale_mode
-    modes: dict[str, tuple[Scale, str]] = {
-        "triangular": (lambda x: 1.0, "cycle"),
-        "triangular2": (lambda x: 1 / (2.0 ** (x - 1)), "cycle"),
-        "exp_range": (lambda x: gamma**x, "iterations"),
-    }
-    if mode not in modes:
-        raise OptionError(f"mode is invalid and scale_fn is None: {mode!r}, not in {list(modes)}")
-    return modes[mode]
+# What scales a cycle's height, by gamma and x, and whether x counts cycles or iterations.
+_SCALES: dict[str, tuple[Callable[[float, float], float], str]] = {
+    "triangular": (lambda gamma, x: 1.0, "cycle"),
+    "triangular2": (lambda gamma, x: 1 / (2.0 ** (x - 1)), "cycle"),
+    "exp_range": (lambda gamma, x: gamma**x, "iterations"),
+}
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -840,6 +886,7 @@ class ReduceLROnPlateau(LRScheduler):
         check_choice(threshold_mode, "threshold_mode", "ReduceLROnPlateau", ("rel", "abs"))
         check_optimizer(optimizer)
         self.optimizer = optimizer
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
         self.min_lrs = per_group("min_lr", min_lr, len(optimizer.param_groups))
         self.mode = mode
         self.factor = factor
@@ -895,12 +942,9 @@ class ReduceLROnPlateau(LRScheduler):
 
     def _reduce(self) -> None:
         groups = self.optimizer.param_groups
-        if len(groups) != len(self.min_lrs):
-            raise OptionError(
-                f"The number of param groups in the `optimizer` ({len(groups)}) differs from when "
-                f"`ReduceLROnPlateau` was initialized ({len(self.min_lrs)})\n"
-                "hint: set scheduler.min_lrs to one rate per group"
-            )
+        if self.default_min_lr is not None:
+            self.min_lrs = [self.default_min_lr] * len(groups)
+        self._check_count(len(self.min_lrs))
         for group, lowest in zip(groups, self.min_lrs, strict=True):
             before = float(rate_of(group))
             after = max(before * self.factor, lowest)
@@ -974,7 +1018,7 @@ class ChainedScheduler(_Composed):
 
     def _advance(self, epoch: int | None) -> None:
         for scheduler in self._schedulers:
-            scheduler._advance(epoch)
+            scheduler._go_on(epoch)
         self._last_lr = self._rates()
 
 
@@ -1035,7 +1079,7 @@ class SequentialLR(_Composed):
         current = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[current]
         begins = current > 0 and self._milestones[current - 1] == self.last_epoch
-        scheduler._advance(0 if begins else None)
+        scheduler._go_on(0 if begins else None)
         self._last_lr = scheduler.get_last_lr()
 
 

@@ -446,6 +446,8 @@ class Optimizer(Hooked):
                 del entry[key]
             for key, value in values.items():
                 _load(entry, key, value, parameter)
+        if type(self).__setstate__ is not Optimizer.__setstate__:  # the user's, who adds options
+            self.__setstate__({"state": self.state, "param_groups": self.param_groups})
         self._run_hooks("_load_post_hooks")
 
     def __repr__(self) -> str:

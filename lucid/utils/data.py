@@ -37,6 +37,8 @@ from lucid.tensor.tensor import Tensor
 class Dataset:
     """Samples by index: subclasses have `__getitem__` and, for most uses, `__len__`.
 
+    Where one has `__getitems__`, a `DataLoader` asks it for a whole batch's samples, as a list.
+
     >>> class Squares(lucid.utils.data.Dataset):
     ...     def __len__(self):
     ...         return 3
@@ -112,8 +114,19 @@ class Subset(Dataset):
     def __getitem__(self, index: int) -> Any:
         return self.dataset[self.indices[index]]
 
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        return _samples(self.dataset, [self.indices[index] for index in indices])
+
     def __len__(self) -> int:
         return len(self.indices)
+
+
+def _samples(dataset: Any, indices: Sequence[Any]) -> list[Any]:
+    """The samples at these indices, all at once where the dataset can."""
+    if callable(getattr(dataset, "__getitems__", None)):
+        found: list[Any] = dataset.__getitems__(indices)
+        return found
+    return [dataset[index] for index in indices]
 
 
 class ConcatDataset(Dataset):
@@ -690,12 +703,13 @@ class DataLoader:
                 yield from (self.collate_fn(self.dataset[index]) for index in self._order())
                 return
             groups = _groups(self._order(), size, self.drop_last)
-        whole_rows = isinstance(self.dataset, TensorDataset) and self.collate_fn is default_collate
+        takes_rows = getattr(type(self.dataset), "__getitem__", None) is TensorDataset.__getitem__
+        whole_rows = takes_rows and self.collate_fn is default_collate
         for group in groups:
             if whole_rows:  # one gather per tensor instead of one per row
                 yield list(self.dataset[lucid.tensor(list(group), dtype=lucid.int64)])
             else:
-                yield self.collate_fn([self.dataset[index] for index in group])
+                yield self.collate_fn(_samples(self.dataset, list(group)))
 
     def __len__(self) -> int:
         if self.batch_sampler is not None:

@@ -448,3 +448,46 @@ def test_layers_of_the_users_take_pytorchs_arguments_and_their_own_weights(run: 
     assert_allclose(found[0].detach(), 2 * F.conv2d(padded, scaled.weight).detach(), atol=1e-5)
     assert_allclose(found[1].detach(), own(x).detach(), atol=1e-6)
     assert found[2].shape == (2, 6, 9, 8)
+
+
+@pytest.mark.parametrize(("stride", "padding", "dilation", "groups"), [(1, 0, 1, 1), (2, 1, 2, 2)])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_custom_convolution_has_the_gradients_of_the_librarys(
+    rank: int, stride: int, padding: int, dilation: int, groups: int, prepared: Callable[..., Any]
+) -> None:
+    function: Any = getattr(F, f"conv{rank}d")
+    options = stride, padding, dilation, groups
+
+    class Convolution(lucid.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: lucid.Tensor, weight: lucid.Tensor) -> lucid.Tensor:
+            ctx.save_for_backward(x, weight)
+            return function(x, weight, None, *options)
+
+        @staticmethod
+        def backward(ctx: Any, g: lucid.Tensor) -> tuple[lucid.Tensor, lucid.Tensor]:
+            x, weight = ctx.saved_tensors
+            by_input: Any = getattr(nn.grad, f"conv{rank}d_input")
+            by_weight: Any = getattr(nn.grad, f"conv{rank}d_weight")
+            return (
+                by_input(x.shape, weight, g, *options),
+                by_weight(x, weight.shape, g, *options),
+            )
+
+    def gradients(convolution: Any) -> Any:
+        x = lucid.randn(3, 4, *range(7, 7 + rank), generator=lucid.Generator().manual_seed(1))
+        weight = lucid.randn(6, 4 // groups, *[2] * rank, generator=lucid.Generator())
+        x.requires_grad_()
+        weight.requires_grad_()
+        return lucid.autograd.grad((convolution(x, weight) ** 2).sum(), [x, weight])
+
+    expected = gradients(lambda x, weight: function(x, weight, None, *options))
+    for found, wanted in zip(prepared(gradients)(Convolution.apply), expected, strict=True):
+        assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-4)
+
+
+def test_gradients_of_convolutions_refuse_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"conv1d_input: grad_output must be \[1, 4, 6\], not"):
+        nn.grad.conv1d_input((1, 2, 8), lucid.ones(4, 2, 3), lucid.ones(1, 4, 5))
+    with pytest.raises(ValueError, match=r"conv2d_weight: an input of size \[1, 2, 8, 8\] and a"):
+        nn.grad.conv2d_weight(lucid.ones(1, 2, 8, 8), (4, 3, 2, 2), lucid.ones(1, 4, 7, 7))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,6 +122,18 @@ def test_the_norm_of_the_origin_has_gradient_zero() -> None:
     F.normalize(x).sum().backward()
     assert x.grad is not None
     assert np.isfinite(x.grad.numpy()).all()
+
+
+@pytest.mark.parametrize("norm", [lambda x: lucid.norm(x, 0), lambda x: F.pdist(x, 0).sum() - 1])
+def test_a_count_of_what_is_not_zero_has_gradient_zero(
+    norm: Callable[[lucid.Tensor], lucid.Tensor], prepared: Callable[..., Any]
+) -> None:
+    x = lucid.tensor([[0.0, 2.0], [-1.0, math.inf], [0.0, math.nan]], requires_grad=True)
+    y = prepared(norm)(x)
+    y.backward()
+    assert y.item() == 4
+    assert x.grad is not None
+    assert not x.grad.any()
 
 
 # What PyTorch's derivatives don't look at the result of: an activation may overwrite it.

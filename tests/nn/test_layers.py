@@ -130,6 +130,75 @@ def test_batch_norm_names_the_shape_that_does_not_fit() -> None:
         nn.BatchNorm1d(3)(lucid.zeros(2, 4))
 
 
+def test_norms_of_users_say_how_many_axes_they_take() -> None:
+    class Rows(nn.modules.batchnorm._BatchNorm):
+        def _check_input_dim(self, input: lucid.Tensor) -> None:
+            if input.dim() != 3:
+                raise ValueError(f"rows have 3 axes, not {input.dim()}")
+
+    class Any(nn.BatchNorm1d):
+        def _check_input_dim(self, input: lucid.Tensor) -> None:
+            pass
+
+    assert Rows(3)(lucid.randn(2, 3, 4)).shape == (2, 3, 4)
+    assert Any(3)(lucid.randn(2, 3, 4, 5)).shape == (2, 3, 4, 5)
+    with pytest.raises(ValueError, match="rows have 3 axes, not 2"):
+        Rows(3)(lucid.randn(2, 3))
+
+
+def test_users_replace_single_blocks_of_a_transformers_layer(run: Any) -> None:
+    class Encoder(nn.TransformerEncoderLayer):
+        def _sa_block(self, x: Any, attn_mask: Any, key_padding_mask: Any, is_causal: Any) -> Any:
+            return super()._sa_block(x, attn_mask, key_padding_mask, is_causal) * 0
+
+        def _ff_block(self, x: lucid.Tensor) -> lucid.Tensor:
+            return x + 1
+
+    class Decoder(nn.TransformerDecoderLayer):
+        def _mha_block(self, x: Any, mem: Any, *args: Any, **kwargs: Any) -> Any:
+            return mem.mean() + 0 * x
+
+        def _ff_block(self, x: lucid.Tensor) -> lucid.Tensor:
+            return 0 * x
+
+    encoder = Encoder(4, 2, 8, norm_first=True)
+    decoder = Decoder(4, 2, 8, 0.0, norm_first=True)
+    with lucid.no_grad():
+        decoder.self_attn.out_proj.weight.zero_()
+    x, memory = lucid.randn(5, 3, 4), lucid.ones(2, 3, 4)
+
+    def step(x: lucid.Tensor, memory: lucid.Tensor) -> Any:
+        return encoder(x), decoder(x, memory)
+
+    encoded, decoded = run(step, x, memory)
+    wanted = x + F.layer_norm(x, (4,)) + 1
+    assert (encoded - wanted).abs().max().item() < 1e-5
+    assert (decoded - x - 1).abs().max().item() < 1e-6
+
+
+def test_weights_of_a_recurrent_layer_by_layer_and_direction() -> None:
+    layer = nn.LSTM(2, 3, 2, bidirectional=True, proj_size=1, bias=False)
+    suffixes = ("l0", "l0_reverse", "l1", "l1_reverse")
+    names = [[f"weight_{kind}_{end}" for kind in ("ih", "hh", "hr")] for end in suffixes]
+    assert layer._all_weights == names
+    assert layer.all_weights[3][2] is layer.weight_hr_l1_reverse
+    assert [id(w) for w in layer._flat_weights] == [id(w) for w in layer.parameters()]
+    assert nn.GRU(2, 3)._flat_weights_names == [
+        "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"
+    ]  # fmt: skip
+
+
+def test_bags_of_pretrained_rows_share_their_memory() -> None:
+    rows = lucid.tensor([[1.0, 2.0], [3.0, 5.0], [9.0, 9.0]])
+    bag = nn.EmbeddingBag.from_pretrained(rows, mode="sum", padding_idx=2)
+    assert bag(lucid.tensor([[0, 1, 2]])).tolist() == [[4.0, 7.0]]
+    assert not bag.weight.requires_grad
+    rows[0] = 0.0
+    assert bag(lucid.tensor([[0, 1, 2]])).tolist() == [[3.0, 5.0]]
+    with pytest.raises(ValueError, match="from_pretrained: takes a matrix"):
+        nn.EmbeddingBag.from_pretrained(lucid.ones(2))
+
+
 def test_flatten() -> None:
     assert nn.Flatten()(lucid.zeros(2, 3, 4)).shape == (2, 12)
     assert nn.Flatten(0, 1)(lucid.zeros(2, 3, 4)).shape == (6, 4)
@@ -219,3 +288,38 @@ def test_a_module_of_a_function_has_its_signature_text_and_examples() -> None:
     assert hash(nn.ELU()) != hash(nn.ELU())
     with pytest.raises(lucid.ArgumentError, match="did you mean negative_slope"):
         nn.LeakyReLU(negative_slop=0.1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (nn.Linear, (2, 3)), (nn.Conv2d, (2, 3, 2)), (nn.ConvTranspose1d, (2, 3, 2)),
+        (nn.Embedding, (4, 3)), (nn.BatchNorm2d, (3,)), (nn.InstanceNorm1d, (3, 1e-5, 0.1, True)),
+        (nn.LayerNorm, (3,)), (nn.GroupNorm, (1, 3)), (nn.RMSNorm, (3,)), (nn.LSTM, (2, 3)),
+        (nn.GRUCell, (2, 3)), (nn.Bilinear, (2, 3, 4)), (nn.PReLU, ()),
+    ],
+)  # fmt: skip
+def test_a_layer_of_the_users_starts_as_its_reset_says(kind: Any, arguments: Any) -> None:
+    named = "weight_ih_l0" if kind is nn.LSTM else "weight_ih" if kind is nn.GRUCell else "weight"
+
+    def reset(self: Any) -> None:
+        kind.reset_parameters(self)
+        nn.init.constant_(getattr(self, named), 0.25)
+
+    own = type("Own", (kind,), {"reset_parameters": reset})
+    assert (getattr(own(*arguments), named) == 0.25).all()
+
+
+def test_attention_and_norms_of_the_users_start_as_they_say() -> None:
+    class Attention(nn.MultiheadAttention):
+        def _reset_parameters(self) -> None:
+            super()._reset_parameters()
+            nn.init.constant_(self.in_proj_weight, 0.25)
+
+    class Norm(nn.BatchNorm1d):
+        def reset_running_stats(self) -> None:
+            super().reset_running_stats()
+            self.running_var.fill_(2.0)
+
+    assert (Attention(4, 2).in_proj_weight == 0.25).all()
+    assert Norm(2).running_var.tolist() == [2.0, 2.0]

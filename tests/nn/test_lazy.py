@@ -187,3 +187,23 @@ def test_a_dtype_is_given_before_the_shape() -> None:
     assert layer.weight.dtype is lucid.float64
     layer(lucid.ones(1, 3, dtype=lucid.float64))
     assert layer.weight.shape == (2, 3) and layer.weight.dtype is lucid.float64
+
+
+def test_a_lazy_module_of_the_users_waits_for_its_first_call() -> None:
+    class Scale(nn.modules.lazy.LazyModuleMixin, nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.UninitializedParameter()
+
+        def initialize_parameters(self, x: lucid.Tensor) -> None:
+            with lucid.no_grad():
+                self.weight.materialize((x.shape[-1],))
+                self.weight.fill_(2.0)
+
+        def forward(self, x: lucid.Tensor) -> lucid.Tensor:
+            return x * self.weight
+
+    scale = Scale()
+    assert scale.has_uninitialized_params()
+    assert scale(lucid.ones(2, 3)).tolist() == [[2.0] * 3] * 2
+    assert scale(lucid.ones(1, 3)).tolist() == [[2.0] * 3]

@@ -34,6 +34,16 @@ def test_losses_on_real_numbers(reduction: str, rng: np.random.Generator) -> Non
     _close(F.huber_loss(x, t, reduction=reduction, delta=0.5), reduce(huber))
 
 
+def test_what_an_absolute_difference_was_made_of_may_be_written() -> None:
+    x = lucid.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    predicted = x * 2
+    loss = F.l1_loss(predicted, lucid.zeros(3))
+    predicted.add_(9.0)
+    loss.backward()
+    assert x.grad is not None
+    _close(x.grad, np.array([2.0, -2.0, 2.0], np.float32) / 3)
+
+
 @pytest.mark.parametrize("reduction", REDUCE)
 def test_losses_on_probabilities(reduction: str, rng: np.random.Generator) -> None:
     z, t = rng.normal(size=(3, 4)) * 5, rng.uniform(size=(3, 4))
@@ -149,6 +159,46 @@ def test_wrong_arguments_are_named() -> None:
         F.cross_entropy(x, lucid.tensor([0, 1]), lucid.ones(2))
     with pytest.raises(ValueError, match=r"label_smoothing must be between 0.0 and 1.0. Got: 2"):
         F.cross_entropy(x, lucid.tensor([0, 1]), label_smoothing=2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reduction"),
+    [
+        ({"size_average": False}, "sum"),
+        ({"size_average": True, "reduce": None}, "mean"),
+        ({"reduce": False}, "none"),
+        ({"size_average": False, "reduce": True}, "sum"),
+    ],
+)
+def test_older_programs_say_by_flags_how_a_loss_is_reduced(
+    flags: dict[str, Any], reduction: str, prepared: Any
+) -> None:
+    x, t, weight = lucid.randn(5, 3), lucid.tensor([0, 2, 1, 1, 0]), lucid.tensor([0.5, 1.0, 2.0])
+    with pytest.warns(UserWarning, match=f"please write reduction='{reduction}' instead"):
+        found = prepared(lambda x: F.cross_entropy(x, t, weight=weight, **flags))(x)
+        module = nn.CrossEntropyLoss(weight, **flags)
+    assert module.reduction == reduction
+    expected = F.cross_entropy(x, t, weight, reduction=reduction).tolist()
+    assert found.tolist() == module(x, t).tolist() == expected
+
+
+def test_a_loss_of_the_users_extends_pytorchs_bases() -> None:
+    class Focal(nn.modules.loss._WeightedLoss):
+        def __init__(self, weight: Any = None, gamma: float = 2.0, reduction: str = "mean") -> None:
+            super().__init__(weight, None, None, reduction)
+            self.gamma = gamma
+
+    class Shifted(nn.modules.loss._Loss):
+        def __init__(self, size_average: Any = None) -> None:
+            super().__init__(size_average=size_average)
+
+    loss = Focal(lucid.ones(3), reduction="sum")
+    assert loss.reduction == "sum"
+    assert [*loss.state_dict()] == ["weight"]
+    with pytest.warns(UserWarning, match="size_average"):
+        assert Shifted(False).reduction == "sum"
+    with pytest.raises(TypeError, match="size_averages"):
+        nn.MSELoss(size_averages=False)
 
 
 def test_a_target_that_would_broadcast_warns() -> None:

@@ -213,3 +213,56 @@ def test_classes_of_modules_have_no_members() -> None:
     assert not hasattr(nn.Module, "_modules") and "forward" in dict(inspect.getmembers(nn.Linear))
     unmade = nn.Linear.__new__(nn.Linear)
     assert not hasattr(unmade, "_modules") and not hasattr(unmade, "weight")
+
+
+def test_a_part_that_stays_in_evaluation_does_so_in_a_compiled_step(run: Any) -> None:
+    """Backbones keep their batch norms as they are: `train` of each module is asked."""
+
+    class Backbone(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.drop = nn.BatchNorm1d(3), nn.Dropout(0.5)
+            self.calls: list[bool] = []
+
+        def train(self, mode: bool = True) -> Any:
+            super().train(mode)
+            self.norm.eval()
+            self.calls.append(mode)
+            return self
+
+        def forward(self, x: lucid.Tensor) -> lucid.Tensor:
+            return self.norm(x)
+
+    net = nn.Sequential(Backbone(), nn.Linear(3, 2))
+    net.eval()
+    x = lucid.tensor([[1.0, 2.0, 4.0], [0.0, 1.0, 3.0]])
+
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return net.train()[0](x)
+
+    found = run(step, x)
+    assert (found - x).abs().max().item() < 1e-4
+    assert [module.training for module in net.modules()] == [True, True, False, True, True]
+    assert net[0].calls == [False, True]
+    assert not net[0].norm.running_mean.any()
+
+
+def test_conversions_ask_each_module() -> None:
+    class Counted(nn.Linear):
+        calls = 0
+
+        def _apply(self, fn: Any, recurse: bool = True) -> Any:
+            self.calls += 1
+            return super()._apply(fn, recurse)
+
+    net = nn.Sequential(Counted(3, 2), nn.BatchNorm1d(2))
+    net[0].bias = net[1].bias
+    weight = net[0].weight
+    net.double().to_empty(device="cpu")
+    assert net[0].calls == 2
+    assert net[0].weight is weight
+    assert {p.dtype for p in net.parameters()} == {lucid.float64}
+    assert net[0].bias is net[1].bias
+    assert nn.Sequential(nn.Linear(3, 2)).to_empty(recurse=False)[0].weight.shape == (2, 3)
+    with pytest.raises(ValueError, match="'cuda'"):
+        net.to_empty(device="cuda")

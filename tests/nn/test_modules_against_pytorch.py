@@ -177,3 +177,6 @@ def test_gumbel_softmax_draws_one_hot_with_a_soft_gradient() -> None:
     (y * lucid.tensor([1.0, 2.0, 3.0])).sum().backward()
     assert logits.grad is not None
     assert logits.grad.abs().sum() > 0
+    with pytest.warns(UserWarning, match="`eps` is deprecated"):
+        drawn = nn.functional.gumbel_softmax(logits, 1.0, True, 1e-20, -1)
+    assert drawn.detach().sum(-1).allclose(lucid.ones(50))

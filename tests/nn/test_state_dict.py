@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -135,3 +137,49 @@ def test_a_submodule_is_put_at_a_path() -> None:
         model.set_submodule("0.none", nn.ReLU(), strict=True)
     with pytest.raises(ValueError, match="without a target name"):
         model.set_submodule("", nn.ReLU())
+
+
+class Renamed(nn.Linear):
+    """One that knows its weight under an older name, and writes its bias as a row."""
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        if prefix + "kernel" in state_dict:
+            state_dict[prefix + "weight"] = state_dict.pop(prefix + "kernel").T
+        if prefix + "bias" in state_dict:
+            state_dict[prefix + "bias"] = state_dict[prefix + "bias"].reshape(-1)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "bias"] = destination[prefix + "bias"].reshape(1, -1)
+
+
+def test_modules_of_users_save_and_load_their_own_state() -> None:
+    net = nn.Sequential(Renamed(3, 2), nn.ReLU(), nn.Linear(2, 1))
+    state = net.state_dict()
+    assert state["0.bias"].shape == (1, 2)
+    state["0.kernel"] = lucid.ones(3, 2)
+    del state["0.weight"]
+    assert str(net.load_state_dict(state)) == "<All keys matched successfully>"
+    assert net[0].weight.tolist() == [[1.0] * 3] * 2
+    before = net[0].weight.clone()
+    state["0.kernel"], state["2.weight"] = lucid.zeros(3, 2), lucid.ones(7)
+    with pytest.raises(RuntimeError, match=r"size mismatch for 2\.weight"):
+        net.load_state_dict(state)
+    assert net[0].weight.tolist() == before.tolist()  # nothing was changed
+
+
+def test_a_modules_own_part_is_loaded_by_itself() -> None:
+    layer, missing, unexpected, errors = nn.Linear(3, 2), [], [], []  # type: ignore[var-annotated]
+    given = {"a.weight": lucid.ones(2, 3), "a.other": lucid.ones(1), "b.bias": lucid.ones(2)}
+    layer._load_from_state_dict(given, "a.", {}, True, missing, unexpected, errors)
+    assert (missing, unexpected, errors) == (["a.bias"], ["a.other"], [])
+    assert layer.weight.tolist() == [[1.0] * 3] * 2
+
+
+def test_a_submodule_that_makes_its_state_dict_otherwise_is_asked() -> None:
+    class Frozen(nn.Linear):
+        def state_dict(self, *args: Any, destination: Any = None, **kwargs: Any) -> Any:
+            return {} if destination is None else destination
+
+    assert [*nn.Sequential(Frozen(3, 2), nn.Linear(2, 1)).state_dict()] == ["1.weight", "1.bias"]

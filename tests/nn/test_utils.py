@@ -117,3 +117,29 @@ def test_what_is_packed_is_unpacked_with_its_dtype() -> None:
     assert {part.dtype for part in found} == {lucid.int64}
     padded, _ = rnn.pad_packed_sequence(packed, padding_value=-1)
     assert padded[2].tolist() == [-1, 3, -1]
+
+
+def test_packed_sequences_are_made_of_their_parts(run: Any) -> None:
+    parts = [lucid.randn(n, 2) for n in (2, 4, 1)]
+    layer = nn.GRU(2, 3)
+
+    def step(first: lucid.Tensor, second: lucid.Tensor, third: lucid.Tensor) -> Any:
+        packed = rnn.pack_sequence([first, second, third], enforce_sorted=False)
+        data, sizes, places, back = packed
+        doubled = rnn.PackedSequence(data * 2, sizes, places, back)
+        again = packed._replace(data=packed[0] + packed.data)
+        as_sorted = rnn.PackedSequence(data * 2, sizes)
+        return [
+            rnn.pad_packed_sequence(layer(each.to(lucid.float32))[0])[0]
+            for each in (doubled, again, as_sorted)
+        ]
+
+    doubled, again, as_sorted = run(step, *parts)
+    for i, part in enumerate(parts):
+        alone = layer((part * 2).unsqueeze(1))[0][:, 0]
+        rank = (1, 0, 2)[i]
+        for found in (doubled[:, i], again[:, i], as_sorted[:, rank]):
+            assert (found[: len(part)] - alone).abs().max().item() < 1e-5
+            assert not found[len(part) :].any()
+    with pytest.raises(ValueError, match=r"batch_sizes \[1, 2\] must fall, with a sum of 3"):
+        rnn.PackedSequence(lucid.ones(3, 1), lucid.tensor([1, 2]))

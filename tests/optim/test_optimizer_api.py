@@ -367,3 +367,20 @@ def test_a_new_optimizer_is_its_declaration_and_its_update() -> None:
     fresh = Lion([leaf(2)])
     fresh.load_state_dict(state)
     assert fresh.param_groups[0]["weight_decay"] == 0.5
+
+
+def test_options_that_an_older_state_lacks_are_added_when_it_is_loaded() -> None:
+    class Older(optim.SGD):
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            super().__setstate__(state)
+            for group in self.param_groups:
+                group.setdefault("warmup", 3)
+
+    opt = Older([lucid.ones(2, requires_grad=True)], lr=0.5)
+    calls: list[str] = []
+    opt.register_step_post_hook(lambda *given: calls.append("stepped"))
+    opt.load_state_dict(opt.state_dict())
+    assert opt.param_groups[0]["warmup"] == 3
+    opt.step()
+    assert calls == ["stepped"]
+    assert copy.deepcopy(opt).param_groups[0]["warmup"] == 3

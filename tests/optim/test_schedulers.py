@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -244,6 +245,90 @@ def test_what_makes_no_sense_is_refused(make: Any, error: type[Exception], messa
     assert isinstance(caught.value, lucid.LucidError)
 
 
+class Constant(schedules.LRScheduler):
+    def get_lr(self) -> list[Any]:
+        return self.base_lrs
+
+
+GROUPS_ADDED: dict[str, tuple[Make, str]] = {
+    "lambda": (lambda o: schedules.LambdaLR(o, lambda e: 0.9), "lr_lambdas, scheduler.base_lrs"),
+    "product": (
+        lambda o: schedules.MultiplicativeLR(o, lambda e: 0.9),
+        "lr_lambdas, scheduler.base_lrs",
+    ),
+    "restarts": (lambda o: schedules.CosineAnnealingWarmRestarts(o, 2), "base_lrs"),
+    "cosine": (lambda o: schedules.CosineAnnealingLR(o, 1), "base_lrs"),
+    "cycle": (
+        lambda o: schedules.CyclicLR(o, 0.1, 0.2, 3, cycle_momentum=False),
+        "max_lrs, scheduler.base_lrs",
+    ),
+    "one cycle": (lambda o: schedules.OneCycleLR(o, 0.1, total_steps=9), ""),
+    "user's": (Constant, "base_lrs"),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS_ADDED)
+def test_a_group_without_its_part_of_the_schedule_is_an_error_that_changes_nothing(
+    name: str,
+) -> None:
+    make, lists = GROUPS_ADDED[name]
+    opt = optimizer()
+    scheduler = make(opt)
+    scheduler.step()
+    opt.add_param_group({"params": [lucid.ones(3, requires_grad=True)], "lr": 0.25})
+    before = copy.deepcopy(scheduler.state_dict()), [dict(group) for group in opt.param_groups]
+    append = f"append its entries to scheduler.{lists}, or " if lists else ""
+    for _ in range(2):
+        with pytest.raises(ValueError) as caught:
+            scheduler.step()
+        assert isinstance(caught.value, lucid.LucidError)
+        assert str(caught.value) == (
+            f"{type(scheduler).__name__}: the optimizer has 2 param groups, the scheduler "
+            f"learning rates for 1\nhint: after add_param_group {append}make the scheduler anew"
+        )
+    after = scheduler.state_dict(), [dict(group) for group in opt.param_groups]
+    assert repr(after) == repr(before)
+    for part in lists.replace("scheduler.", "").split(", ") if lists else ():
+        getattr(scheduler, part).append(getattr(scheduler, part)[0])
+    if lists:
+        scheduler.step()
+
+
+def test_a_cycles_state_goes_into_a_file(tmp_path: Path) -> None:
+    def made(**scale: Any) -> schedules.CyclicLR:
+        return schedules.CyclicLR(optimizer(), 0.1, 0.5, 2, mode="triangular2", **scale)
+
+    scheduler = made()
+    for _ in range(6):
+        scheduler.step()
+    lucid.save(scheduler.state_dict(), tmp_path / "schedule.pt")
+    other = made()
+    other.load_state_dict(lucid.load(tmp_path / "schedule.pt"))
+    other.step()
+    scheduler.step()
+    assert other.get_last_lr() == scheduler.get_last_lr()
+    custom = made(scale_fn=lambda x: 0.5)
+    custom.load_state_dict(custom.state_dict())
+    custom.step()
+    assert custom.get_last_lr() == [pytest.approx(0.2)]
+    assert "_scale_fn_custom" not in custom.state_dict()
+
+
+def test_a_plateau_with_one_lowest_rate_has_it_for_groups_that_come_later() -> None:
+    opt = optimizer()
+    scheduler = schedules.ReduceLROnPlateau(opt, factor=0.5, patience=0, min_lr=0.2)
+    opt.add_param_group({"params": [lucid.ones(3, requires_grad=True)], "lr": 0.25})
+    for _ in range(2):
+        scheduler.step(1.0)
+    assert [group["lr"] for group in opt.param_groups] == [0.25, 0.2]
+    single = optimizer()
+    scheduler = schedules.ReduceLROnPlateau(single, patience=0, min_lr=[0.2])
+    single.add_param_group({"params": [lucid.ones(3, requires_grad=True)]})
+    scheduler.step(1.0)
+    with pytest.raises(ValueError, match=r"append its entries to scheduler.min_lrs, or make"):
+        scheduler.step(1.0)
+
+
 @pytest.mark.parametrize("average", ["ema", "swa"])
 def test_averages_of_all_weights_at_once_are_those_of_each(
     average: str, prepared: Callable[..., Any]
@@ -280,3 +365,50 @@ def test_a_model_without_weights_has_an_average(prepared: Callable[..., Any]) ->
     average = swa_utils.AveragedModel(model)
     prepared(lambda: average.update_parameters(model))()
     assert average.n_averaged.item() == 1
+
+
+def test_a_closed_form_of_the_users_says_the_rate_of_an_epoch_that_is_named() -> None:
+    class Closed(schedules.LRScheduler):
+        def get_lr(self) -> list[Any]:
+            return [1.0 for _ in self.base_lrs]
+
+        def _get_closed_form_lr(self) -> list[Any]:
+            return [float(self.last_epoch) for _ in self.base_lrs]
+
+    scheduler = Closed(optimizer())
+    with pytest.warns(UserWarning, match="epoch parameter"):
+        scheduler.step(7)
+    assert scheduler.get_last_lr() == [7.0]
+
+
+class Ramp(schedules.LRScheduler):
+    """A schedule whose `step` does all by itself, as in many repositories."""
+
+    def __init__(self, opt: optim.Optimizer, steps: int) -> None:
+        self.steps = steps
+        super().__init__(opt)
+
+    def step(self, epoch: int | None = None) -> None:
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = base * min(1.0, (self.last_epoch + 1) / self.steps)
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+
+def test_a_step_of_the_users_sets_the_first_rate_and_is_asked_by_other_schedules() -> None:
+    def rates(make: Callable[[Any], Any]) -> list[float]:
+        opt = optimizer()
+        scheduler = make(opt)
+        found = [opt.param_groups[0]["lr"]]
+        for _ in range(4):
+            scheduler.step()
+            found.append(opt.param_groups[0]["lr"])
+        return found
+
+    assert rates(lambda o: Ramp(o, 4)) == [0.125, 0.25, 0.375, 0.5, 0.5]
+    chained = rates(lambda o: schedules.ChainedScheduler([Ramp(o, 4)]))
+    assert chained == [0.125, 0.25, 0.375, 0.5, 0.5]
+    both = rates(
+        lambda o: schedules.SequentialLR(o, [Ramp(o, 2), schedules.ExponentialLR(o, 0.5)], [2])
+    )
+    assert both == [0.25, 0.5, 0.5, 0.25, 0.125]

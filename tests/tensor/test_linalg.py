@@ -358,3 +358,15 @@ def test_small_matrices_are_factorized_in_one_thread_of_numpys_blas() -> None:
     finally:
         write(before)
         lucid.set_num_threads(default_num_threads())
+
+
+def test_singular_values_of_low_rank_take_pytorchs_options(prepared: Any) -> None:
+    a, m = np.random.default_rng(0).normal(size=(2, 5, 3))
+    x, mean = lucid.tensor(a), lucid.tensor(m)
+    found = prepared(lambda x: lucid.svd_lowrank(x, 2, niter=4, M=mean).S)(x)
+    wanted = np.linalg.svd(a - m)[1][:2]
+    assert np.abs(found.numpy() - wanted).max() < 1e-9
+    center = lucid.pca_lowrank(x, 2, True, 0).S
+    assert np.abs(center.numpy() - np.linalg.svd(a - a.mean(0))[1][:2]).max() < 1e-9
+    with pytest.raises(ValueError, match="niter must be at least 0, not -1"):
+        lucid.svd_lowrank(x, niter=-1)

@@ -38,6 +38,7 @@ _SMOOTH = tuple(
 )
 _SAMPLES = (*_SMOOTH, Sample(((0, 3),), {"axis": 0}), Sample(((3, 0),), {"axis": 0}))
 _EDGES = tuple(Sample((x,), {"axis": x.ndim - 1}) for x in (_TIES, EDGES))
+_ZERO_SUMS = (Sample((np.array([-0.0, -0.0, 0.0, -0.0]),), {"axis": 0}),)
 _EDGES_DOWN = Sample((_TIES,), {"axis": 0})
 
 
@@ -48,7 +49,8 @@ def _running(
     dtypes: DTypeSet = NUMBERS,
     samples: tuple[Sample, ...] = (),
 ) -> Op:
-    """Declare the running fold by a function of two numbers."""
+    """Declare the running fold by a function of two numbers; sums start from +0.0, as `sum`."""
+    is_sum = fold in (np.add, np.logaddexp)
 
     def infer(x: TensorType, axis: int) -> TensorType:
         require_dtype(name, ("x",), (x,), dtypes)
@@ -56,7 +58,8 @@ def _running(
         return x
 
     def evaluate(x: np.ndarray, axis: int) -> np.ndarray:
-        return fold.accumulate(x, axis, dtype=x.dtype)
+        found = fold.accumulate(x, axis, dtype=x.dtype)
+        return found + x.dtype.type(0) if is_sum and x.dtype.kind == "f" else found
 
     return declare(
         Op(
@@ -147,11 +150,13 @@ def _cumlogsumexp_vjp(g: Operand, y: Operand, x: Operand, axis: int) -> tuple[An
     return (_ratio(y, x) * _from_the_end(recurrence, _ratio(following, y), g, axis=axis),)
 
 
-cumsum: Op = _running("cumsum", np.add, _cumsum_vjp)
+cumsum: Op = _running("cumsum", np.add, _cumsum_vjp, samples=_ZERO_SUMS)
 cumprod = _running("cumprod", np.multiply, _cumprod_vjp, samples=(*_EDGES, _EDGES_DOWN))
 cummax: Op = _running("cummax", np.maximum, _extreme_vjp, ANY, samples=(*_EDGES, _EDGES_DOWN))
 cummin = _running("cummin", np.minimum, _extreme_vjp, ANY, samples=(*_EDGES, _EDGES_DOWN))
-cumlogsumexp = _running("cumlogsumexp", np.logaddexp, _cumlogsumexp_vjp, FLOATS, _EDGES)
+cumlogsumexp = _running(
+    "cumlogsumexp", np.logaddexp, _cumlogsumexp_vjp, FLOATS, (*_EDGES, *_ZERO_SUMS)
+)
 
 
 def _infer_recurrence(a: TensorType, b: TensorType, axis: int) -> TensorType:

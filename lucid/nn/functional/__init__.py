@@ -2,7 +2,8 @@
 
 Args:
     input: the tensor, of a float dtype.
-    reduction: "none" for each element's loss, "sum", or "mean" over them.
+    reduction: "none" for each element's loss, "sum", or "mean" over them. The keywords of older
+        programs, `size_average=False` for "sum" and `reduce=False` for "none", are taken as well.
     eps: keeps the division finite.
     kernel_size: the size of a window; an int, or one for each axis.
     dilation: the distance between the elements of a window.

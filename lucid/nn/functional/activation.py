@@ -16,6 +16,7 @@ from lucid.functions.rectifiers import softplus
 from lucid.functions.softmax import softmax
 from lucid.functions.transcendental import sigmoid, tanh
 from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.location import warn
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -394,7 +395,9 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return value * gate.sigmoid()
 
 
-def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
     """Draw from the relaxed categorical distribution; `hard`: one-hot, with the soft gradient.
 
     Reference: Jang et al., "Categorical Reparameterization with Gumbel-Softmax", 2017.
@@ -403,10 +406,13 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
         logits: the logarithms of weights.
         tau: the temperature: the smaller, the nearer to one-hot.
         hard: one-hot in the forward, with the gradient of the soft draw.
+        eps: has no effect, as in PyTorch, and warns where it is another number.
 
     >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()
     tensor(1.)
     """
+    if eps != 1e-10:
+        warn("gumbel_softmax: `eps` is deprecated and has no effect")
     noise = lucid.empty_like(logits.detach()).exponential_().clamp(min=1e-30).log()
     soft = softmax((logits - noise) / tau, dim)
     if not hard:

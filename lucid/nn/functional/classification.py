@@ -110,7 +110,7 @@ def _index_and_weights(
     if isinstance(ignore, bool):
         raise ArgumentError(
             f"{name}: ignore_index must be an int, not {ignore}\n"
-            "hint: name reduction=; size_average and reduce aren't there"
+            "hint: name reduction=, or size_average= in an older program"
         )
     classes = input.shape[1]
     index = where(target == ignore, 0, target)

@@ -85,8 +85,8 @@ def _convolution_vjp(
     g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, needs: Needs
 ) -> Pair:
     return (
-        _convolution_input_gradient(g, weight, geometry) if needs[0] else None,
-        _convolution_weight_gradient(x, g, geometry) if needs[1] else None,
+        convolution_input_gradient(g, weight, geometry) if needs[0] else None,
+        convolution_weight_gradient(x, g, geometry) if needs[1] else None,
     )
 
 
@@ -104,12 +104,12 @@ def _input_gradient_vjp(
 ) -> Pair:
     return (
         _convolution(u, weight, geometry) if needs[0] else None,
-        _convolution_weight_gradient(u, g, geometry) if needs[1] else None,
+        convolution_weight_gradient(u, g, geometry) if needs[1] else None,
     )
 
 
 @with_gradient(_input_gradient_vjp)
-def _convolution_input_gradient(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+def convolution_input_gradient(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """The transpose of a convolution with respect to its input; a transposed convolution."""
     positions = g.shape[0] * prod(g.shape[2:])
     few = positions * geometry.groups * 8 <= g.shape[1]
@@ -218,13 +218,13 @@ def _phase(
 
 def _weight_gradient_vjp(u: Tensor, x: Tensor, g: Tensor, geometry: Geometry, needs: Needs) -> Pair:
     return (
-        _convolution_input_gradient(g, u, geometry) if needs[0] else None,
+        convolution_input_gradient(g, u, geometry) if needs[0] else None,
         _convolution(x, u, geometry) if needs[1] else None,
     )
 
 
 @with_gradient(_weight_gradient_vjp)
-def _convolution_weight_gradient(x: Tensor, g: Tensor, geometry: Geometry) -> Tensor:
+def convolution_weight_gradient(x: Tensor, g: Tensor, geometry: Geometry) -> Tensor:
     """The transpose of a convolution with respect to its weights."""
     groups = geometry.groups
     at, within = _letters(geometry.windows.rank)
@@ -282,6 +282,26 @@ def _padding(
     return same_padding(sizes, dilations)
 
 
+def geometry_of(
+    name: str,
+    input: Shape,
+    weight: Shape,
+    options: tuple[Size, Size | str, Size],
+    groups: int,
+) -> Geometry:
+    """The geometry for these shapes and for stride, padding and dilation."""
+    stride, padding, dilation = options
+    sizes, lengths = tuple(weight[2:]), tuple(input[2:])
+    steps = entries(name, "stride", stride, len(sizes))
+    dilations = entries(name, "dilation", dilation, len(sizes))
+    low, high = _padding(name, padding, sizes, steps, dilations)
+    windows = Windows(sizes, steps, dilations, low, high)
+    if min(sizes) < 1 or min(windows.counts(lengths)) < 1:
+        padded, spans = times(windows.padded(lengths)), times(windows.spans)
+        raise ShapeError(f"{name}: kernel ({spans}) is greater than the padded input ({padded})")
+    return Geometry(windows, groups, lengths)
+
+
 def _conv(
     rank: int,
     input: Tensor,
@@ -316,15 +336,8 @@ def _conv(
     name = f"conv{rank}d"
     x, had_batch = batched(name, input, rank)
     _check_channels(name, x, weight, groups, False)
-    sizes, lengths = tuple(weight.shape[2:]), tuple(x.shape[2:])
-    steps = entries(name, "stride", stride, rank)
-    dilations = entries(name, "dilation", dilation, rank)
-    low, high = _padding(name, padding, sizes, steps, dilations)
-    windows = Windows(sizes, steps, dilations, low, high)
-    if min(sizes) < 1 or min(windows.counts(lengths)) < 1:
-        padded, spans = times(windows.padded(lengths)), times(windows.spans)
-        raise ShapeError(f"{name}: kernel ({spans}) is greater than the padded input ({padded})")
-    y = _convolution(x, weight, Geometry(windows, groups, lengths))
+    options = stride, padding, dilation
+    y = _convolution(x, weight, geometry_of(name, x.shape, weight.shape, options, groups))
     y = _with_bias(name, y, weight, bias)
     return y if had_batch else y.squeeze(0)
 
@@ -384,7 +397,7 @@ def _conv_transpose(
     late = [more // step for more, step in zip(extra, steps, strict=True)]
     if any(late):  # further windows, of which the input says nothing
         x = pad(x, [width for more in reversed(late) for width in (0, more)])
-    y = _convolution_input_gradient(x, weight, Geometry(windows, groups, lengths))
+    y = convolution_input_gradient(x, weight, Geometry(windows, groups, lengths))
     y = _with_bias(name, y, weight, bias)
     return y if had_batch else y.squeeze(0)
 

@@ -78,13 +78,14 @@ def mse_loss(
     tensor(5.)
     """
     warn_if_broadcast("mse_loss", input, target)
+    _check_weight("mse_loss", weight, input)
     return _mse_loss(input, target, weight, reduction)
 
 
 @composite
 def _mse_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     difference = input - target
-    return _weighted("mse_loss", difference * difference, weight, input, reduction)
+    return _weighted(difference * difference, weight, reduction)
 
 
 @like(mse_loss)
@@ -97,21 +98,24 @@ def l1_loss(
     tensor(2.)
     """
     warn_if_broadcast("l1_loss", input, target)
-    return _l1_loss(input, target, weight, reduction)
+    _check_weight("l1_loss", weight, input)
+    # The derivative asks for the difference alone: who writes the input afterwards may.
+    return _size(input - target, weight, reduction)
 
 
 @composite
-def _l1_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    return _weighted("l1_loss", (input - target).abs(), weight, input, reduction)
+def _size(difference: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    return _weighted(difference.abs(), weight, reduction)
 
 
-def _weighted(
-    name: str, loss: Tensor, weight: Tensor | None, input: Tensor, reduction: str
-) -> Tensor:
+def _check_weight(name: str, weight: Tensor | None, input: Tensor) -> None:
+    if weight is not None and weight.shape != input.shape:
+        raise ShapeError(f"{name}: weight and input must have the same size")
+
+
+def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     if weight is None:
         return reduce_loss(loss, reduction)
-    if weight.shape != input.shape:
-        raise ShapeError(f"{name}: weight and input must have the same size")
     total = reduce_loss(loss * weight, "sum" if reduction == "mean" else reduction)
     return total / weight.sum() if reduction == "mean" else total
 

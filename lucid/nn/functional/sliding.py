@@ -27,6 +27,8 @@ def of_each_rank(
 ) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
     """A function over one, two and three axes: `_conv` makes `conv1d`, `conv2d` and `conv3d`.
 
+    Of `_convnd_input` it makes `conv1d_input` and so on.
+
     Its first parameter is the number of axes; its docstring is about one of them.
     """
     return _of_rank(function, 1), _of_rank(function, 2), _of_rank(function, 3)
@@ -40,7 +42,9 @@ def _of_rank(function: Callable[Concatenate[int, P], R], rank: int) -> Callable[
     signature, shown = inspect.signature(function), variant.__dict__
     _, *parameters = signature.parameters.values()
     shown["__signature__"] = signature.replace(parameters=parameters)
-    variant.__name__ = variant.__qualname__ = f"{function.__name__.removeprefix('_')}{rank}d"
+    name = function.__name__.removeprefix("_")
+    name = name.replace("nd_", f"{rank}d_") if "nd_" in name else f"{name}{rank}d"
+    variant.__name__ = variant.__qualname__ = name
     variant.__doc__ = over(variant.__doc__ or "", rank)
     return variant
 

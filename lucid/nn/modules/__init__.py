@@ -14,8 +14,12 @@ Args:
 from importlib import import_module
 from typing import Any
 
+from lucid import ported
+
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("lucid.nn"), name)
+    if hasattr(nn := import_module("lucid.nn"), name):
+        return getattr(nn, name)
+    return ported.submodule(__name__, name)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import InitVar
+from typing import Any
 
 import lucid
+from lucid.autograd.modes import no_grad
 from lucid.device import check_device
 from lucid.ir.errors import ShapeError
 from lucid.ir.types import DType
@@ -194,7 +196,13 @@ class PReLU(Module):
     def __post_init__(self, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
         shape = (self.num_parameters,)
-        self.weight = Parameter(lucid.full(shape, float(self.init), dtype=dtype))
+        self.weight = Parameter(lucid.empty(shape, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to the slope to start with."""
+        with no_grad():
+            self.weight.fill_(self.init)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)
@@ -211,3 +219,11 @@ class GLU(UnaryModule):
 @settings_of(F.softmin)
 class Softmin(UnaryModule):
     dim: int | None = None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MultiheadAttention":  # where PyTorch has it
+        from lucid.nn.modules.attention import MultiheadAttention
+
+        return MultiheadAttention
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

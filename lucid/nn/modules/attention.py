@@ -82,7 +82,7 @@ class MultiheadAttention(Module):
             added = Parameter(lucid.empty(1, 1, embed_dim, dtype=dtype)) if add_bias_kv else None
             self.register_parameter(name, added)
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
-        self.reset_parameters()
+        self._reset_parameters()
 
     def _add_projections(self, bias: bool, dtype: DType | None) -> None:
         e = self.embed_dim
@@ -96,7 +96,7 @@ class MultiheadAttention(Module):
         shift = Parameter(lucid.zeros(3 * e, dtype=dtype)) if bias else None
         self.register_parameter("in_proj_bias", shift)
 
-    def reset_parameters(self) -> None:
+    def _reset_parameters(self) -> None:
         """Draw the projections anew; biases are zero."""
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             weight = getattr(self, name)

@@ -59,6 +59,7 @@ class _NormBase(_Tracking):
         }
         for name, tensor in start.items():
             self.register_buffer(name, tensor if self.track_running_stats else None)
+        self.reset_parameters()
 
     def reset_running_stats(self) -> None:
         """Forget all batches."""
@@ -83,12 +84,16 @@ class _NormBase(_Tracking):
 class _BatchNorm(_NormBase):
     """Standardize each channel over the batch, then scale and shift."""
 
-    ranks: ClassVar[Sequence[int]]
+    ranks: ClassVar[Sequence[int] | None] = None
 
-    def forward(self, input: Tensor) -> Tensor:
-        if input.ndim not in self.ranks:
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Raise `ShapeError` for a wrong number of axes; norms of users say which they take."""
+        if self.ranks is not None and input.ndim not in self.ranks:
             accepted = " or ".join(f"{rank}D" for rank in self.ranks)
             raise ShapeError(f"{type(self).__name__}: expected {accepted} input, not {input.ndim}D")
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
         if input.shape[1] != self.num_features:
             raise ShapeError(f"{type(self).__name__}: axis 1 must be {self.num_features} channels")
         training = self.training or self.running_mean is None
@@ -166,8 +171,6 @@ class SyncBatchNorm(_BatchNorm):
     lucid.Size([4, 3, 2, 5])
     """
 
-    ranks = range(2, 65)  # NumPy has no more axes
-
     def __init__(
         self,
         num_features: int,
@@ -182,10 +185,9 @@ class SyncBatchNorm(_BatchNorm):
         check_choice(process_group, "process_group", "SyncBatchNorm", (None,))
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
             raise ShapeError(f"SyncBatchNorm: expected at least 2D input, not {input.ndim}D")
-        return super().forward(input)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: None = None) -> Any:

@@ -79,6 +79,16 @@ class _ConvNd(Weighted):
             shape = (out_channels, in_channels // groups, *self.kernel_size)
         self._add_weights(*shape, features=out_channels, bias=bias, dtype=dtype)
 
+    @property
+    def _reversed_padding_repeated_twice(self) -> list[int]:
+        """The padding as `pad` takes it: low and high of the last axis, then of the one before."""
+        if self.padding == "same":
+            low, high = same_padding(self.kernel_size, self.dilation)
+        else:
+            low = high = (0,) * self.rank if isinstance(self.padding, str) else self.padding
+        pairs = zip(reversed(low), reversed(high), strict=True)
+        return [end for both in pairs for end in both]
+
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
         text += f", stride={self.stride}"
@@ -125,19 +135,10 @@ class _Direct(_ConvNd):
         """The result with these parameters, which layers of the user's compute from their own."""
         padding: Size | str = self.padding
         if self.padding_mode != "zeros":
-            input = pad(input, self._ends(), mode=self.padding_mode)
+            input = pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
         sliding = self.stride, padding, self.dilation, self.groups
         return _conv(self.rank, input, weight, bias, *sliding)
-
-    def _ends(self) -> list[int]:
-        """The padding as `pad` takes it: low and high of the last axis, then of the one before."""
-        if self.padding == "same":
-            low, high = same_padding(self.kernel_size, self.dilation)
-        else:
-            low = high = (0,) * self.rank if isinstance(self.padding, str) else self.padding
-        pairs = zip(reversed(low), reversed(high), strict=True)
-        return [end for both in pairs for end in both]
 
 
 class Conv1d(_Direct):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar
-from typing import Self
+from typing import Any, Self
 
 import lucid
 from lucid.autograd.modes import no_grad
@@ -38,6 +39,16 @@ class _Table(Module):
             self.padding_idx %= rows
         self.weight = Parameter(lucid.empty(rows, self.embedding_dim, dtype=dtype))
         self.reset_parameters()
+
+    @classmethod
+    def _on(cls, embeddings: Tensor, freeze: bool, *options: Any) -> Self:
+        """A table on these rows, made with the options that come after its sizes."""
+        if embeddings.ndim != 2:
+            raise ShapeError(f"from_pretrained: takes a matrix, not {embeddings._type}")
+        make: Callable[..., Self] = cls
+        module = make(embeddings.shape[0], embeddings.shape[1], *options)
+        module.weight = Parameter(embeddings, requires_grad=not freeze)
+        return module
 
     def reset_parameters(self) -> None:
         """Draw the weight anew; the padding row is zero."""
@@ -89,12 +100,8 @@ class Embedding(_Table):
         sparse: bool = False,
     ) -> Self:
         """A module on the memory of `embeddings` (rows, size); frozen: without gradient."""
-        if embeddings.ndim != 2:
-            raise ShapeError(f"from_pretrained: takes a matrix, not {embeddings._type}")
         options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
-        module = cls(embeddings.shape[0], embeddings.shape[1], *options)
-        module.weight = Parameter(embeddings, requires_grad=not freeze)
-        return module
+        return cls._on(embeddings, freeze, *options)
 
     def forward(self, input: Tensor) -> Tensor:
         options = self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
@@ -135,6 +142,23 @@ class EmbeddingBag(_Table):
     padding_idx: int | None = None
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """A module on the memory of `embeddings` (rows, size); frozen: without gradient."""
+        options = max_norm, norm_type, scale_grad_by_freq, mode, sparse, include_last_offset
+        return cls._on(embeddings, freeze, *options, padding_idx)
 
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None

@@ -152,6 +152,28 @@ class Hooked:
         """
         return self._add_hook("_backward_hooks", hook, prepend)
 
+    def register_backward_hook(self, hook: Hook) -> HookHandle:
+        """Call a hook as `register_full_backward_hook` does, which programs should write instead.
+
+        In PyTorch `grad_input` is of the last operation, here of the module's inputs; it warns.
+
+        Args:
+            hook: what is called.
+
+        >>> import warnings
+        >>> layer = nn.Linear(3, 2)
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     handle = layer.register_backward_hook(lambda module, given, got: print(got))
+        >>> layer(lucid.ones(3, requires_grad=True)).sum().backward()
+        (tensor([1., 1.]),)
+        """
+        warn(
+            "register_backward_hook is deprecated: grad_input is of the module's inputs here, as "
+            "in register_full_backward_hook"
+        )
+        return self.register_full_backward_hook(hook)
+
     @like(register_full_backward_hook)
     def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
         """Call `hook(module, grad_output)` before the module's backward.

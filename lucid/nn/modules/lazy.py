@@ -41,8 +41,8 @@ class LazyModuleMixin(Module):
 
     cls_to_become: ClassVar[Any] = None
 
-    def _wait(self) -> None:
-        """Initialize at the first call."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._waiting = self.register_forward_pre_hook(_initialize, with_kwargs=True)
 
     def has_uninitialized_params(self) -> bool:
@@ -76,7 +76,6 @@ class _LazyWeighted(LazyModuleMixin, Weighted):
         self.weight = UninitializedParameter(dtype=dtype)
         if bias:
             self.bias = UninitializedParameter(dtype=dtype)
-        self._wait()
 
     def reset_parameters(self) -> None:
         """Draw weight and bias anew, once they have a shape."""
@@ -227,7 +226,6 @@ class _LazyNorm(LazyModuleMixin):
         for name, buffer in self._buffers.items():
             if buffer is not None and buffer.ndim:  # all but the count of batches
                 self._buffers[name] = UninitializedBuffer(dtype=buffer.dtype)
-        self._wait()
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the features from the input's axis of channels."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY
 from typing import Any
 
+from lucid.ir.misfits import reduction_of
 from lucid.nn import functional as F
 from lucid.nn.functional.loss import check_reduction
 from lucid.nn.modules.settings import FunctionModule, settings_of
@@ -21,9 +22,16 @@ __all__ = [
 
 
 class _Loss(FunctionModule):
-    """A loss that is reduced."""
+    """A loss that is reduced; losses of users extend it with PyTorch's arguments."""
 
-    reduction: str
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.reduction = reduction_of(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return self._result(input, target)
@@ -34,6 +42,16 @@ class _Loss(FunctionModule):
 
 class _WeightedLoss(_Loss):
     """A loss with a weight per class or element, which is a buffer."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
 
     def __post_init__(self) -> None:
         check_reduction(self.reduction)

@@ -39,7 +39,7 @@ from lucid.nn.modules.places import note_module
 from lucid.nn.modules.state_hooks import StateHooked
 from lucid.nn.naming import NamingError, NoSuchAttributeError
 from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
-from lucid.nn.state import IncompatibleKeys, load_state, save_state
+from lucid.nn.state import IncompatibleKeys, load_own, load_state, save_own, save_state
 from lucid.nn.uninitialized import Uninitialized
 from lucid.tensor.context import epoch
 from lucid.tensor.core import constant
@@ -580,8 +580,9 @@ class Module(Hooked, StateHooked):
         """
         if not isinstance(mode, bool):
             raise OptionError("training mode is expected to be boolean")
-        for module in self.modules():
-            module.training = mode
+        self.training = mode
+        for child in self.children():  # which may do more, or leave a part of them as it is
+            child.train(mode)
         return self
 
     def eval(self) -> Self:
@@ -628,9 +629,14 @@ class Module(Hooked, StateHooked):
                 with no_grad():
                     write_(parameter.grad, constant(0, parameter.dtype))
 
-    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
-        """Replace the data of parameters, their gradients, and the buffers; objects stay."""
-        for tensor in (*self.parameters(), *self.buffers()):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Replace the data of parameters, their gradients, and the buffers; objects stay.
+
+        recurse: those of submodules as well, each of which is asked.
+        """
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        for tensor in (*self.parameters(False), *self.buffers(False)):
             if isinstance(tensor, Uninitialized):
                 tensor.convert(fn)
                 continue
@@ -679,6 +685,24 @@ class Module(Hooked, StateHooked):
             elif not isinstance(argument, (bool, type(None))):
                 check_device(argument, "Module.to")
         return self
+
+    def to_empty(self, *, device: object = "cpu", recurse: bool = True) -> Self:
+        """Give parameters and buffers new memory without values: all must be set afterwards.
+
+        Returns the module.
+
+        Args:
+            device: the CPU.
+            recurse: those of submodules as well.
+
+        Raises:
+            OptionError: another device.
+
+        >>> nn.Linear(3, 2).to_empty(device="cpu").weight.shape
+        lucid.Size([2, 3])
+        """
+        check_device(device, "Module.to_empty")
+        return self._apply(lambda tensor: tensor.new_empty(tensor.shape), recurse)
 
     def _cast(self, dtype: DType) -> None:
         if not dtype.is_floating_point:
@@ -775,6 +799,40 @@ class Module(Hooked, StateHooked):
         """
         return load_state(self, state_dict, strict, assign)
 
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        """Enter the module's own state, without submodules; modules of users may do it otherwise.
+
+        Args:
+            prefix: what stands before the names.
+        """
+        save_own(self, destination, prefix, keep_vars)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Take the module's own state from `state_dict`; modules of users may do it otherwise.
+
+        Called by `load_state_dict` for each module, parents first. There values are put in place
+        once all modules have been asked and no message was added.
+
+        Args:
+            prefix: what stands before the names.
+            local_metadata: an empty dict.
+            strict: note keys that are missing or unexpected.
+            error_msgs: messages, each of which makes `load_state_dict` raise.
+        """
+        lists = missing_keys, unexpected_keys, error_msgs
+        load_own(self, state_dict, prefix, strict, lists)
+
     def get_extra_state(self) -> Any:
         """What the state dict holds of this module besides tensors; a subclass defines both.
 
@@ -816,6 +874,10 @@ class Module(Hooked, StateHooked):
 
     # ------------------------------------------------------------------ printing
 
+    def _get_name(self) -> str:
+        """The class's name, which `repr` shows."""
+        return type(self).__name__
+
     def extra_repr(self) -> str:
         """What `repr` shows between the parentheses besides submodules.
 
@@ -835,8 +897,8 @@ class Module(Hooked, StateHooked):
             for name, child in self._registered("_modules").items()
         ]
         if len(lines) <= 1 and not children:
-            return f"{type(self).__name__}({extra})"
-        return f"{type(self).__name__}(\n  " + "\n  ".join([*lines, *children]) + "\n)"
+            return f"{self._get_name()}({extra})"
+        return f"{self._get_name()}(\n  " + "\n  ".join([*lines, *children]) + "\n)"
 
 
 epoch.movers += (Module,)

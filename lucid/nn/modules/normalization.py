@@ -22,7 +22,10 @@ __all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 
 
 class Affine(Module):
-    """A module with a weight of ones and a bias of zeros, or None in their places."""
+    """A module with a weight of ones and a bias of zeros, or None in their places.
+
+    Its constructor ends with `reset_parameters`, by which users let them start otherwise.
+    """
 
     weight: Parameter | None
     bias: Parameter | None
@@ -30,8 +33,8 @@ class Affine(Module):
     def _add_affine(
         self, shape: tuple[int, ...], weight: bool, bias: bool, dtype: DType | None
     ) -> None:
-        scale = Parameter(lucid.ones(shape, dtype=dtype)) if weight else None
-        shift = Parameter(lucid.zeros(shape, dtype=dtype)) if bias else None
+        scale = Parameter(lucid.empty(shape, dtype=dtype)) if weight else None
+        shift = Parameter(lucid.empty(shape, dtype=dtype)) if bias else None
         self.register_parameter("weight", scale)
         self.register_parameter("bias", shift)
 
@@ -89,6 +92,7 @@ class LayerNorm(_LastAxesNorm, Affine):
         super().__init__(normalized_shape, eps, elementwise_affine, device)
         has_bias = elementwise_affine and bias
         self._add_affine(self.normalized_shape, elementwise_affine, has_bias, dtype)
+        self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
@@ -116,8 +120,14 @@ class RMSNorm(_LastAxesNorm):
         dtype: DType | None = None,
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device)
-        weight = Parameter(lucid.ones(self.normalized_shape, dtype=dtype))
+        weight = Parameter(lucid.empty(self.normalized_shape, dtype=dtype))
         self.register_parameter("weight", weight if elementwise_affine else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to ones."""
+        if self.weight is not None:
+            init.ones_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, live_attribute(self, "eps"))
@@ -152,6 +162,7 @@ class GroupNorm(Affine):
         if groups < 1 or channels % groups:
             raise OptionError(f"num_groups={groups} must divide num_channels={channels}")
         self._add_affine((channels,), self.affine, self.affine, dtype)
+        self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")

@@ -286,6 +286,30 @@ class RNNBase(_Recurrent):
     def _step(self) -> Step:
         raise NotImplementedError
 
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """The names of each layer's and direction's parameters."""
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        own = self._registered("_parameters")
+        return [
+            [name for kind in kinds if (name := f"{kind}_l{layer}{direction}") in own]
+            for layer in range(self.num_layers)
+            for direction in self._directions()
+        ]
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction: weights, then biases."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
     def flatten_parameters(self) -> None:
         """Nothing to do: the weights need no special place."""
 
@@ -324,7 +348,7 @@ class RNNBase(_Recurrent):
         state = self._zeros(x, rows, x.shape[1]) if hx is None else hx
         reached = lucid.arange(x.shape[0]).unsqueeze(1) < sequence.lengths
         x, state = self._run(x, state, reached.unsqueeze(-1))
-        return PackedSequence(x, sequence.lengths), state
+        return PackedSequence.of_padded(x, sequence.lengths), state
 
     def _run(self, x: Tensor, state: State, reached: Tensor | None = None) -> tuple[Tensor, State]:
         ends: list[State] = []

@@ -95,38 +95,11 @@ class StateHooked:
         return self._add_state_hook("after_loading", hook)
 
 
-def _walk(module: Module, prefix: str = "") -> list[tuple[str, Module]]:
-    """The modules with their prefixes, parents first."""
-    return [(f"{prefix}{path}." if path else prefix, found) for path, found in module.walk()]
-
-
-def before_saving(module: Module, prefix: str, keep_vars: bool) -> None:
-    """Run the hooks that come before a state dict is made."""
-    for path, found in _walk(module, prefix):
-        for hook in found._state_hooks_of("before_saving"):
-            hook(found, path, keep_vars)
-
-
-def after_saving(module: Module, state: dict[str, Any], prefix: str) -> None:
-    """Run the hooks that may change a state dict that was made."""
-    for path, found in reversed(_walk(module, prefix)):
-        for hook in found._state_hooks_of("after_saving"):
-            if hook(found, state, path, {}) is not None:
-                raise LucidError("state_dict post-hook must return None: change it in place")
-
-
-def before_loading(
-    module: Module,
-    state: dict[str, Any],
-    strict: bool,
-    missing: list[str],
-    unexpected: list[str],
-    errors: list[str],
-) -> None:
-    """Run the hooks that may change what is loaded."""
-    for prefix, found in _walk(module):
-        for hook in found._state_hooks_of("before_loading"):
-            hook(found, state, prefix, {}, strict, missing, unexpected, errors)
+def run(module: Module, register: str, *args: Any) -> None:
+    """Run the module's hooks of one kind, in their order."""
+    for hook in module._state_hooks_of(register):
+        if hook(module, *args) is not None and register == "after_saving":
+            raise LucidError("state_dict post-hook must return None: change it in place")
 
 
 def may_forgive(module: Module) -> bool:
@@ -136,7 +109,7 @@ def may_forgive(module: Module) -> bool:
 
 def after_loading(module: Module, keys: IncompatibleKeys) -> None:
     """Run the hooks that may change what is reported."""
-    for _, found in reversed(_walk(module)):
+    for found in reversed([*module.modules()]):
         for hook in found._state_hooks_of("after_loading"):
             if hook(found, keys) is not None:
                 raise LucidError(

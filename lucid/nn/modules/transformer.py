@@ -30,10 +30,9 @@ __all__ = [
 ]  # fmt: skip
 
 Activation = Callable[[Tensor], Tensor]
-Masks = tuple[Tensor | None, Tensor | None, bool]  # of pairs, of keys; whether that is causal
 
 
-def _activation(activation: str | Activation) -> Activation:
+def _get_activation_fn(activation: str | Activation) -> Activation:
     if not isinstance(activation, str):
         return activation
     check_choice(activation, "activation", "a transformer's layer", ("relu", "gelu"))
@@ -72,18 +71,25 @@ class _Layer(Module):
             self.add_module(f"norm{i + 1}", LayerNorm(d_model, eps=layer_norm_eps, **options))
         for i in range(len(self.attentions) + 1):
             self.add_module(f"dropout{i + 1}", Dropout(dropout))
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
-    def _attended(self, name: str, dropout: str, x: Tensor, memory: Tensor, masks: Masks) -> Tensor:
-        mask, padding, is_causal = masks
-        options = {"attn_mask": mask, "key_padding_mask": padding, "is_causal": is_causal}
-        attended, _ = getattr(self, name)(x, memory, memory, need_weights=False, **options)
-        result: Tensor = getattr(self, dropout)(attended)
+    # PyTorch's names of the blocks: layers of users replace single ones of them.
+
+    def _sa_block(
+        self,
+        x: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        options = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
+        attended, _ = self.self_attn(x, x, x, need_weights=False, is_causal=is_causal, **options)
+        result: Tensor = self.dropout1(attended)
         return result
 
-    def _fed_forward(self, dropout: str, x: Tensor) -> Tensor:
-        inner = self.dropout(self.activation(self.linear1(x)))
-        result: Tensor = getattr(self, dropout)(self.linear2(inner))
+    def _ff_block(self, x: Tensor) -> Tensor:
+        inner = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        result: Tensor = getattr(self, f"dropout{len(self.attentions) + 1}")(inner)
         return result
 
     def _added(self, norm: str, x: Tensor, block: Activation) -> Tensor:
@@ -124,9 +130,9 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        own = src_mask, src_key_padding_mask, is_causal
-        x = self._added("norm1", src, lambda x: self._attended("self_attn", "dropout1", x, x, own))
-        return self._added("norm2", x, lambda x: self._fed_forward("dropout2", x))
+        masks = src_mask, src_key_padding_mask
+        x = self._added("norm1", src, lambda x: self._sa_block(x, *masks, is_causal=is_causal))
+        return self._added("norm2", x, self._ff_block)
 
 
 @like(TransformerEncoderLayer)
@@ -157,11 +163,29 @@ class TransformerDecoderLayer(_Layer):
     ) -> Tensor:
         own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         cross = memory_mask, memory_key_padding_mask, memory_is_causal
-        x = self._added("norm1", tgt, lambda x: self._attended("self_attn", "dropout1", x, x, own))
-        x = self._added(
-            "norm2", x, lambda x: self._attended("multihead_attn", "dropout2", x, memory, cross)
+        x = self._added("norm1", tgt, lambda x: self._sa_block(x, *own))
+        x = self._added("norm2", x, lambda x: self._mha_block(x, memory, *cross))
+        return self._added("norm3", x, self._ff_block)
+
+    def _mha_block(
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        options = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
+        attended, _ = self.multihead_attn(
+            x, mem, mem, need_weights=False, is_causal=is_causal, **options
         )
-        return self._added("norm3", x, lambda x: self._fed_forward("dropout3", x))
+        result: Tensor = self.dropout2(attended)
+        return result
+
+
+def _get_clones(module: Module, N: int) -> ModuleList:
+    """So many copies of a module."""
+    return ModuleList([copy.deepcopy(module) for _ in range(N)])
 
 
 class _Stack(Module):
@@ -169,7 +193,7 @@ class _Stack(Module):
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.layers = _get_clones(layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
@@ -334,10 +358,14 @@ class Transformer(Module):
                 LayerNorm(d_model, eps=layer_norm_eps, **made),
             )
         self.decoder = custom_decoder
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self) -> None:
+        """Draw all matrices anew."""
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     generate_square_subsequent_mask = staticmethod(generate_square_subsequent_mask)
 

@@ -8,7 +8,8 @@ Args:
 import sys
 from typing import Any
 
-from lucid.functions.border import explain_calls
+from lucid import ported
+from lucid.functions.border import constructors_at_border, explain_calls
 from lucid.ir import frames
 from lucid.nn.utils import rnn
 from lucid.nn.utils.clip_grad import (
@@ -23,6 +24,7 @@ from lucid.random import fork_rng
 
 explain_calls(sys.modules[__name__], dict(vars()), "lucid.nn.utils.")
 explain_calls(rnn, dict(vars(rnn)), "lucid.nn.utils.")
+constructors_at_border({"PackedSequence": rnn.PackedSequence}, "lucid.nn.utils.")
 
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
@@ -33,7 +35,6 @@ __all__ = [
 
 _NORMS = ("weight_norm", "remove_weight_norm", "spectral_norm", "remove_spectral_norm")
 _FUSIONS = ("fuse_conv_bn_eval", "fuse_linear_bn_eval")
-_LATER = ("parametrizations", "parametrize", "prune")  # they need modules, which need this package
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,13 +55,11 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _LATER:
-        return import_module(f"lucid.nn.utils.{name}")
     if name in _FUSIONS:
         return getattr(import_module("lucid.nn.utils.fusion"), name)
     if name in _NORMS:
         return getattr(import_module("lucid.nn.utils.norms"), name)
-    raise AttributeError(f"module 'lucid.nn.utils' has no attribute {name!r}")
+    return ported.submodule(__name__, name)
 
 
 frames.edge_of_module(__name__)

@@ -10,17 +10,18 @@ Args:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 import lucid
 from lucid.choices import check_choice
+from lucid.functions.arguments import typed
 from lucid.functions.checks import require
 from lucid.functions.finding import found
-from lucid.ir.errors import ArgumentError, OptionError
-from lucid.ir.types import i64
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.types import f32, f64, i64
 from lucid.tensor.tensor import Tensor
 
 
@@ -99,22 +100,96 @@ def _longest(lengths: np.ndarray) -> list[np.ndarray]:
 
 
 class PackedSequence:
-    """Padded sequences with their lengths, for recurrent layers.
+    """Sequences of different lengths without padding, for recurrent layers.
+
+    Programs get it from `pack_padded_sequence`, and may make another one with other elements: by
+    `packed._replace(data=…)` or of its four parts, in which it can be unpacked.
 
     Args:
-        padded: (l, n, …): n sequences of at most l elements, padded behind.
-        lengths: (n,), i64.
+        data: the elements step by step, longer sequences first.
+        batch_sizes: how many sequences reach each step, i64.
+        sorted_indices: the examples from the longest to the shortest; None for all in order.
+        unsorted_indices: where each example stands among them; None for what the former says.
 
-    >>> packed = lucid.nn.utils.rnn.PackedSequence(
-    ...     lucid.tensor([[1.0, 3.0], [2.0, 0.0]]), lucid.tensor([2, 1])
-    ... )
-    >>> packed.data, packed.batch_sizes
-    (tensor([1., 3., 2.]), tensor([2, 1]))
+    Raises:
+        ShapeError: the batch sizes rise, or their sum isn't the number of elements.
+
+    >>> packed = nn.utils.rnn.PackedSequence(lucid.tensor([1.0, 3.0, 2.0]), lucid.tensor([2, 1]))
+    >>> nn.utils.rnn.pad_packed_sequence(packed)
+    (tensor([[1., 3.],
+            [2., 0.]]), tensor([2, 1]))
     """
 
-    def __init__(self, padded: Tensor, lengths: Tensor) -> None:
-        self.padded = padded
-        self.lengths = lengths
+    padded: Tensor
+    lengths: Tensor
+
+    def __init__(
+        self,
+        data: Tensor,
+        batch_sizes: Tensor,
+        sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ) -> None:
+        sizes = _listed(batch_sizes)
+        count = sizes[0] if sizes else 0
+        if sum(sizes) != data.shape[0] or sorted(sizes, reverse=True) != sizes:
+            raise ShapeError(
+                f"PackedSequence: batch_sizes {sizes} must fall, with a sum of {data.shape[0]}, "
+                f"the number of elements{typed(data=data)}"
+            )
+        behind = [0, 0] * (data.ndim - 1)
+        steps = [
+            lucid.nn.functional.pad(step, [*behind, 0, count - step.shape[0]])
+            for step in data.split(sizes)
+        ]
+        padded = lucid.stack(steps)
+        lengths = lucid.tensor([sum(n > i for n in sizes) for i in range(count)], dtype=i64)
+        if unsorted_indices is None and sorted_indices is not None:
+            unsorted_indices = sorted_indices.argsort()
+        if unsorted_indices is not None:
+            padded, lengths = padded[:, unsorted_indices], lengths[unsorted_indices]
+        self.padded, self.lengths = padded, lengths
+
+    @classmethod
+    def of_padded(cls, padded: Tensor, lengths: Tensor) -> Self:
+        """Of sequences (l, n, …), padded behind, with these lengths, (n,) of i64."""
+        made = cls.__new__(cls)
+        made.padded, made.lengths = padded, lengths
+        return made
+
+    def _replace(self, **parts: Tensor | None) -> PackedSequence:
+        """The same with other parts; with other `data` of as many elements the lengths stay."""
+        known = dict(zip(_PARTS, self, strict=True))
+        if unknown := [name for name in parts if name not in known]:
+            raise ArgumentError(f"PackedSequence: has no {unknown[0]}, but {', '.join(_PARTS)}")
+        return PackedSequence(**{**known, **parts})  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (getattr(self, name) for name in _PARTS)
+
+    def __getitem__(self, index: int) -> Tensor:
+        found: Tensor = getattr(self, _PARTS[index])
+        return found
+
+    def __len__(self) -> int:
+        return len(_PARTS)
+
+    is_cuda = False
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """The same with elements of another dtype, as `Tensor.to` says."""
+        return self.of_padded(self.padded.to(*args, **kwargs), self.lengths)
+
+    def cpu(self) -> PackedSequence:
+        return self
+
+    def float(self) -> PackedSequence:
+        """With elements of float32."""
+        return self.to(f32)
+
+    def double(self) -> PackedSequence:
+        """With elements of float64."""
+        return self.to(f64)
 
     @property
     def sorted_indices(self) -> Tensor:
@@ -139,6 +214,9 @@ class PackedSequence:
         lengths = _listed(self.lengths)
         sizes = [sum(n > t for n in lengths) for t in range(max(lengths, default=0))]
         return lucid.cat([ordered[t, :n] for t, n in enumerate(sizes)])
+
+
+_PARTS = ("data", "batch_sizes", "sorted_indices", "unsorted_indices")
 
 
 def pack_padded_sequence(
@@ -169,7 +247,7 @@ def pack_padded_sequence(
         text = "pack_padded_sequence: lengths must be sorted in decreasing order"
         falls = (counts[1:] <= counts[:-1]).all()
         require(falls, text, "option", "\nhint: enforce_sorted=False takes any order")
-    return PackedSequence(padded, counts)
+    return PackedSequence.of_padded(padded, counts)
 
 
 def pad_packed_sequence(
