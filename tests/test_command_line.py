@@ -117,6 +117,16 @@ def test_a_file_that_is_no_text_is_said(
     assert f"lucid {command}: {tmp_path}/g.lir is no text in UTF-8" in capsys.readouterr().err
 
 
+def test_functions_that_call_each_other_very_deep_are_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = [f"%y = call f{i + 1}(%x) : f32[]" for i in range(3000)] + ["%y = neg %x"]
+    bodies = [f"f{i}(%x: f32[]) {{ {call} return %y }}" for i, call in enumerate(calls)]
+    (tmp_path / "g.lir").write_text("\nfunction ".join(["graph " + bodies[0], *bodies[1:]]))
+    assert main(["opt", str(tmp_path / "g.lir")]) == 2
+    assert capsys.readouterr().err.startswith("lucid opt: maximum recursion depth exceeded")
+
+
 def test_inputs_that_cannot_be_read_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

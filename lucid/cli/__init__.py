@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except (LucidError, OSError, MemoryError) as error:
+    except (LucidError, OSError, MemoryError, RecursionError) as error:
         sys.stderr.write(f"lucid {options.command}: {error}\n")
         return 2
 
