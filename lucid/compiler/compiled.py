@@ -482,11 +482,16 @@ class Compiled:
                         ) from None
                     left -= 1
                 continue
-            except BaseException:
+            except BaseException as error:
                 context.replay = replay
                 if program.undo is not None:
                     program.undo()
                     self._forget_unused(call)
+                is_eager = not self._options.fullgraph and self._options.nan == "allow"
+                if program.may_catch and is_eager and isinstance(error, Exception):
+                    raise EagerOnlyError(
+                        f"its run raises {type(error).__name__}, which it may handle"
+                    ) from error
                 raise
             if differs is not None and result is not SLOW_PATH:
                 differs.program.links[differs.path] = weakref.ref(program)

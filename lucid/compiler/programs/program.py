@@ -129,6 +129,7 @@ class Program:
         differentiable: how results get their history; None: they have none. cut: what it keeps.
         grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
         undo: takes back what the trace made for the step; None once a call has run.
+        may_catch: whether the step may handle an error that a run finds: native code calls none.
         key: of the calls that it may serve; used: how many there had been when it last served one;
             served: how many it has served, as far as its function has noted.
         number: of its trace among its function's; stage_seconds: what took how long to compile it.
@@ -153,7 +154,7 @@ class Program:
         self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
-        self.undo = trace.undo
+        self.undo, self.may_catch = trace.undo, trace.may_catch
         stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
         later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
         self.stage_seconds = stages | dict(later)
@@ -467,7 +468,7 @@ class Program:
     def prepare_native(self) -> None:
         """Let native code run calls from now on where it can, after one that bound the state."""
         is_bound = self.guards.epoch == epoch.count
-        if self._types is not None and self.native is None and is_bound:
+        if self._types is not None and self.native is None and is_bound and not self.may_catch:
             self.native = native_calls(self, self._types)
             self.enter = None if self.native is None else self.native.function
 
