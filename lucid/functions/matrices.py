@@ -10,6 +10,7 @@ from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
 from lucid.functions.factorizations import order_of, unpacked
 from lucid.functions.tensors import Tensor
+from lucid.ir.errors import OptionError
 from lucid.linalg import cholesky, det, inv, matrix_exp, pinv, slogdet
 
 __all__ = [
@@ -298,12 +299,17 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
         A: matrices of floats (..., m, n).
         q: how many are wanted.
 
+    Raises:
+        OptionError: `q` is negative.
+
     >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
     >>> u.shape, s, v.shape
     (lucid.Size([3, 1]), tensor([3.]), lucid.Size([2, 1]))
     """
     u, s, vh = linalg.svd(A, False)
     rank = min(6 if q is None else q, s._type.shape[-1])
+    if rank < 0:
+        raise OptionError(f"svd_lowrank: q must not be negative, and is {q}")
     return return_types.svd(u[..., :rank], s[..., :rank], vh.mT[..., :rank])
 
 

@@ -341,3 +341,17 @@ def test_strides_that_no_memory_has_are_refused() -> None:
         x.t().as_strided((2,), (1,))
     with pytest.raises(lucid.LucidError, match="refers to a single memory location"):
         x.as_strided((2, 2), (1, 1)).add_(1)
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_a_broadcast_that_repeats_no_element_can_be_written(mode: str) -> None:
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        column = lucid.meshgrid(x, x, indexing="ij")[1]
+        column[0, 0] = 5.0
+        lucid.broadcast_tensors(x, lucid.ones(1, 1))[0].add_(2)
+        return x
+
+    x = lucid.tensor([3.0])
+    assert (lucid.compile(step) if mode == "compiled" else step)(x).tolist() == [7.0]
+    with pytest.raises(lucid.LucidError, match="more than one element"):
+        lucid.meshgrid(lucid.ones(2), lucid.ones(3), indexing="ij")[1].zero_()
