@@ -129,7 +129,7 @@ class Program:
         differentiable: how results get their history; None: they have none. cut: what it keeps.
         grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
         undo: takes back what the trace made for the step; None once a call has run.
-        may_catch: whether the step may handle an error that a run finds: native code calls none.
+        may_catch: whether the step may handle an error that a run finds.
         key: of the calls that it may serve; used: how many there had been when it last served one;
             served: how many it has served, as far as its function has noted.
         number: of its trace among its function's; stage_seconds: what took how long to compile it.
@@ -460,15 +460,17 @@ class Program:
 
     def call_native(self, args: tuple[Any, ...]) -> Any:
         """What native code gives for a call; `SLOW_PATH` where it isn't sure, or there is none."""
+        if self.enter is None or self.may_catch:  # a run that raises goes on op by op
+            return SLOW_PATH
         try:
-            return SLOW_PATH if self.enter is None else self.enter(*args)
+            return self.enter(*args)
         except NotFinite:  # nothing has happened; the long way says where it is made
             return SLOW_PATH
 
     def prepare_native(self) -> None:
         """Let native code run calls from now on where it can, after one that bound the state."""
         is_bound = self.guards.epoch == epoch.count
-        if self._types is not None and self.native is None and is_bound and not self.may_catch:
+        if self._types is not None and self.native is None and is_bound:
             self.native = native_calls(self, self._types)
             self.enter = None if self.native is None else self.native.function
 
