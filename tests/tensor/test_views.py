@@ -355,3 +355,11 @@ def test_a_broadcast_that_repeats_no_element_can_be_written(mode: str) -> None:
     assert (lucid.compile(step) if mode == "compiled" else step)(x).tolist() == [7.0]
     with pytest.raises(lucid.LucidError, match="more than one element"):
         lucid.meshgrid(lucid.ones(2), lucid.ones(3), indexing="ij")[1].zero_()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4), (0,)])
+def test_a_tensor_without_elements_is_contiguous_in_both_modes(shape: tuple[int, ...]) -> None:
+    def look(x: lucid.Tensor) -> list[bool]:
+        return [x.is_contiguous(), x.T.is_contiguous(), (x + 1).is_contiguous()]
+
+    assert look(lucid.zeros(shape)) == lucid.compile(look)(lucid.zeros(shape)) == [True] * 3
