@@ -130,13 +130,17 @@ def promote_types(type1: DType, type2: DType) -> DType:
         type1: a dtype.
         type2: another dtype.
 
+    Raises:
+        ArgumentError: one that is no dtype.
+
     >>> lucid.promote_types(lucid.uint8, lucid.int8)
     lucid.int16
     >>> lucid.promote_types(lucid.int64, lucid.float32)
     lucid.float32
     """
-    if type1 is type2:
+    if type1 is type2 and isinstance(type1, DType):
         return type1
+    type1, type2 = as_dtype(type1, "promote_types"), as_dtype(type2, "promote_types")
     if type1.kind == type2.kind:
         return _wider(type1, type2)
     return type1 if _KINDS.index(type1.kind) > _KINDS.index(type2.kind) else type2
@@ -157,10 +161,14 @@ def can_cast(from_: DType, to: DType) -> bool:
         from_: the dtype of what is stored.
         to: the dtype of where it is stored.
 
+    Raises:
+        ArgumentError: one that is no dtype.
+
     >>> lucid.can_cast(lucid.float64, lucid.float32), lucid.can_cast(lucid.float32, lucid.int64)
     (True, False)
     """
-    return _KINDS.index(from_.kind) <= _KINDS.index(to.kind)
+    lower, upper = as_dtype(from_, "can_cast"), as_dtype(to, "can_cast")
+    return _KINDS.index(lower.kind) <= _KINDS.index(upper.kind)
 
 
 @dataclass(frozen=True, init=False)

@@ -28,7 +28,7 @@ import numpy as np
 
 from lucid.choices import check_choice
 from lucid.docstrings import like
-from lucid.functions.arguments import listed, typed
+from lucid.functions.arguments import integer, listed, typed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, eye
 from lucid.functions.factorizations import (
@@ -302,10 +302,13 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     Raises:
         LinAlgError: the map is singular.
         ShapeError: the products of sizes differ.
+        OptionError: `ind` isn't above 0.
 
     >>> lucid.linalg.tensorinv(lucid.eye(4).reshape(2, 2, 4)).shape
     lucid.Size([4, 2, 2])
     """
+    if integer(ind, "tensorinv", "ind") <= 0:
+        raise OptionError(f"tensorinv: ind must be > 0, not {ind}")
     first, last = A._type.shape[:ind], A._type.shape[ind:]
     flat = reshape(A, math.prod(first), math.prod(last))
     return reshape(inv(flat), (*last, *first))

@@ -1,5 +1,8 @@
 """Special functions under the names of `torch.special`."""
 
+import sys
+
+from lucid.functions import border
 from lucid.functions.bessel import (
     bessel_j0,
     bessel_j1,
@@ -40,4 +43,5 @@ __all__ = [
     "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
+border.enter_border(sys.modules[__name__], dict(vars()), __name__)
 frames.edge_of_module(__name__)

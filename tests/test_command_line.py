@@ -107,6 +107,48 @@ def test_wrong_inputs_are_said(file: Path, capsys: pytest.CaptureFixture[str]) -
     assert "No such file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["opt", "run", "reduce"])
+def test_a_file_that_is_no_text_is_said(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "g.lir").write_bytes(b"graph \xff\xfe")
+    more = ["--check", "true"] if command == "reduce" else []
+    assert main([command, str(tmp_path / "g.lir"), *more]) == 2
+    assert f"lucid {command}: {tmp_path}/g.lir is no text in UTF-8" in capsys.readouterr().err
+
+
+def test_functions_that_call_each_other_very_deep_are_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = [f"%y = call f{i + 1}(%x) : f32[]" for i in range(3000)] + ["%y = neg %x"]
+    bodies = [f"f{i}(%x: f32[]) {{ {call} return %y }}" for i, call in enumerate(calls)]
+    (tmp_path / "g.lir").write_text("\nfunction ".join(["graph " + bodies[0], *bodies[1:]]))
+    assert main(["opt", str(tmp_path / "g.lir")]) == 2
+    assert capsys.readouterr().err.startswith("lucid opt: maximum recursion depth exceeded")
+
+
+def test_inputs_that_cannot_be_read_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Arrays of no bytes, of others, of more than there are, of objects; numbers out of range."""
+    graph, array = tmp_path / "g.lir", tmp_path / "x.npy"
+    graph.write_text("graph g(%x: i8[]) { %y = add %x, %x return %y }")
+    header = str({"descr": "|i1", "fortran_order": False, "shape": (1 << 60,)}).encode()
+    huge = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    np.save(array, np.array([{}]), allow_pickle=True)
+    for data in (b"", b"x", b"PK\x03\x04", huge, array.read_bytes()):
+        array.write_bytes(data)
+        assert main(["run", str(graph), str(array)]) == 2
+        assert f"lucid run: {array} is no array that NumPy wrote: " in capsys.readouterr().err
+    for text in ("128", "9" * 30, "1.5", "nan"):
+        assert main(["run", str(graph), text]) == 2
+        expected = f"lucid run: {text!r} is neither a number of i8 nor a .npy file\n"
+        assert capsys.readouterr().err == expected
+    with pytest.raises(SystemExit):
+        main(["run", str(graph), "--random=-1"])
+    assert "a seed is a whole number from 0 on, not '-1'" in capsys.readouterr().err
+
+
 def test_a_wrong_kernel_is_found_by_run(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

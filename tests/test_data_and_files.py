@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,6 +69,25 @@ def test_samples_are_collated_by_kind() -> None:
     assert [part.dtype for part in listed] == [lucid.int64, lucid.float64]
     with pytest.raises(lucid.ArgumentError, match="found object"):
         list(DataLoader([object()], batch_size=1))
+
+
+@pytest.mark.parametrize(
+    ("samples", "kind", "text"),
+    [
+        ([np.ones(2), np.ones(3)], lucid.ShapeError, "one shape, not [2] and [3]"),
+        ([lucid.ones(2), lucid.ones(3)], lucid.ShapeError, "stack: "),
+        ([(1, 2), (1,)], lucid.ShapeError, "one number of parts, not 2 and 1"),
+        ([{"x": 1}, {"y": 1}], lucid.ArgumentError, "a sample lacks the key 'x'"),
+        ([{"x": 1}, (1,)], lucid.ArgumentError, "several types, dict and tuple"),
+        ([np.ones(2), None], lucid.LucidError, "default_collate: "),
+        ([1, None], lucid.LucidError, "tensor: "),
+    ],
+)
+def test_samples_that_differ_are_not_collated(samples: Any, kind: type, text: str) -> None:
+    with pytest.raises(kind, match=re.escape(text)):
+        list(DataLoader(samples, batch_size=2))
+    with pytest.raises(lucid.ArgumentError, match="sampler must be iterable, not 3"):
+        DataLoader(samples, sampler=3)
 
 
 @pytest.mark.parametrize("size", [0, -2, 2.0, True])

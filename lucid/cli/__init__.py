@@ -22,9 +22,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except (LucidError, OSError) as error:
+    except (LucidError, OSError, MemoryError, RecursionError) as error:
         sys.stderr.write(f"lucid {options.command}: {error}\n")
         return 2
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 on, not {text!r}")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a graph on arrays, natively or with NumPy")
     run.add_argument("file", type=Path, metavar="FILE.lir")
     run.add_argument("inputs", nargs="*", metavar="INPUT", help="a .npy file or a number, in order")
-    run.add_argument("--random", type=int, metavar="SEED", help="make the inputs that are missing")
+    run.add_argument("--random", type=_seed, metavar="SEED", help="make inputs that are missing")
     run.add_argument("--interpret", action="store_true", help="with NumPy, op by op")
     run.add_argument("--check", action="store_true", help="both, and compare; 1 if they differ")
     run.add_argument("--out", type=Path, metavar="DIR", help="write results there as .npy")

@@ -19,23 +19,32 @@ from lucid.compiler.reports.checking import Meaning
 from lucid.ir import ops
 from lucid.ir.clone import rewritten
 from lucid.ir.environment import VERIFY
-from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.errors import ArgumentError, OptionError, ParseError
 from lucid.ir.graph import Graph, Input
 from lucid.ir.interpret import interpret
 from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, name_of, optimize
 from lucid.ir.passes.regions import outline, outline_repeated
 from lucid.ir.reduce import reduce_graph
 from lucid.ir.text import parse
+from lucid.ir.text.literals import number
 from lucid.ir.text.printer import value_names
 from lucid.ir.verify import verify
 from lucid.runtime.executable import compile_graph
+from lucid.serialization.container import COMPLAINTS
 
 
 def read(path: Path) -> Graph:
     """The graph that a file has. Raises what parsing and verifying it does."""
-    graph = parse(path.read_text(encoding="utf-8"))
+    graph = parse(_text(path))
     verify(graph)
     return graph
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(f"{path} is no text in UTF-8: {error.reason} {error.start}") from None
 
 
 def passes_by_name() -> dict[str, Pass]:
@@ -113,16 +122,25 @@ def _inputs(graph: Graph, given: Sequence[str], seed: int | None) -> list[Any]:
 def _read_input(text: str, entry: Input) -> Any:
     type_ = entry.value.type
     if text.endswith(".npy"):
-        array = np.load(text, allow_pickle=False)
+        array = _read_array(text)
     else:
         try:
-            array = np.asarray(float(text) if type_.dtype.is_floating_point else int(text))
-        except ValueError:
-            raise ArgumentError(f"{text!r} is neither a number nor a .npy file") from None
-        array = array.astype(type_.dtype.numpy)
+            array = np.asarray(number(text, type_.dtype))
+        except (ValueError, OverflowError):
+            raise ArgumentError(
+                f"{text!r} is neither a number of {type_.dtype.name} nor a .npy file"
+            ) from None
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
         raise ArgumentError(f"{text}: {array.dtype}{list(array.shape)} where {type_} is needed")
     return array.item() if entry.kind == "live" else array
+
+
+def _read_array(path: str) -> np.ndarray:
+    with open(path, "rb") as file:
+        try:
+            return np.lib.format.read_array(file, allow_pickle=False)
+        except COMPLAINTS as error:
+            raise ArgumentError(f"{path} is no array that NumPy wrote: {error}") from None
 
 
 def _random_input(entry: Input, rng: np.random.Generator) -> Any:
@@ -156,7 +174,7 @@ def _show(label: str, array: np.ndarray, folder: Path | None) -> None:
 
 def reduce(options: argparse.Namespace) -> int:
     """Make a graph smaller as long as a command accepts it."""
-    graph = parse(options.file.read_text(encoding="utf-8"))
+    graph = parse(_text(options.file))
     count = len(graph.nodes)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / options.file.name

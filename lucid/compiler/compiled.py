@@ -136,6 +136,8 @@ def looks_of(args: tuple[Any, ...]) -> Looks:
 
 
 _EXACT = (int, bool, str, type(None))
+_HANDLED = object()
+_MAY_HANDLE = "its run raises {}, which it may handle"
 _OTHERS = object()  # calls of signatures that are new
 
 _collecting: list[list[Compiled]] = []
@@ -222,6 +224,13 @@ class Compiled:
                         result, differs = self._follow(self._left(latest, found), args)
                     except NotFinite:  # nothing has happened; the long way says where it is made
                         result = SLOW_PATH
+                    except Exception as error:
+                        if not self._may_handle(latest):
+                            raise
+                        self.note_eager(_MAY_HANDLE.format(type(error).__name__))
+                        result = _HANDLED
+                    if result is _HANDLED:  # what eager mode raises has no context
+                        return self.__wrapped__(*args)
                     if result is SLOW_PATH and differs is None:
                         result, differs = self._enter_recent(args)
                     if result is not SLOW_PATH:
@@ -248,6 +257,11 @@ class Compiled:
         except Exception as error:
             leave(error)
             raise
+
+    def _may_handle(self, program: Program) -> bool:
+        """Whether a call whose run fails goes on op by op, as the step may handle the error."""
+        may_be_eager = not self._options.fullgraph and self._options.nan == "allow"
+        return program.may_catch and may_be_eager
 
     def _refusal(self, reason: str) -> TraceError:
         """What a call says that would have to run op by op, and may not."""
@@ -482,11 +496,13 @@ class Compiled:
                         ) from None
                     left -= 1
                 continue
-            except BaseException:
+            except BaseException as error:
                 context.replay = replay
                 if program.undo is not None:
                     program.undo()
                     self._forget_unused(call)
+                if isinstance(error, Exception) and self._may_handle(program):
+                    raise EagerOnlyError(_MAY_HANDLE.format(type(error).__name__)) from error
                 raise
             if differs is not None and result is not SLOW_PATH:
                 differs.program.links[differs.path] = weakref.ref(program)

@@ -19,12 +19,22 @@ from lucid.functions.arguments import (
     require_computable,
     require_listable,
     shape_of,
+    sizes_of,
     tensor_of,
 )
 from lucid.functions.checks import indexed
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
-from lucid.functions.joining import cat, diag_embed, meshgrid, pad, pad as _padded, split, stack
+from lucid.functions.joining import (
+    cat,
+    diag_embed,
+    diagonal,
+    meshgrid,
+    pad,
+    pad as _padded,
+    split,
+    stack,
+)
 from lucid.functions.reduction import norm, sum
 from lucid.functions.shape import (
     broadcast,
@@ -37,7 +47,7 @@ from lucid.functions.shape import (
 )
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import i64
 from lucid.layouts import check_layout
@@ -172,6 +182,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
     Raises:
         ArgumentError: a block is no tensor.
+        ShapeError: a tensor of more than two axes.
 
     >>> lucid.block_diag(lucid.tensor([[1, 2]]), lucid.tensor([[3], [4]]))
     tensor([[1, 2, 0],
@@ -179,6 +190,9 @@ def block_diag(*tensors: Tensor) -> Tensor:
             [0, 0, 4]])
     """
     blocks = [atleast_2d(tensor_of(x, "block_diag", f"tensor {i}")) for i, x in enumerate(tensors)]
+    for block in blocks:
+        if block.ndim > 2:
+            raise ShapeError(f"block_diag: takes matrices, not a tensor of {block.ndim} axes")
     width, left, rows = builtins.sum(b.shape[1] for b in blocks), 0, []
     for block in blocks:
         rows.append(pad(block, (left, width - left - block.shape[1])))
@@ -196,15 +210,25 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     Args:
         *tensors: vectors, whose dtypes are promoted.
 
+    Raises:
+        ShapeError: one is no vector.
+
     >>> lucid.cartesian_prod(lucid.tensor([1, 2]), lucid.tensor([5, 6]))
     tensor([[1, 5],
             [1, 6],
             [2, 5],
             [2, 6]])
     """
+    for i, x in enumerate(tensors):
+        _require_vector(tensor_of(x, "cartesian_prod", f"tensor {i}"), "cartesian_prod")
     if len(tensors) == 1:
         return tensors[0]
     return stack([reshaped(x, (x.numel(),)) for x in meshgrid(*tensors, indexing="ij")], 1)
+
+
+def _require_vector(x: Tensor, op: str) -> None:
+    if x.ndim != 1:
+        raise ShapeError(f"{op}: takes vectors, not a tensor of {x.ndim} axes")
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
@@ -221,6 +245,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
     Raises:
         OptionError: `r` is negative, or without replacement above the length.
+        ShapeError: it is no vector.
 
     >>> lucid.combinations(lucid.tensor([1, 2, 3]))
     tensor([[1, 2],
@@ -228,6 +253,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
             [2, 3]])
     """
     x, size = tensor_of(input, "combinations"), integer(r, "combinations", "r")
+    _require_vector(x, "combinations")
     choose_from = combinations_with_replacement if with_replacement else _combinations
     rows = _combination_count(x._type.size, size, with_replacement)
     require_computable((rows, size), "combinations")
@@ -541,11 +567,19 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         indices: integer places, of any shape, which each result has too.
         shape: of the tensor that they count the elements of.
 
+    Raises:
+        ShapeError: a size is negative.
+        DTypeError: the indices aren't integers.
+
     >>> lucid.unravel_index(lucid.tensor([0, 5]), (2, 3))
     (tensor([0, 1]), tensor([0, 2]))
     """
-    sizes = [shape] if isinstance(shape, int) else list(shape)
-    rest, found = indices, []
+    rest, found = tensor_of(indices, "unravel_index", "indices"), []
+    if rest._type.dtype.kind != "int":
+        raise DTypeError(f"unravel_index: indices must be integers, not {rest.dtype!r}")
+    sizes = sizes_of((shape,), "unravel_index")
+    if any(size < 0 for size in sizes):
+        raise ShapeError(f"unravel_index: a size is negative in {list(sizes)}")
     for size in reversed(sizes):
         found.append(rest % size)
         rest = rest // size
@@ -621,11 +655,20 @@ def diagonal_scatter(
         dim1: the axis of rows.
         dim2: the axis of columns.
 
+    Raises:
+        ShapeError: `src` hasn't the shape of the diagonal.
+
     >>> lucid.diagonal_scatter(lucid.zeros(2, 2), lucid.tensor([1.0, 2.0]))
     tensor([[1., 0.],
             [0., 2.]])
     """
-    x = tensor_of(input, "diagonal_scatter")
+    x, src = tensor_of(input, "diagonal_scatter"), tensor_of(src, "diagonal_scatter", "src")
+    expected = diagonal(x, offset, dim1, dim2)._type.shape
+    if src._type.shape != expected:
+        raise ShapeError(
+            f"diagonal_scatter: src has the shape {list(src._type.shape)}, and the diagonal "
+            f"{list(expected)}"
+        )
     moved = movedim(x, (dim1, dim2), (-2, -1))
     rows, columns = moved._type.shape[-2:]
     row, column = (emit(ops.iota, (), shape=(rows, columns), axis=a, dtype=i64) for a in (0, 1))

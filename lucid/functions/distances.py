@@ -51,6 +51,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
     Raises:
         ShapeError: `input` is no matrix.
+        OptionError: `p` is negative.
 
     >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
     tensor([5.0000, 1.0000, 4.2426])
@@ -58,6 +59,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     x = tensor_of(input, "pdist")
     if x.ndim != 2:
         raise ShapeError("pdist: takes a matrix")
+    if p < 0:
+        raise OptionError(f"pdist: p must not be negative, and is {p}")
     return _distances_of_pairs(x, p)
 
 

@@ -264,7 +264,7 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
         kind = input._type.dtype.kind
         if kind == "float" and type(exponent) in (int, float) and exponent in _POWERS:
             return _POWERS[exponent](input)
-        if kind == "int" and isinstance(exponent, int) and exponent < 0:
+        if kind != "float" and isinstance(exponent, int) and exponent < 0:
             raise OptionError(
                 "pow: Integers to negative integer powers are not allowed.\n"
                 "hint: convert the base with .float()"

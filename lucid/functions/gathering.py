@@ -10,7 +10,7 @@ from lucid.autograd.native import fused
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, common_shape, integer, numpy_names, tensor_of
-from lucid.functions.checks import in_range, indexed
+from lucid.functions.checks import in_range, indexed, require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone, floor, maximum, minimum, mul
 from lucid.functions.finding import (
@@ -853,6 +853,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     Raises:
         DTypeError: `input` holds integers, of whose dtype the result would be.
         OptionError: `bins` isn't above 0.
+        OptionError: the range isn't finite, or `max` is below `min`.
 
     >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
     tensor([0., 2., 1., 1.])
@@ -867,6 +868,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     low, high = (operand(limit, x._type.dtype, "histc") for limit in (min, max))
     if min == max:
         low, high = flat.amin(), flat.amax()
+        require(low.isfinite() & high.isfinite(), "histc: the range of the elements is not finite")
+    elif not min < max:
+        raise OptionError(f"histc: max must be larger than min, and they are {max} and {min}")
     inside = (flat >= low) & (flat <= high)
     width = choose(high == low, 1.0, high - low)
     bucket = cast(floor((flat - low) * count / width), i64).clamp(0, count - 1)

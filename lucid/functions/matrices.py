@@ -307,6 +307,9 @@ def svd_lowrank(
     Raises:
         OptionError: `niter` is negative.
 
+    Raises:
+        OptionError: `q` is negative.
+
     >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
     >>> u.shape, s, v.shape
     (lucid.Size([3, 1]), tensor([3.]), lucid.Size([2, 1]))
@@ -315,6 +318,8 @@ def svd_lowrank(
         raise OptionError(f"svd_lowrank: niter must be at least 0, not {niter}")
     u, s, vh = linalg.svd(A if M is None else A - M, False)
     rank = min(6 if q is None else q, s._type.shape[-1])
+    if rank < 0:
+        raise OptionError(f"svd_lowrank: q must not be negative, and is {q}")
     return return_types.svd(u[..., :rank], s[..., :rank], vh.mT[..., :rank])
 
 

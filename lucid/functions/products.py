@@ -448,12 +448,15 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     Raises:
         LinAlgError: a negative `n` of a singular matrix.
         ShapeError: a power other than 1 of matrices that aren't square.
+        ShapeError: they aren't square matrices.
 
     >>> lucid.matrix_power(lucid.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
     tensor([[1., 5.],
             [0., 1.]])
     """
     x, power = tensor_of(input, "matrix_power"), integer(n, "matrix_power", "n")
+    if x.ndim < 2 or x._type.shape[-1] != x._type.shape[-2]:
+        raise ShapeError(f"matrix_power: takes square matrices, not {x._type}")
     if power < 0:
         return matrix_power(inverse(x), -power)
     if power == 0:
@@ -500,9 +503,13 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     Raises:
         OptionError: no matrix.
         ShapeError: the inner sizes differ.
+        ShapeError: one is no matrix, or the inner sizes differ.
 
     >>> lucid.chain_matmul(lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1))
     tensor([[12.],
             [12.]])
     """
+    for i, x in enumerate(matrices):
+        if tensor_of(x, "chain_matmul", f"matrix {i}").ndim != 2:
+            raise ShapeError(f"chain_matmul: takes matrices, not a tensor of {x.ndim} axes")
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices)

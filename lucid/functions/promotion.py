@@ -117,8 +117,11 @@ def operand(value: Any, dtype: DType, op: str) -> Tensor:
 
 
 def number(value: Any, dtype: DType) -> Tensor:
-    """A number as an operand that nobody writes: outside of traces equal ones are one tensor."""
-    if context.recorder is None and type(value) in _PLAIN:
+    """A number as an operand that nobody writes: where nobody notes ops equal ones are one tensor.
+
+    Of one tensor in two places a graph would say that it is one value, an argument and a constant.
+    """
+    if context.recorder is None and not context.levels and type(value) in _PLAIN:
         return _known_number(value, dtype, value or str(value))
     return constant(value, dtype)
 

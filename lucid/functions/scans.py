@@ -16,9 +16,9 @@ from lucid.functions.reduction import _summable
 from lucid.functions.shape import broadcast, sliced
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.op import OPS
-from lucid.ir.types import DType, i64
+from lucid.ir.types import DType, bool_, i64, u8, u32
 from lucid.return_types import Kind
 from lucid.tensor.core import constant, emit
 
@@ -139,6 +139,9 @@ def diff(
         prepend: what stands before the elements along the axis.
         append: what stands after them.
 
+    Raises:
+        OptionError: `n` is negative.
+
     >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
     tensor([2, 3, 4])
     >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
@@ -149,7 +152,10 @@ def diff(
     parts = [part for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:
         x = cat(parts, axis)
-    for _ in range(min(integer(n, "diff", "n"), x._type.shape[axis])):  # then there are no more
+    order = integer(n, "diff", "n")
+    if order < 0:
+        raise OptionError(f"diff: n must not be negative, and is {order}")
+    for _ in range(min(order, x._type.shape[axis])):  # then there are no more
         size = x._type.shape[axis]
         after, before = sliced(x, axis, min(1, size), size), sliced(x, axis, 0, max(size - 1, 0))
         x = after != before if x._type.dtype.kind == "bool" else after - before
@@ -231,6 +237,7 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
     Raises:
         OptionError: several spacings or coordinates, or another `edge_order`.
         ShapeError: fewer than two elements along an axis.
+        DTypeError: bools and unsigned integers.
 
     >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
     (tensor([3., 4., 6., 7.]),)
@@ -238,6 +245,8 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
     x = tensor_of(input, "gradient")
     if edge_order != 1 or not isinstance(spacing, (int, float)):
         raise OptionError("gradient: takes one number as spacing, and edge_order=1")
+    if x.dtype in (bool_, u8, u32):  # whose differences aren't theirs
+        raise DTypeError(f"gradient: not implemented for {x.dtype!r}\nhint: tensor.float()")
     dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     found = []
     for axis in (axis_of(d, x.ndim, "gradient") for d in dims):

@@ -445,11 +445,15 @@ def bucketize(
 
     Raises:
         ShapeError: boundaries without an axis.
+        ShapeError: the boundaries are no vector.
 
     >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
     tensor([0, 1, 2])
     """
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+    rows = tensor_of(boundaries, "bucketize", "boundaries")
+    if rows.ndim != 1:
+        raise ShapeError(f"bucketize: boundaries must be a vector, not {rows._type}")
+    return searchsorted(rows, input, out_int32=out_int32, right=right)
 
 
 def isin(

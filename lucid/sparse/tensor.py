@@ -15,6 +15,7 @@ import numpy as np
 
 from lucid.device import check_device
 from lucid.docstrings import like
+from lucid.functions.arguments import sizes_of
 from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import (
@@ -342,7 +343,7 @@ def sparse_coo_tensor(
         )
     if not isinstance(values, TensorCore) and requires_grad:
         numbers.requires_grad_()
-    shape = _inferred_size(places) if size is None else tuple(map(int, size))
+    shape = _inferred_size(places) if size is None else sizes_of((size,), "sparse_coo_tensor")
     if len(shape) != places._type.shape[0]:
         raise ShapeError(
             "sparse_coo_tensor: number of dimensions must be the rows of indices "

@@ -324,6 +324,7 @@ def assign_memory(target: TensorCore, value: TensorCore) -> None:
 def take_memory(target: TensorCore, value: TensorCore) -> None:
     """Let `target` show the memory that `value` shows."""
     target._storage, target._type = value._storage, value._type
-    target._strides, target._chain, target._value = value._strides, value._chain, None
+    target._chain, target._value = value._chain, None
+    target._strides = value.element_strides()  # those of an array that it had are others
     if value._array is not None or context.recorder is None:  # in a trace it also says: concrete
         target._array = value._array

@@ -323,32 +323,55 @@ def default_collate(batch: Sequence[Any]) -> Any:
         batch: a list of samples of one structure.
 
     Raises:
-        ArgumentError: samples of a type that can't be stacked.
+        ArgumentError: samples of a type that can't be stacked, or of several; none.
+        ShapeError: samples of several shapes, or with more parts than others.
 
     >>> lucid.utils.data.default_collate([(1, 2.0), (3, 4.0)])
     [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
     """
+    if not batch:
+        raise ArgumentError("default_collate: there are no samples")
     first = batch[0]
     if isinstance(first, Tensor):
         return lucid.stack(list(batch))
     if isinstance(first, (np.ndarray, np.generic)):
-        return lucid.from_numpy(np.stack([plain_array(item, "default_collate") for item in batch]))
+        arrays = [plain_array(item, "default_collate") for item in batch]
+        for array in arrays:
+            _require_equal("shape", list(arrays[0].shape), list(array.shape))
+        return lucid.from_numpy(np.stack(arrays))
     if isinstance(first, float):
         return lucid.tensor(list(batch), dtype=lucid.float64)
     if isinstance(first, (bool, int)):
         return lucid.tensor(list(batch))
     if isinstance(first, (str, bytes)):
         return list(batch)
+    if isinstance(first, (Mapping, tuple, list)):
+        for item in batch:
+            if not isinstance(item, Mapping if isinstance(first, Mapping) else (tuple, list)):
+                kinds = f"{type(first).__name__} and {type(item).__name__}"
+                raise ArgumentError(f"default_collate: samples of several types, {kinds}")
     if isinstance(first, Mapping):
+        for item in batch:
+            if lacks := first.keys() - item.keys():
+                raise ArgumentError(f"default_collate: a sample lacks the key {lacks.pop()!r}")
         return {key: default_collate([item[key] for item in batch]) for key in first}
-    if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*map(default_collate, zip(*batch, strict=True)))
     if isinstance(first, (tuple, list)):
-        return [default_collate(column) for column in zip(*batch, strict=True)]
+        for item in batch:
+            _require_equal("number of parts", len(first), len(item))
+        columns = [default_collate(column) for column in zip(*batch, strict=True)]
+        return type(first)(*columns) if hasattr(first, "_fields") else columns
     raise ArgumentError(
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
         f"{type(first).__name__}"
     )
+
+
+def _require_equal(what: str, first: object, other: object) -> None:
+    if other != first:
+        raise ShapeError(
+            f"default_collate: samples are stacked that have one {what}, not {first} and {other}\n"
+            "hint: pad them in the dataset, or pass a collate_fn that does"
+        )
 
 
 class Sampler:
@@ -559,7 +582,11 @@ def _check_workers(
 
 
 def _check_order(dataset: Any, sampler: Any, batch_sampler: Any, shuffle: bool) -> None:
-    """Raise where two things say the order of the samples."""
+    """Raise where two things say the order of the samples, or one can't."""
+    for name, value in {"sampler": sampler, "batch_sampler": batch_sampler}.items():
+        can = hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+        if value is not None and not can:
+            raise ArgumentError(f"DataLoader: {name} must be iterable, not {value!r}")
     if isinstance(dataset, IterableDataset):
         given = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
         for name, value in given.items():

@@ -302,6 +302,14 @@ def test_numbers_that_are_equal_and_not_the_same_have_programs_of_their_own() ->
     assert not np.signbit(F.leaky_relu(x, -0.0).numpy())[0]
 
 
+@pytest.mark.parametrize("function", [lucid.atan2, lucid.hypot])
+def test_an_argument_is_no_constant_of_the_function_that_it_equals(function: Any) -> None:
+    x = lucid.tensor([[0.5, -1.0, 3.0]]).expand(7, 3)
+    function(x, 1)  # a number within either, too
+    y = lucid.tensor(0.3)
+    assert function(x, y).tolist() == function(x, y.expand(7, 3)).tolist()
+
+
 def test_what_the_backward_reads_must_not_be_written_before_it() -> None:
     x, w, b = lucid.ones(2, 3), lucid.ones(4, 3), lucid.zeros(4)
     for tensor in (x, w, b):

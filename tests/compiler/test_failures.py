@@ -127,6 +127,71 @@ def test_the_program_may_catch_its_own_exceptions(agree):
     agree(scenario, traces=1)
 
 
+class RootOf(lucid.autograd.Function):
+    """Of a number that isn't negative, by a host call."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.numpy() < 0:
+            raise ArithmeticError("no root")
+        return lucid.tensor(np.sqrt(x.numpy()))
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def root(x):
+    return RootOf.apply(x[0, 0])
+
+
+def entry_of(x):
+    return x[x[:1, 0].long()].sum()
+
+
+@pytest.mark.parametrize("around", ["nothing", "with", "finally", "another handler", "a function"])
+@pytest.mark.parametrize("found", [lucid.linalg.cholesky, root, entry_of])
+@pytest.mark.parametrize("first", ["good", "bad"])
+def test_an_error_that_values_cause_is_handled_as_in_eager_mode(agree, found, around, first):
+    """A Cholesky factor of a matrix that may not have one, in whichever call it is."""
+    good, bad = lucid.tensor([[1.0, 0.0], [0.0, 2.0]]), lucid.tensor([[-5.0, 2.0], [2.0, 1.0]])
+
+    def looked_for(x):
+        if around == "with":
+            with lucid.no_grad():
+                return found(x)
+        if around == "finally":
+            try:
+                return found(x)
+            finally:
+                x = x + 1
+        if around == "another handler":
+            try:
+                return found(x)
+            except KeyError:
+                return x
+        return found(x)
+
+    def scenario(compile):
+        state = lucid.zeros(2)
+        total = []
+
+        @compile
+        def step(x):
+            state.add_(1)
+            total.append(1)
+            try:
+                y = looked_for(x) if around != "nothing" else found(x)
+            except (RuntimeError, IndexError, ArithmeticError) as error:
+                return type(error).__name__, x - state.sum()
+            return "", y * state.sum()
+
+        order = (good, bad) if first == "good" else (bad, good)
+        return [step(x) for x in (*order, *order, *order)], state, len(total)
+
+    agree(scenario)
+
+
 def test_what_cannot_be_compiled_is_no_exception_to_be_caught():
     @lucid.compile
     def step(x):

@@ -156,6 +156,22 @@ def test_a_tensor_whose_memory_a_step_assigns_keeps_its_version(agree, assign, o
 # ---------------------------------------------------------------------- results
 
 
+def test_memory_that_a_step_assigns_has_strides_of_its_own(agree):
+    def scenario(compile):
+        @compile
+        def step(x, empty, y):
+            x.data = y * 2
+            x.view(-1)[1] = 7
+            lucid.maximum(y[None], y, out=empty)
+            empty[:, 1] = 9
+            return x.stride(), x.is_contiguous(), empty.stride()
+
+        x, empty = lucid.zeros(3, 2).T, lucid.zeros(0, 3)
+        return step(x, empty, lucid.arange(6.0).reshape(2, 3)), x, empty
+
+    agree(scenario)
+
+
 def test_results_on_memory_from_outside_stay_on_it_and_others_are_never_written_again(agree):
     def scenario(compile):
         leaf, x = ones(4, requires_grad=True), ones(4)

@@ -440,8 +440,9 @@ def tokens_of(text: str) -> list[str]:
     ids=["brackets", "parentheses", "a size", "a line"],
 )
 def test_what_is_deep_or_long_is_refused_as_well(text: str) -> None:
-    with pytest.raises(ParseError, match=r"^line \d"):
+    with pytest.raises(ParseError, match=r"^line \d") as caught:
         parse(text)
+    assert len(str(caught.value)) < 3000  # of a long line, what is around the place
 
 
 def test_a_function_without_results_that_calls_itself_is_refused() -> None:

@@ -341,3 +341,25 @@ def test_strides_that_no_memory_has_are_refused() -> None:
         x.t().as_strided((2,), (1,))
     with pytest.raises(lucid.LucidError, match="refers to a single memory location"):
         x.as_strided((2, 2), (1, 1)).add_(1)
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_a_broadcast_that_repeats_no_element_can_be_written(mode: str) -> None:
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        column = lucid.meshgrid(x, x, indexing="ij")[1]
+        column[0, 0] = 5.0
+        lucid.broadcast_tensors(x, lucid.ones(1, 1))[0].add_(2)
+        return x
+
+    x = lucid.tensor([3.0])
+    assert (lucid.compile(step) if mode == "compiled" else step)(x).tolist() == [7.0]
+    with pytest.raises(lucid.LucidError, match="more than one element"):
+        lucid.meshgrid(lucid.ones(2), lucid.ones(3), indexing="ij")[1].zero_()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4), (0,)])
+def test_a_tensor_without_elements_is_contiguous_in_both_modes(shape: tuple[int, ...]) -> None:
+    def look(x: lucid.Tensor) -> list[bool]:
+        return [x.is_contiguous(), x.T.is_contiguous(), (x + 1).is_contiguous()]
+
+    assert look(lucid.zeros(shape)) == lucid.compile(look)(lucid.zeros(shape)) == [True] * 3

@@ -49,7 +49,9 @@ def parse_kernel(text: str) -> Kernel:
                 return parse(text.split("\n"))
             except ParseError:
                 raise
-            except (LookupError, SyntaxError, TypeError, ValueError) as error:
+            except (
+                LookupError, SyntaxError, TypeError, ValueError, AssertionError, StopIteration
+            ) as error:  # fmt: skip
                 raise ParseError(
                     f"kernel: {text.splitlines()[0]} isn't understood: {error}"
                 ) from None

@@ -137,6 +137,25 @@ _NOTHING = _Row("", ())
 
 
 @functools.lru_cache(maxsize=4096)
+def catches(code: types.CodeType, offset: int) -> bool:
+    """Whether an `except` of some code may handle what an instruction raises; a `with` doesn't."""
+    handlers: Any = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
+    instructions = list(dis.get_instructions(code))
+    for _ in handlers:  # from a block to what is around it
+        target = next((x.target for x in handlers if x.start <= offset < x.end), None)
+        if target is None:
+            break
+        for this, following in itertools.pairwise(x for x in instructions if x.offset >= target):
+            if this.opname == "RERAISE":
+                offset = this.offset
+                break
+            ends = this.opname == "POP_EXCEPT" and following.opname != "RERAISE"
+            if ends or this.opname in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH"):
+                return True
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
 def _rows(code: types.CodeType) -> _Rows:
     """What the instructions of some code do, by their offset."""
     depths = _depths(code)

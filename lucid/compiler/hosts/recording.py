@@ -218,10 +218,12 @@ class HostRecording:
 
         Where the run that goes on here has made it, that is what it did, and given as well.
         """
-        lent = self.present.of(values)
-        # Rounds take theirs when all are recorded.
-        made = None if self.rounds else replayed(host.code)
-        found = host.read(evaluate(lent) if made is None else made.found, lent)
+        self._recorder.note_failing()
+        with self._recorder.noting_failure():
+            lent = self.present.of(values)
+            # Rounds take theirs when all are recorded.
+            made = None if self.rounds else replayed(host.code)
+            found = host.read(evaluate(lent) if made is None else made.found, lent)
         host.expected = host.seen(found)
         results = [np.array(array, order="C") for array in host.results(self._frame, found)]
         return self._record(name, host, values, results), found, made

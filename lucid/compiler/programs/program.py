@@ -129,6 +129,7 @@ class Program:
         differentiable: how results get their history; None: they have none. cut: what it keeps.
         grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
         undo: takes back what the trace made for the step; None once a call has run.
+        may_catch: whether the step may handle an error that a run finds.
         key: of the calls that it may serve; used: how many there had been when it last served one;
             served: how many it has served, as far as its function has noted.
         number: of its trace among its function's; stage_seconds: what took how long to compile it.
@@ -153,7 +154,7 @@ class Program:
         self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
-        self.undo = trace.undo
+        self.undo, self.may_catch = trace.undo, trace.may_catch
         stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
         later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
         self.stage_seconds = stages | dict(later)
@@ -460,8 +461,10 @@ class Program:
 
     def call_native(self, args: tuple[Any, ...]) -> Any:
         """What native code gives for a call; `SLOW_PATH` where it isn't sure, or there is none."""
+        if self.enter is None or self.may_catch:  # a run that raises goes on op by op
+            return SLOW_PATH
         try:
-            return SLOW_PATH if self.enter is None else self.enter(*args)
+            return self.enter(*args)
         except NotFinite:  # nothing has happened; the long way says where it is made
             return SLOW_PATH
 

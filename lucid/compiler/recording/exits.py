@@ -84,7 +84,8 @@ class Exits:
 
     def now_of(self, value: Value) -> np.ndarray:
         """What a value is in the call that is traced."""
-        return self.recorder.hosts.present.of([value])[0]
+        with self.recorder.noting_failure():
+            return self.recorder.hosts.present.of([value])[0]
 
     def op_by_op(self, what: str, hint: str = HINT) -> Any:
         """Give the trace up where Python needs to know what only a call computes."""

@@ -142,6 +142,8 @@ class Recorder(TracedMemory):
         values = [self.value_of(operand, op.name) for operand in operands]
         node = self.graph.append_typed(op, values, attributes, type)
         self._annotate(node)
+        if op is ops.check:
+            self.note_failing()
         value = node.result
         if op.is_view:
             result = traced_view(op, operands[0], attributes, value)
@@ -483,6 +485,8 @@ class Recorder(TracedMemory):
             raise self.hosts.left
         if self.refusal is not None:
             raise self.refusal
+        if self.failed is not None:
+            self.run_op_by_op(f"it handles {type(self.failed).__name__}, which only values cause")
 
     def refuse_retaining(self, tensor: TensorCore) -> None:
         """Give up when a tensor from outside is to keep its gradient: its history may be there."""
@@ -519,7 +523,7 @@ class Recorder(TracedMemory):
 
     def end(self) -> None:
         """Let go of those who refer to it: what the trace met must not wait for the collector."""
-        self.refusal = self.hosts.left = None  # their tracebacks do
+        self.refusal = self.hosts.left = self.failed = None  # their tracebacks do
         self.exits.end()
         self.parts.end()
         del self.hosts, self.exits, self.loops, self.foreseen, self.parts

@@ -58,6 +58,7 @@ class Trace:
         undo: takes back the Python state that was created for the step.
         sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
+        may_catch: whether the step may handle an error that a run finds.
     """
 
     graph: Graph
@@ -71,6 +72,7 @@ class Trace:
     path: tuple[int, ...] = ()
     questions: tuple[str, ...] = ()
     seconds: float = 0.0
+    may_catch: bool = False
 
 
 def trace(
@@ -134,6 +136,7 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Kn
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
+    recorder.root = _run.__code__
     collector = recorder.collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
         try:
@@ -263,6 +266,7 @@ def _run(
             undo=functools.partial(undo_all, recorder.undo) if recorder.undo else None,
             path=tuple(recorder.exits.path),
             questions=tuple(recorder.exits.texts),
+            may_catch=recorder.may_catch,
         )
         return found, handles
     except BaseException as error:

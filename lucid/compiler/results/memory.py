@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +15,7 @@ from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import at_line
-from lucid.compiler.guards.events import unheard
+from lucid.compiler.guards.events import catches, unheard
 from lucid.compiler.guards.guard import AnswerGuard, Guard, frozen
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
@@ -22,6 +25,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import here
 from lucid.ir.memory import address_of
+from lucid.ir.whose_code import is_followed
 from lucid.tensor.batched import Batched
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -45,7 +49,10 @@ class TracedMemory(SymNumbers):
         aliases: identities of tensors made in the trace on the memory of concrete ones.
         own: identities of other tensors made in the trace that have data.
         memories: what tensors from outside showed before the step assigned their `data`.
-        refusal: the error that the user's code was given, and may have caught.
+        refusal: the error that the user's code was given, and may have caught; failed: another
+            one, which the values of now cause.
+        root: the code that has called the user's function; may_catch: whether that may handle an
+            error that a run finds.
         past: in the backward of a call, the nodes of the trace that the call is one of; numbers:
             live ones that they hold; ends: where gradients leave them, and what stands for that.
         around: of values of earlier traces' graphs, what they are in this one.
@@ -82,6 +89,9 @@ class TracedMemory(SymNumbers):
         self.guards: dict[str, Guard] = {}
         self.collector: GuardCollector | None = None
         self.refusal: TraceError | EagerOnlyError | None = None
+        self.failed: Exception | None = None
+        self.root: types.CodeType | None = None
+        self.may_catch = False
         self.undo = [] if undo is None else undo
         self._first_sequence = next(sequence_numbers)
 
@@ -346,6 +356,26 @@ class TracedMemory(SymNumbers):
         error = TraceError(f"{what} can't be compiled{at_line(here())}\nhint: {remedy}")
         self.refusal = self.refusal or error
         raise error
+
+    def note_failing(self) -> None:
+        """Note that what is recorded now may raise, and whether an `except` of the step is around.
+
+        Then a run that fails goes on in eager mode, since its program knows no handler.
+        """
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None and not self.may_catch and frame.f_code is not self.root:
+            code = frame.f_code
+            self.may_catch = is_followed(code) and catches(code, frame.f_lasti)
+            frame = frame.f_back
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """In the block something is found for the values of now; the step may handle its error."""
+        try:
+            yield
+        except Exception as error:
+            self.failed = error
+            raise
 
     def run_op_by_op(self, reason: str) -> NoReturn:
         """Give the trace up, since the call makes sense op by op only."""

@@ -33,11 +33,19 @@ def _broadcast_strides(old: Shape, strides: Strides, shape: Shape) -> Strides:
     return (0,) * (len(shape) - len(old)) + tuple(kept)
 
 
+def _evaluate_broadcast(x: np.ndarray, shape: Shape) -> np.ndarray:
+    """A view that can be written if `x` can, unless elements are repeated."""
+    shown = np.broadcast_to(x, shape)
+    if shown.size == x.size and x.flags.writeable:
+        shown.flags.writeable = True
+    return shown
+
+
 broadcast = declare(
     Op(
         "broadcast",
         _infer_broadcast,
-        lambda x, shape: np.broadcast_to(x, shape),
+        _evaluate_broadcast,
         lambda g, y, x, shape: (ops.sum_to_shape(g, x.shape),),
         kind="view",
         samples=(

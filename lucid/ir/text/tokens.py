@@ -21,6 +21,8 @@ _PATTERN = re.compile(
     re.VERBOSE,
 )
 
+_SHOWN = 500  # characters that messages have of a line before a place, and from it on
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -61,11 +63,12 @@ class Tokens:
         return tokens
 
     def error(self, token: Token, message: str) -> ParseError:
-        """An error that shows the token's line, with a caret below the token."""
-        before = self._text[: token.start].rpartition("\n")[2]
-        line = before + self._text[token.start :].partition("\n")[0]
-        row = self._text.count("\n", 0, token.start) + 1
-        return ParseError(f"line {row}: {message}\n{line}\n{' ' * len(before)}^")
+        """An error that shows the token's line, or a part of it, with a caret below the token."""
+        start = token.start
+        before = self._text[max(start - _SHOWN, 0) : start].rpartition("\n")[2]
+        line = before + self._text[start : start + _SHOWN].partition("\n")[0]
+        row = self._text.count("\n", 0, start) + 1
+        return ParseError(f"line {row}: {message:.{_SHOWN}}\n{line}\n{' ' * len(before)}^")
 
     def _next(self) -> Token:
         token = self.current

@@ -16,7 +16,7 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import program, runs_natively
 from lucid.docstrings import like
-from lucid.functions.arguments import require_computable
+from lucid.functions.arguments import require_computable, tensor_of
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -292,7 +292,8 @@ def _lp_pool(
     >>> F.lp_pool1d(lucid.ones(1, 2, 6), 2, 2).shape
     lucid.Size([1, 2, 3])
     """
-    mean = _avg_pool(rank, input**norm_type, kernel_size, stride, 0, ceil_mode)
+    x = tensor_of(input, f"lp_pool{rank}d")
+    mean = _avg_pool(rank, x**norm_type, kernel_size, stride, 0, ceil_mode)
     total = mean * prod(entries(f"lp_pool{rank}d", "kernel_size", kernel_size, rank))
     return (total.sign() * total.abs()) ** (1.0 / norm_type)
 
