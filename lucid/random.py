@@ -314,14 +314,9 @@ def fork_rng(
 
 
 def _drawn(
-    op: Op,
-    size: tuple[Any, ...],
-    dtype: Any,
-    device: Any,
-    requires_grad: bool,
-    generator: Generator | None,
-    name: str,
-) -> Tensor:
+    op: Op, size: tuple[Any, ...], dtype: Any, device: Any, requires_grad: bool,
+    generator: Generator | None, name: str,
+) -> Tensor:  # fmt: skip
     check_device(device, name)
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, name)
     if not wanted.is_floating_point:
@@ -331,12 +326,9 @@ def _drawn(
 
 
 def rand(
-    *size: Any,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
+    *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return uniform numbers from [0, 1): `rand(2, 3)` and `rand((2, 3))` are the same.
 
     Args:
@@ -356,12 +348,9 @@ def rand(
 
 @like(rand)
 def randn(
-    *size: Any,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
+    *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return numbers from the standard normal distribution, of mean 0 and variance 1.
 
     `randn(2, 3)` and `randn((2, 3))` are the same.
@@ -379,14 +368,9 @@ def randn(
 
 
 def rand_like(
-    input: Tensor,
-    *,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+    input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
+    device: Any = None, requires_grad: bool = False, memory_format: object = None,
+) -> Tensor:  # fmt: skip
     """Return uniform numbers from [0, 1) in the shape and dtype of `input`.
 
     Args:
@@ -407,14 +391,9 @@ def rand_like(
 
 @like(rand_like)
 def randn_like(
-    input: Tensor,
-    *,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+    input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
+    device: Any = None, requires_grad: bool = False, memory_format: object = None,
+) -> Tensor:  # fmt: skip
     """Return numbers from the standard normal distribution in the shape and dtype of `input`.
 
     >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
@@ -426,15 +405,9 @@ def randn_like(
 
 
 def randint(
-    low: int,
-    high: Any = None,
-    size: Any = None,
-    *,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+    low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,
+    dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return integers from [low, high): `randint(10, (3,))` or `randint(5, 10, (3,))`.
 
     With two arguments they are the upper limit and the size, and the lower limit is 0.
@@ -515,14 +488,9 @@ def randperm(
 
 
 def normal(
-    mean: Number | Tensor = 0.0,
-    std: Number | Tensor = 1.0,
-    size: Any = None,
-    *,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-) -> Tensor:
+    mean: Number | Tensor = 0.0, std: Number | Tensor = 1.0, size: Any = None, *,
+    generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
+) -> Tensor:  # fmt: skip
     """Return numbers from normal distributions: `mean + std * randn(size)`.
 
     Without a size, tensors say the shape: each element has a mean and a standard deviation of its
@@ -694,12 +662,9 @@ def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
 
 
 def multinomial(
-    input: Tensor,
-    num_samples: int,
-    replacement: bool = False,
-    *,
+    input: Tensor, num_samples: int, replacement: bool = False, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Draw indices of the last axis, each as likely as its weight.
 
     Without replacement no index comes twice in a row. The weights need not sum to 1.
@@ -830,12 +795,9 @@ def bernoulli_(
 
 
 def random_(
-    input: Tensor,
-    from_: int | None = None,
-    to: int | None = None,
-    *,
+    input: Tensor, from_: int | None = None, to: int | None = None, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Overwrite the tensor with integers from [from_, to), or [0, from_) without `to`; return it.
 
     Without a range: from 0 to the greatest one up to which the dtype has all, at most 2**53.

@@ -52,11 +52,9 @@ class Independent(Distribution):
     }
 
     def __init__(
-        self,
-        base_distribution: Distribution,
-        reinterpreted_batch_ndims: int,
+        self, base_distribution: Distribution, reinterpreted_batch_ndims: int,
         validate_args: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         batch = base_distribution.batch_shape
         if reinterpreted_batch_ndims > len(batch):
             count = reinterpreted_batch_ndims
@@ -140,13 +138,10 @@ class MultivariateNormal(Distribution):
     }
 
     def __init__(
-        self,
-        loc: Tensor,
-        covariance_matrix: Tensor | None = None,
-        precision_matrix: Tensor | None = None,
-        scale_tril: Tensor | None = None,
+        self, loc: Tensor, covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None, scale_tril: Tensor | None = None,
         validate_args: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         factor = factor_of(covariance_matrix, precision_matrix, scale_tril)
         size = loc.shape[-1]
         batch = tuple(lucid.broadcast_shapes(tuple(loc.shape[:-1]), tuple(factor.shape[:-2])))
@@ -216,11 +211,9 @@ class MixtureSameFamily(Distribution):
     """
 
     def __init__(
-        self,
-        mixture_distribution: Categorical,
-        component_distribution: Distribution,
+        self, mixture_distribution: Categorical, component_distribution: Distribution,
         validate_args: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.mixture_distribution = mixture_distribution
         self.component_distribution = component_distribution
         batch = component_distribution.batch_shape[:-1]
@@ -287,11 +280,9 @@ class TransformedDistribution(Distribution):
     """
 
     def __init__(
-        self,
-        base_distribution: Distribution,
-        transforms: Transform | Sequence[Transform],
+        self, base_distribution: Distribution, transforms: Transform | Sequence[Transform],
         validate_args: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.base_dist = base_distribution
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         whole = ComposeTransform(self.transforms)

@@ -73,12 +73,9 @@ class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
     """
 
     def __init__(
-        self,
-        fn: Callable[[Any], Constraint] | None = None,
-        *,
-        is_discrete: bool = False,
+        self, fn: Callable[[Any], Constraint] | None = None, *, is_discrete: bool = False,
         event_dim: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(fn)
         self.is_discrete = is_discrete
         self.event_dim = event_dim
@@ -91,12 +88,9 @@ class _Stated(Constraint):
     """A set that a condition describes."""
 
     def __init__(
-        self,
-        said: str,
-        holds: Callable[[Tensor], Tensor],
-        is_discrete: bool = False,
+        self, said: str, holds: Callable[[Tensor], Tensor], is_discrete: bool = False,
         event_dim: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.said = said
         self.is_discrete = is_discrete
         self.event_dim = event_dim

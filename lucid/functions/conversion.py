@@ -30,14 +30,9 @@ def cast(input: Tensor, dtype: DType) -> Tensor:
 
 
 def to(
-    input: Tensor,
-    *args: Any,
-    dtype: Any = None,
-    device: Any = None,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: Any = None,
-) -> Tensor:
+    input: Tensor, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False,
+    copy: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
     """Return the tensor in another dtype: `to(dtype)`, `to("cpu", dtype)`, `to(other)`.
 
     Gradients are cast back. Aliasing: the tensor itself where nothing changes, unless `copy`.

@@ -95,12 +95,9 @@ def new(input: Tensor, *data: Any) -> Tensor:
 
 
 def zeros(
-    *sizes: Any,
-    size: Any = None,
-    dtype: DType | None = None,
-    device: Any = None,
+    *sizes: Any, size: Any = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return a new tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` are the same.
 
     A size of 0 gives a tensor without elements, the shape `()` a 0-d tensor.
@@ -124,12 +121,9 @@ def zeros(
 
 @like(zeros)
 def ones(
-    *sizes: Any,
-    size: Any = None,
-    dtype: DType | None = None,
-    device: Any = None,
+    *sizes: Any, size: Any = None, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return a new tensor of ones: `ones(2, 3)` and `ones((2, 3))` are the same.
 
     With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
@@ -145,13 +139,9 @@ def ones(
 
 @like(zeros)
 def empty(
-    *sizes: Any,
-    size: Any = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+    *sizes: Any, size: Any = None, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, memory_format: object = None,
+) -> Tensor:  # fmt: skip
     """Return a new tensor that is meant to be written to; it holds zeros.
 
     Other libraries leave whatever the memory held before. Zeros make eager and compiled code agree,
@@ -171,13 +161,9 @@ def empty(
 
 
 def full(
-    size: Any,
-    fill_value: Number | Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
+    size: Any, fill_value: Number | Tensor, *, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return a new tensor in which every element is `fill_value`.
 
     dtype: by the value: bool for a bool, int64 for an int, the default dtype for a float, and a
@@ -206,13 +192,9 @@ def full(
 
 
 def zeros_like(
-    input: Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     memory_format: object = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return a new tensor of zeros in the shape and dtype of `input`.
 
     It has memory and history of its own: nothing but the type of `input` is looked at.
@@ -233,13 +215,9 @@ def zeros_like(
 
 @like(zeros_like)
 def ones_like(
-    input: Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     memory_format: object = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return a new tensor of ones in the shape and dtype of `input`.
 
     It has memory and history of its own; that `input` requires grad doesn't make the ones require
@@ -256,13 +234,9 @@ def ones_like(
 
 @like(ones_like)
 def empty_like(
-    input: Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
     memory_format: object = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return a new tensor to be written to, in the shape and dtype of `input`; it holds zeros.
 
     As with `empty`, the zeros are guaranteed, so eager and compiled code agree.
@@ -277,14 +251,9 @@ def empty_like(
 
 @like(ones_like)
 def full_like(
-    input: Tensor,
-    fill_value: Number | Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+    input: Tensor, fill_value: Number | Tensor, *, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False, memory_format: object = None,
+) -> Tensor:  # fmt: skip
     """Return a new tensor of one value in the shape and dtype of `input`.
 
     dtype: that of `input`, unlike `full`, which goes by the value. In a `vmap` over `input` each
@@ -308,12 +277,9 @@ def full_like(
 
 @like(full)
 def new_zeros(
-    input: Tensor,
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
+    input: Tensor, *size: Any, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return zeros of another shape in the dtype of `input`.
 
     For code that is to work in whichever dtype its argument has: `x.new_zeros(3)` is
@@ -334,12 +300,9 @@ def new_zeros(
 
 @like(new_zeros)
 def new_ones(
-    input: Tensor,
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
+    input: Tensor, *size: Any, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return ones of another shape in the dtype of `input`.
 
     The shape of `input` doesn't matter: `x.new_ones(3)` is `lucid.ones(3, dtype=x.dtype)`.
@@ -354,12 +317,9 @@ def new_ones(
 
 @like(new_zeros)
 def new_empty(
-    input: Tensor,
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
+    input: Tensor, *size: Any, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return a tensor to be written to, of another shape in the dtype of `input`: zeros.
 
     It is what `empty` makes, so what isn't written reads as zero.
@@ -373,14 +333,9 @@ def new_empty(
 
 @like(new_zeros)
 def new_full(
-    input: Tensor,
-    size: Any,
-    fill_value: Number | Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+    input: Tensor, size: Any, fill_value: Number | Tensor, *, dtype: DType | None = None,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a tensor of one value, of another shape and in the dtype of `input`.
 
     The value is converted to that dtype, where `full` would choose the dtype by the value.
@@ -399,13 +354,9 @@ def new_full(
 
 @like(new_zeros)
 def new_tensor(
-    input: Tensor,
-    data: Any,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
+    input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return a new tensor with a copy of `data`, in the dtype of `input`.
 
     As `lucid.tensor`, but for the dtype, which isn't inferred from the data.
@@ -427,14 +378,9 @@ def new_tensor(
 
 
 def arange(
-    start: Number,
-    end: Number | None = None,
-    step: Number = 1,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+    start: Number, end: Number | None = None, step: Number = 1, *, dtype: DType | None = None,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return the vector `start`, `start + step`, `start + 2 step`, … below `end`.
 
     `arange(n)` counts from 0 to n - 1. With a negative step it goes down and stays above `end`.
@@ -505,14 +451,9 @@ def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool)
 
 
 def linspace(
-    start: Number | Tensor,
-    end: Number | Tensor,
-    steps: int,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+    start: Number | Tensor, end: Number | Tensor, steps: int, *, dtype: DType | None = None,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return `steps` evenly spaced numbers from `start` to `end`, both included.
 
     They are computed in float64 and from both ends, so both are met exactly; an integer dtype
@@ -563,15 +504,9 @@ def _between(first: float, last: float, count: int, dtype: DType) -> Tensor:
 
 @like(linspace)
 def logspace(
-    start: Number | Tensor,
-    end: Number | Tensor,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+    start: Number | Tensor, end: Number | Tensor, steps: int, base: float = 10.0, *,
+    dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return `steps` numbers from `base**start` to `base**end`, evenly spaced in the exponent.
 
     It is `base ** linspace(start, end, steps)`, computed in float64 and converted at last.
@@ -591,13 +526,9 @@ def logspace(
 
 
 def eye(
-    n: int,
-    m: int | None = None,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
+    n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return an (n, m) matrix with ones on the main diagonal and zeros elsewhere.
 
     For n = m it is the identity matrix; else the longer side ends in zeros.

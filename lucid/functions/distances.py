@@ -70,11 +70,9 @@ def _distances_of_pairs(x: Tensor, p: float) -> Tensor:
 
 
 def cdist(
-    x1: Tensor,
-    x2: Tensor,
-    p: float = 2.0,
+    x1: Tensor, x2: Tensor, p: float = 2.0,
     compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return the p-norm of each difference of a row of `x1` and one of `x2`.
 
     Whatever `compute_mode` allows, no product of matrices is used, which would round more.

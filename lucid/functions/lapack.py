@@ -36,12 +36,9 @@ class _Decorator(Protocol):
 
 
 def lapack(
-    name: str,
-    vjp: Callable[..., Any] | None,
-    *,
-    fixed: Sequence[int] = (),
+    name: str, vjp: Callable[..., Any] | None, *, fixed: Sequence[int] = (),
     materialize: bool = True,
-) -> _Decorator:
+) -> _Decorator:  # fmt: skip
     """Make a function of batches of matrices, then options, by its value in NumPy.
 
     name: what the user calls, for errors. The other arguments are those of `with_gradient`.

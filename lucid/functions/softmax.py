@@ -53,12 +53,9 @@ def _implicit_dim(name: str, ndim: int) -> int:
 
 
 def _along(
-    function: Callable[[Tensor, int], Tensor],
-    name: str,
-    x: Tensor,
-    dim: int | None,
+    function: Callable[[Tensor, int], Tensor], name: str, x: Tensor, dim: int | None,
     dtype: DType | None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Apply `function` along an axis that is checked here; a 0-d tensor counts as one element."""
     if dtype is not None:
         x = x.to(dtype)

@@ -226,12 +226,9 @@ class BatchLevel(Level):
         keep_written(target, value)
 
     def call(
-        self,
-        function: type[Function],
-        inputs: tuple[Any, ...],
-        keywords: dict[str, Any],
+        self, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
         position: int,
-    ) -> Result:
+    ) -> Result:  # fmt: skip
         from lucid.autograd.function_batching import call_batched
 
         return call_batched(self, function, inputs, keywords, position)

@@ -492,12 +492,9 @@ class TensorCore(Placed, WithGradient):
             )
 
     def backward(
-        self,
-        gradient: TensorCore | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: TensorCore | Sequence[TensorCore] | None = None,
-    ) -> None:
+        self, gradient: TensorCore | None = None, retain_graph: bool | None = None,
+        create_graph: bool = False, inputs: TensorCore | Sequence[TensorCore] | None = None,
+    ) -> None:  # fmt: skip
         """Accumulate the gradients of the graph's leaves into their `.grad`.
 
         The gradients are added to what is there. The graph is freed on the way, unless it is
@@ -601,12 +598,9 @@ attributes_of: Callable[[TensorCore], dict[str, Any]] = TensorCore.__dict__["__d
 
 
 def _new(
-    storage: Storage,
-    type: TensorType,
-    array: np.ndarray | None,
-    chain: ViewChain,
+    storage: Storage, type: TensorType, array: np.ndarray | None, chain: ViewChain,
     kind: type[Tensor] | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     tensor: Tensor = object.__new__(kind or _tensor_class)
     tensor._storage = storage
     tensor._type = type
@@ -871,12 +865,9 @@ def link_view(result: TensorCore, operand: TensorCore, op: Op, attributes: Attri
 
 
 def keep_history(
-    op: Op,
-    operands: Sequence[TensorCore],
-    attributes: Attributes,
-    result: TensorCore,
+    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore,
     known: Application | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Record what the gradient of `result` needs, if somebody may ask for it."""
     if op.vjp is not None:
         if context.grad_enabled:
@@ -886,12 +877,9 @@ def keep_history(
 
 
 def _record_history(
-    op: Op,
-    operands: Sequence[TensorCore],
-    attributes: Attributes,
-    result: TensorCore,
+    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore,
     known: Application | None,
-) -> None:
+) -> None:  # fmt: skip
     for operand in operands:
         if operand._requires_grad or (operand._base is not None and operand.requires_grad):
             break

@@ -52,14 +52,10 @@ def noop_context_fn() -> Contexts:
 
 @edge
 def checkpoint(
-    function: Callable[..., Any],
-    *args: Any,
-    use_reentrant: bool | None = None,
-    context_fn: Callable[[], Contexts] = noop_context_fn,
-    determinism_check: str = "default",
-    preserve_rng_state: bool = True,
-    **kwargs: Any,
-) -> Any:
+    function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
+    context_fn: Callable[[], Contexts] = noop_context_fn, determinism_check: str = "default",
+    preserve_rng_state: bool = True, **kwargs: Any,
+) -> Any:  # fmt: skip
     """Return `function(*args, **kwargs)`, and compute it again where a backward needs its inside.
 
     Of a chain of n blocks, each of which saves a for its backward and is entered by x, a backward
@@ -117,12 +113,9 @@ def checkpoint(
 
 @edge
 def checkpoint_sequential(
-    functions: Module | Sequence[Callable[[Any], Any]],
-    segments: int,
-    input: Any,
-    use_reentrant: bool | None = None,
-    preserve_rng_state: bool = True,
-) -> Any:
+    functions: Module | Sequence[Callable[[Any], Any]], segments: int, input: Any,
+    use_reentrant: bool | None = None, preserve_rng_state: bool = True,
+) -> Any:  # fmt: skip
     """Return what the functions, one after the other, make of the input, in checkpointed segments.
 
     The last segment, whose backward comes at once, isn't checkpointed.
@@ -228,14 +221,9 @@ class _Block:
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str,
-        repetition: AbstractContextManager[Any],
-        is_checked: bool,
-    ) -> None:
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+        name: str, repetition: AbstractContextManager[Any], is_checked: bool,
+    ) -> None:  # fmt: skip
         self._function = function
         self._caller = _Caller(name)
         self._args = [_kept(x) for x in args]

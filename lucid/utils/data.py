@@ -382,12 +382,9 @@ class RandomSampler(Sampler):
     """
 
     def __init__(
-        self,
-        data_source: Any,
-        replacement: bool = False,
-        num_samples: int | None = None,
+        self, data_source: Any, replacement: bool = False, num_samples: int | None = None,
         generator: Generator | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.data_source = data_source
         self.replacement = replacement
         self.num_samples = len(data_source) if num_samples is None else num_samples
@@ -441,12 +438,9 @@ class WeightedRandomSampler(Sampler):
     """
 
     def __init__(
-        self,
-        weights: Sequence[float],
-        num_samples: int,
-        replacement: bool = True,
+        self, weights: Sequence[float], num_samples: int, replacement: bool = True,
         generator: Generator | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.weights = lucid.as_tensor(weights, dtype=lucid.float64)
         self.num_samples = num_samples
         self.replacement = replacement
@@ -597,25 +591,14 @@ class DataLoader:
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Iterable[int] | None = None,
-        batch_sampler: Iterable[Sequence[int]] | None = None,
-        num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
-        pin_memory: bool = False,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        generator: Generator | None = None,
-        *,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        pin_memory_device: str = "",
-    ) -> None:
+        self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None, batch_sampler: Iterable[Sequence[int]] | None = None,
+        num_workers: int = 0, collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
+        generator: Generator | None = None, *, prefetch_factor: int | None = None,
+        persistent_workers: bool = False, pin_memory_device: str = "",
+    ) -> None:  # fmt: skip
         check_flags("DataLoader", shuffle=shuffle, drop_last=drop_last)
         check_kind(generator, Generator, "generator", "DataLoader")
         for name, function in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):

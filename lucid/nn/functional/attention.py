@@ -28,15 +28,10 @@ _NAME = "scaled_dot_product_attention"
 
 
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """softmax(query @ key.T * scale + mask) @ value.
 
     A compiled step computes it, and its gradient, block by block where all weights together are
@@ -115,14 +110,9 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> AttentionSiz
 
 @composite
 def _weighted(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    state: Tensor | None,
-    keep: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, state: Tensor | None, keep: Tensor | None,
     is_causal: bool,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Attention by the op, which drops weights by a state and the probability to keep them."""
     sizes = _sizes(q, k, v, mask)
     flat = emit(
@@ -173,32 +163,16 @@ _Pair = tuple[Any, Any]
 
 
 def multi_head_attention_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim_to_check: int,
-    num_heads: int,
-    in_proj_weight: Tensor | None,
-    in_proj_bias: Tensor | None,
-    bias_k: Tensor | None,
-    bias_v: Tensor | None,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-    training: bool = True,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    use_separate_proj_weight: bool = False,
-    q_proj_weight: Tensor | None = None,
-    k_proj_weight: Tensor | None = None,
-    v_proj_weight: Tensor | None = None,
-    static_k: Tensor | None = None,
-    static_v: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None,
+    bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
+    need_weights: bool = True, attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None, static_v: Tensor | None = None,
+    average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return what `nn.MultiheadAttention` does, with the parameters as arguments.
 
     Shapes: query (l, n, e), key (s, n, kdim), value (s, n, vdim), or all without n; the result is
@@ -273,21 +247,11 @@ def multi_head_attention_forward(
 
 
 def attend_in_heads(
-    inputs: tuple[Tensor, Tensor, Tensor],
-    num_heads: int,
-    batch_first: bool,
-    in_weights: tuple[Any, ...],
-    in_bias: Tensor | None,
-    behind: _Pair,
-    add_zeros: bool,
-    p: float,
-    out: _Pair,
-    masks: _Pair,
-    need_weights: bool,
-    average: bool,
-    is_causal: bool,
+    inputs: tuple[Tensor, Tensor, Tensor], num_heads: int, batch_first: bool,
+    in_weights: tuple[Any, ...], in_bias: Tensor | None, behind: _Pair, add_zeros: bool, p: float,
+    out: _Pair, masks: _Pair, need_weights: bool, average: bool, is_causal: bool,
     static: _Pair = (None, None),
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Attention of query, key and value, projected by one weight for all or by three."""
     single = inputs[0].ndim == 2
     padding, attn_mask = masks

@@ -132,12 +132,9 @@ def _classes(name: str, target: Tensor) -> Tensor:
 
 
 def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Negative log likelihood of the target classes under log probabilities.
 
     Shapes: input (n, classes, *) or (classes,), target of class indices (n, *) or (). The mean is
@@ -180,13 +177,9 @@ def _reduced(loss: Tensor, weights: Tensor, reduction: str) -> Tensor:
 
 
 def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
     """Cross entropy of the softmax of `input` with the target classes or class probabilities.
 
     Shapes: input (n, classes, *) or (classes,); target of class indices (n, *) or (), or of
@@ -231,13 +224,9 @@ def cross_entropy(
 
 @composite
 def _cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    ignore: int,
-    reduction: str,
+    input: Tensor, target: Tensor, weight: Tensor | None, ignore: int, reduction: str,
     smoothing: float,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Cross entropy with classes."""
     if smoothing > 0.0 or not input.numel() or not input.dtype.is_floating_point:
         log_probs = log_softmax(input, 1)

@@ -52,15 +52,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        n_classes: int,
-        cutoffs: Sequence[int],
-        div_value: float = 4.0,
-        head_bias: bool = False,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
+        self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
+        head_bias: bool = False, device: object = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         given = list(cutoffs)
         if not given:

@@ -169,16 +169,10 @@ class SyncBatchNorm(_BatchNorm):
     ranks = range(2, 65)  # NumPy has no more axes
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        process_group: None = None,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, process_group: None = None,
+        device: object = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
         check_choice(process_group, "process_group", "SyncBatchNorm", (None,))
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 

@@ -46,19 +46,11 @@ class _Layer(Module):
     attentions: tuple[str, ...] = ("self_attn",)
 
     def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Activation = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Activation = "relu", layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True,
+        device: object = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         options: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         for name in self.attentions:
@@ -118,12 +110,9 @@ class TransformerEncoderLayer(_Layer):
     """
 
     def forward(
-        self,
-        src: Tensor,
-        src_mask: Tensor | None = None,
-        src_key_padding_mask: Tensor | None = None,
-        is_causal: bool = False,
-    ) -> Tensor:
+        self, src: Tensor, src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
         own = src_mask, src_key_padding_mask, is_causal
         x = self._added("norm1", src, lambda x: self._attended("self_attn", "dropout1", x, x, own))
         return self._added("norm2", x, lambda x: self._fed_forward("dropout2", x))
@@ -145,16 +134,11 @@ class TransformerDecoderLayer(_Layer):
     attentions = ("self_attn", "multihead_attn")
 
     def forward(
-        self,
-        tgt: Tensor,
-        memory: Tensor,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
-        tgt_is_causal: bool = False,
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         cross = memory_mask, memory_key_padding_mask, memory_is_causal
         x = self._added("norm1", tgt, lambda x: self._attended("self_attn", "dropout1", x, x, own))
@@ -199,24 +183,17 @@ class TransformerEncoder(_Stack):
     """
 
     def __init__(
-        self,
-        encoder_layer: Module,
-        num_layers: int,
-        norm: Module | None = None,
-        enable_nested_tensor: bool = True,
-        mask_check: bool = True,
-    ) -> None:
+        self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
+        enable_nested_tensor: bool = True, mask_check: bool = True,
+    ) -> None:  # fmt: skip
         check_flag(enable_nested_tensor, "enable_nested_tensor", "TransformerEncoder")
         check_flag(mask_check, "mask_check", "TransformerEncoder")
         super().__init__(encoder_layer, num_layers, norm)
 
     def forward(
-        self,
-        src: Tensor,
-        mask: Tensor | None = None,
-        src_key_padding_mask: Tensor | None = None,
+        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         return self._passed(
             src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal)
         )
@@ -240,16 +217,11 @@ class TransformerDecoder(_Stack):
         super().__init__(decoder_layer, num_layers, norm)
 
     def forward(
-        self,
-        tgt: Tensor,
-        memory: Tensor,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
-        tgt_is_causal: bool | None = None,
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         return self._passed(
             tgt,
             memory,
@@ -292,23 +264,13 @@ class Transformer(Module):
     """
 
     def __init__(
-        self,
-        d_model: int = 512,
-        nhead: int = 8,
-        num_encoder_layers: int = 6,
-        num_decoder_layers: int = 6,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Activation = "relu",
-        custom_encoder: Module | None = None,
-        custom_decoder: Module | None = None,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: object = None,
-        dtype: DType | None = None,
-    ) -> None:
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Activation = "relu", custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True,
+        device: object = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         layer: dict[str, Any] = {
@@ -342,19 +304,12 @@ class Transformer(Module):
     generate_square_subsequent_mask = staticmethod(generate_square_subsequent_mask)
 
     def forward(
-        self,
-        src: Tensor,
-        tgt: Tensor,
-        src_mask: Tensor | None = None,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        src_key_padding_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
-        src_is_causal: bool | None = None,
-        tgt_is_causal: bool | None = None,
-        memory_is_causal: bool = False,
-    ) -> Tensor:
+        self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
         memory = self.encoder(
             src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
         )

@@ -152,12 +152,9 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(
-    module: Module,
-    name: str = "weight",
-    n_power_iterations: int = 1,
-    eps: float = 1e-12,
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:
+) -> Module:  # fmt: skip
     """Divide a weight by its greatest singular value, estimated by power iterations in training.
 
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
@@ -280,12 +277,9 @@ def _completed(weight: Tensor) -> Tensor:
 
 
 def orthogonal(
-    module: Module,
-    name: str = "weight",
-    orthogonal_map: str | None = None,
-    *,
+    module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
     use_trivialization: bool = True,
-) -> Module:
+) -> Module:  # fmt: skip
     """Keep a weight's columns (or rows, if there are more columns) orthonormal, by turning them.
 
     Reference: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019.

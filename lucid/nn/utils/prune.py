@@ -69,13 +69,9 @@ class BasePruningMethod:
 
     @classmethod
     def apply(
-        cls,
-        module: Module,
-        name: str,
-        *args: Any,
-        importance_scores: Tensor | None = None,
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None,
         **kwargs: Any,
-    ) -> BasePruningMethod:
+    ) -> BasePruningMethod:  # fmt: skip
         """Prune a parameter of a module; return the method, or the container of several.
 
         Args:
@@ -419,13 +415,9 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
 
 @like(random_structured)
 def ln_structured(
-    module: Module,
-    name: str,
-    amount: float,
-    n: Any,
-    dim: int,
+    module: Module, name: str, amount: float, n: Any, dim: int,
     importance_scores: Tensor | None = None,
-) -> Module:
+) -> Module:  # fmt: skip
     """Prune the channels of the least norm; return the module.
 
     Args:
@@ -453,11 +445,9 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 
 
 def global_unstructured(
-    parameters: Iterable[tuple[Module, str]],
-    pruning_method: type[BasePruningMethod],
-    importance_scores: dict[tuple[Module, str], Tensor] | None = None,
-    **kwargs: Any,
-) -> None:
+    parameters: Iterable[tuple[Module, str]], pruning_method: type[BasePruningMethod],
+    importance_scores: dict[tuple[Module, str], Tensor] | None = None, **kwargs: Any,
+) -> None:  # fmt: skip
     """Prune several parameters as if they were one vector.
 
     Args:

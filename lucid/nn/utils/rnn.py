@@ -25,11 +25,9 @@ from lucid.tensor.tensor import Tensor
 
 
 def pad_sequence(
-    sequences: Sequence[Tensor] | Tensor,
-    batch_first: bool = False,
-    padding_value: float = 0.0,
+    sequences: Sequence[Tensor] | Tensor, batch_first: bool = False, padding_value: float = 0.0,
     padding_side: str = "right",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return sequences (l_i, …) as one tensor (l, n, …) or (n, l, …), padded to the longest.
 
     Args:
@@ -173,11 +171,9 @@ def pack_padded_sequence(
 
 
 def pad_packed_sequence(
-    sequence: PackedSequence,
-    batch_first: bool = False,
-    padding_value: float = 0.0,
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
     total_length: int | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the padded tensor, as long as its longest sequence (or `total_length`), and lengths.
 
     Without `total_length` a compiled step is traced for each greatest length that it meets.
