@@ -241,9 +241,6 @@ def scan(
     return _scan("scan", f, init, xs, length, reverse, checkpoint_every)
 
 
-# ---------------------------------------------------------------------- the rounds
-
-
 def _while(
     step: Callable[[list[Tensor]], list[Tensor]], goes_on: Callable[[list[Tensor]], Any], more: Any,
     state: list[Tensor], name: str,
@@ -358,9 +355,6 @@ def _no_rounds(
         _, ys = step(given, [zeros(x._type.shape[1:], dtype=x.dtype) for x in xs])
     set_rng_state(state)
     return carry, [zeros((0, *y._type.shape), dtype=y.dtype) for y in ys]
-
-
-# ---------------------------------------------------------------------- arguments
 
 
 class _Results:

@@ -281,9 +281,6 @@ def set_rng_state(new_state: Tensor) -> None:
     default_generator.set_state(new_state)
 
 
-# ---------------------------------------------------------------------- new tensors
-
-
 @contextmanager
 def fork_rng(
     devices: object = None, enabled: bool = True, device_type: str = "cpu"
@@ -714,9 +711,6 @@ def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
     enough = (weights > 0).sum(-1) >= (1 if replacement else count)
     few = "multinomial: invalid distribution: fewer weights above 0 than samples"
     require(enough, few)
-
-
-# ---------------------------------------------------------------------- in place
 
 
 def _are(found: tuple[Any, Any], numbers: tuple[int, int]) -> bool:

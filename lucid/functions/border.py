@@ -216,9 +216,6 @@ def _operator(function: FunctionType) -> Callable[..., Any]:
     return called
 
 
-# ---------------------------------------------------------------------- the operands of an error
-
-
 def name_operands(
     error: LucidError, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
@@ -271,9 +268,6 @@ def _is_librarys_alone(error: Exception) -> bool:
             return False
         place = place.tb_next
     return True
-
-
-# ---------------------------------------------------------------------- wrong arguments
 
 
 # What NumPy and Python raise for arguments that nobody has checked.
@@ -340,9 +334,6 @@ def _kind_for(error: Exception) -> type[LucidError]:
     says_type = str(error).startswith(("could not convert string", "invalid literal for"))
     wrong_type = says_type or isinstance(error, (AttributeError, TypeError))
     return ArgumentError if wrong_type else OptionError
-
-
-# ---------------------------------------------------------------------- out=
 
 
 def _into(out: Any, result: Any, name: str) -> Any:

@@ -31,8 +31,6 @@ __all__ = [
 
 Operand = Tensor | Number
 
-# ---------------------------------------------------------------------- arithmetic
-
 
 def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """Return `input + alpha * other`; of two bools, whether either is true.
@@ -413,9 +411,6 @@ def _numeric(op: Op, input: Tensor) -> Tensor:
     return emit(op, (tensor_of(input, op.name),))
 
 
-# ---------------------------------------------------------------------- functions of floats
-
-
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """Interpolate linearly, `input + weight * (end - input)`; exact at both ends.
 
@@ -489,9 +484,6 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 def _scaled(tensor: Tensor, value: Number) -> Tensor:
     return tensor if type(value) is int and value == 1 else tensor * value
-
-
-# ---------------------------------------------------------------------- rounding and limits
 
 
 def floor(input: Tensor) -> Tensor:
@@ -684,9 +676,6 @@ def nan_to_num(
     low = float(info.min) if neginf is None else neginf
     finite = choose(input == math.inf, high, choose(input == -math.inf, low, input))
     return choose(input != input, nan, finite)
-
-
-# ---------------------------------------------------------------------- choosing
 
 
 @overload

@@ -184,9 +184,6 @@ def _vector(index: Any, op: str) -> Tensor:
     return at
 
 
-# ---------------------------------------------------------------------- writing
-
-
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Number | None = None,
     reduce: str | None = None,
@@ -410,9 +407,6 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     if new._type.dtype is not x._type.dtype:
         raise DTypeError("index_put: Index put requires the source and destination dtypes match")
     return replaced("index_put", x, x, picks, new, accumulate)
-
-
-# ---------------------------------------------------------------------- as many as the data says
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:

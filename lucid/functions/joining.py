@@ -316,9 +316,6 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     return result
 
 
-# ---------------------------------------------------------------------- diagonals and triangles
-
-
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return the diagonal of two axes, which becomes the last axis of the result.
 
@@ -491,9 +488,6 @@ def _triangle(input: Tensor, op: str, diagonal: int) -> Tensor:
     distance = _column(rows, columns) - _row(rows, columns)
     inside = distance <= diagonal if op == "tril" else distance >= diagonal
     return choose(inside, x, False)
-
-
-# ---------------------------------------------------------------------- borders
 
 
 def pad(

@@ -146,9 +146,6 @@ def prod(
     return _reduced(ops.all if x._type.dtype.kind == "bool" else ops.prod, x, axes, keepdim)
 
 
-# ---------------------------------------------------------------------- extrema
-
-
 @numpy_names
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Return the greatest element over `dim`, of all by default; NaN where there is one.
@@ -301,9 +298,6 @@ def _position(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     return _kept(result, x, (axis,)) if keepdim else result
 
 
-# ---------------------------------------------------------------------- truth
-
-
 @numpy_names
 @like(sum)
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
@@ -341,9 +335,6 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     tensor([1, 2])
     """
     return sum(truth(tensor_of(input, "count_nonzero"), "count_nonzero"), dim)
-
-
-# ---------------------------------------------------------------------- statistics
 
 
 @numpy_names
@@ -523,9 +514,6 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
         return total
     shape = tuple(size for axis, size in enumerate(x._type.shape) if axis not in axes)
     return emit(ops.reshape, (total,), shape=shape)
-
-
-# ---------------------------------------------------------------------- along an axis
 
 
 @numpy_names

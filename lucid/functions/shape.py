@@ -256,9 +256,6 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     return reshaped(x, (*shape[:axis], 1, *shape[axis:]))
 
 
-# ---------------------------------------------------------------------- order of axes
-
-
 def permuted(x: Tensor, perm: tuple[int, ...]) -> Tensor:
     """The view with the axes in this order; `perm` is normalized."""
     return emit(ops.transpose, (x,), perm=perm)
@@ -393,9 +390,6 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 
 
 moveaxis = movedim
-
-
-# ---------------------------------------------------------------------- repetition
 
 
 def broadcast(x: Tensor, shape: Shape) -> Tensor:
@@ -589,9 +583,6 @@ def _check_length(wanted: int | None, length: int) -> None:
         raise ShapeError(f"repeat_interleave: output_size is {wanted}, the repeats make {length}")
 
 
-# ---------------------------------------------------------------------- parts
-
-
 def sliced(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     """The view of a range along one axis; the range is normalized."""
     shape = x._type.shape
@@ -727,9 +718,6 @@ def flipud(input: Tensor) -> Tensor:
             [1, 2]])
     """
     return flip(input, 0)
-
-
-# ---------------------------------------------------------------------- what it is
 
 
 def size(input: Tensor, dim: int | None = None) -> Any:

@@ -338,9 +338,6 @@ def _interpolated(x: Tensor, ranks: Tensor, interpolation: str, op: str) -> Tens
     return choose(broadcast(missing > 0, between._type.shape), float("nan"), between)
 
 
-# ---------------------------------------------------------------------- places in a sorted row
-
-
 def searchsorted(
     sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: Tensor | None = None,

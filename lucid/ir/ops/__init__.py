@@ -16,20 +16,9 @@ from lucid.ir.ops.arithmetic import (
     remainder,
     sub,
 )
-from lucid.ir.ops.attention import (
-    attention,
-    attention_grad,
-)
-from lucid.ir.ops.calls import (
-    call,
-    cond,
-    host,
-    scan,
-    while_loop,
-)
-from lucid.ir.ops.checks import (
-    check,
-)
+from lucid.ir.ops.attention import attention, attention_grad
+from lucid.ir.ops.calls import call, cond, host, scan, while_loop
+from lucid.ir.ops.checks import check
 from lucid.ir.ops.composites import (
     broadcast_to,
     expand_reduced,
@@ -48,15 +37,8 @@ from lucid.ir.ops.composites import (
     zero,
     zeros_like,
 )
-from lucid.ir.ops.contraction import (
-    contract,
-    matmul,
-)
-from lucid.ir.ops.creation import (
-    constant,
-    iota,
-    parameter,
-)
+from lucid.ir.ops.contraction import contract, matmul
+from lucid.ir.ops.creation import constant, iota, parameter
 from lucid.ir.ops.functions import (
     abs,
     cast,
@@ -79,14 +61,7 @@ from lucid.ir.ops.functions import (
     tanh,
     trunc,
 )
-from lucid.ir.ops.indexing import (
-    gather,
-    index_add,
-    index_set,
-    scatter,
-    scatter_add,
-    take,
-)
+from lucid.ir.ops.indexing import gather, index_add, index_set, scatter, scatter_add, take
 from lucid.ir.ops.logic import (
     bit_and,
     bit_not,
@@ -107,29 +82,10 @@ from lucid.ir.ops.logic import (
     shift_right,
     where,
 )
-from lucid.ir.ops.moves import (
-    concat,
-    pad,
-    update_slice,
-)
-from lucid.ir.ops.ordering import (
-    argsort,
-    sort,
-)
-from lucid.ir.ops.random import (
-    random_normal,
-    random_uniform,
-)
-from lucid.ir.ops.reductions import (
-    all,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
-    prod,
-    sum,
-)
+from lucid.ir.ops.moves import concat, pad, update_slice
+from lucid.ir.ops.ordering import argsort, sort
+from lucid.ir.ops.random import random_normal, random_uniform
+from lucid.ir.ops.reductions import all, amax, amin, any, argmax, argmin, prod, sum
 from lucid.ir.ops.scans import (
     cumlogsumexp,
     cummax,
@@ -149,10 +105,7 @@ from lucid.ir.ops.views import (
     slice,
     transpose,
 )
-from lucid.ir.ops.windows import (
-    overlap_add,
-    windows,
-)
+from lucid.ir.ops.windows import overlap_add, windows
 
 __all__ = [
     "abs", "add", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "attention",
