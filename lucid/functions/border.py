@@ -20,7 +20,7 @@ import numpy as np
 
 from lucid.autograd.modes import no_grad
 from lucid.docstrings import described
-from lucid.functions.arguments import complete, kind_of, remedy_for
+from lucid.functions.arguments import NUMPY_NAMES, complete, kind_of, remedy_for, take_numpy_names
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import (
     ArgumentError,
@@ -160,6 +160,8 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
                     f"function, not {kind_of(args[0])}"
                 )
             try:
+                if kwargs and not NUMPY_NAMES.keys().isdisjoint(kwargs):
+                    take_numpy_names(kwargs, function)
                 result = function(*args, **kwargs)
                 return edge(result) if takes_function and type(result) is FunctionType else result
             except BUILTIN as error:
@@ -179,6 +181,8 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
     def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         try:
             try:
+                if kwargs and not NUMPY_NAMES.keys().isdisjoint(kwargs):
+                    take_numpy_names(kwargs, function)
                 result = function(*args, **kwargs)
             except LucidError as error:
                 if not isinstance(error, ArgumentError) and np.ndarray in map(type, args):

@@ -12,7 +12,6 @@ from lucid.functions.arguments import (
     distinct_axes,
     infer_size,
     integer,
-    numpy_names,
     one_way,
     shape_of,
     sizes_of,
@@ -202,7 +201,6 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     return view(x, (*shape[:axis], *parts, *shape[axis + 1 :]))
 
 
-@numpy_names
 def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     """Return a view without axes of size 1: all of them, or those of `dim`.
 
@@ -232,7 +230,6 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     return reshaped(x, kept)
 
 
-@numpy_names
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Return a view with an axis of size 1, which becomes axis `dim` of the result.
 
@@ -532,7 +529,6 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
-@numpy_names
 def repeat_interleave(
     input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
