@@ -26,12 +26,10 @@ vars()["__all__"] = border.public_names(vars(), "constraints", "transforms")
 
 # PyTorch has a module for each distribution, from which programs import it.
 _MODULES = {
-    "fishersnedecor": FisherSnedecor,
-    "lkj_cholesky": LKJCholesky,
+    "fishersnedecor": FisherSnedecor, "lkj_cholesky": LKJCholesky,
     "lowrank_multivariate_normal": LowRankMultivariateNormal,
-    "relaxed_categorical": RelaxedOneHotCategorical,
-    "studentT": StudentT,
-}
+    "relaxed_categorical": RelaxedOneHotCategorical, "studentT": StudentT,
+}  # fmt: skip
 
 
 def _make_modules() -> None:

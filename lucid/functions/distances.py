@@ -16,11 +16,9 @@ from lucid.tensor.core import from_array
 __all__ = ["cdist", "dist", "pdist"]
 
 _DISTANCE_MODES = (
-    None,
-    "use_mm_for_euclid_dist_if_necessary",
-    "use_mm_for_euclid_dist",
+    None, "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist",
     "donot_use_mm_for_euclid_dist",
-)
+)  # fmt: skip
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:

@@ -332,13 +332,8 @@ def _inverse_square(x: Tensor) -> Tensor:
 
 
 _POWERS: dict[Any, Callable[[Tensor], Tensor]] = {
-    2: square,
-    3: _cube,
-    0.5: sqrt,
-    -0.5: rsqrt,
-    -1: reciprocal,
-    -2: _inverse_square,
-}
+    2: square, 3: _cube, 0.5: sqrt, -0.5: rsqrt, -1: reciprocal, -2: _inverse_square,
+}  # fmt: skip
 
 
 def neg(input: Tensor) -> Tensor:

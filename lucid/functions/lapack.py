@@ -121,10 +121,8 @@ _LARGE = 256
 
 # Builds for NumPy's wheels, with 64-bit integers, and of distributions.
 _NAMES = (
-    "scipy_openblas_{}_num_threads64_",
-    "openblas_{}_num_threads64_",
-    "openblas_{}_num_threads",
-)
+    "scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads",
+)  # fmt: skip
 
 _lock = threading.Lock()
 _before = [0, 0]  # calls under way, and how many threads there were before the first

@@ -20,13 +20,9 @@ Hook = Callable[..., Any]
 Hooks = OrderedDict[int, Hook]
 
 REGISTERS = (
-    "_step_pre_hooks",
-    "_step_post_hooks",
-    "_state_dict_pre_hooks",
-    "_state_dict_post_hooks",
-    "_load_pre_hooks",
-    "_load_post_hooks",
-)
+    "_step_pre_hooks", "_step_post_hooks", "_state_dict_pre_hooks", "_state_dict_post_hooks",
+    "_load_pre_hooks", "_load_post_hooks",
+)  # fmt: skip
 
 NATIVE = "_native"  # the attribute with the compiled updates
 

@@ -67,28 +67,10 @@ class TensorCore(Placed, WithGradient):
     """Storage, view chain and history of a tensor; `Tensor` adds the methods that users call."""
 
     __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_accumulator",
-        "_array",
-        "_base",
-        "_chain",
-        "_counter",
-        "_epoch",
-        "_grad_fn",
-        "_guard",
-        "_hooks",
-        "_output_nr",
-        "_private",
-        "_requires_grad",
-        "_retains_grad",
-        "_spot",
-        "_storage",
-        "_strides",
-        "_type",
-        "_value",
-        "_view_chain",
-    )
+        "__dict__", "__weakref__", "_accumulator", "_array", "_base", "_chain", "_counter",
+        "_epoch", "_grad_fn", "_guard", "_hooks", "_output_nr", "_private", "_requires_grad",
+        "_retains_grad", "_spot", "_storage", "_strides", "_type", "_value", "_view_chain",
+    )  # fmt: skip
     __array_priority__ = float("inf")  # whatever its class: `array * tensor` is the tensor's
 
     _storage: Storage

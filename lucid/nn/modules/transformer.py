@@ -274,14 +274,10 @@ class Transformer(Module):
         super().__init__()
         made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         layer: dict[str, Any] = {
-            "dim_feedforward": dim_feedforward,
-            "dropout": dropout,
-            "activation": activation,
-            "layer_norm_eps": layer_norm_eps,
-            "batch_first": batch_first,
-            "norm_first": norm_first,
+            "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation,
+            "layer_norm_eps": layer_norm_eps, "batch_first": batch_first, "norm_first": norm_first,
             **made,
-        }
+        }  # fmt: skip
         if custom_encoder is None:
             custom_encoder = TransformerEncoder(
                 TransformerEncoderLayer(d_model, nhead, **layer),
