@@ -198,12 +198,9 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         with_modules: bool = False,
     ) -> None:  # fmt: skip
         check_flags(
-            "profile",
-            profile_memory=profile_memory,
-            with_stack=with_stack,
-            with_flops=with_flops,
+            "profile", profile_memory=profile_memory, with_stack=with_stack, with_flops=with_flops,
             with_modules=with_modules,
-        )
+        )  # fmt: skip
         for activity in activities or ():
             if not isinstance(activity, ProfilerActivity):
                 raise ArgumentError(f"profile: no activity {activity!r}")

@@ -116,13 +116,10 @@ def _weighted(
     """Attention by the op, which drops weights by a state and the probability to keep them."""
     sizes = _sizes(q, k, v, mask)
     flat = emit(
-        ops.attention,
-        (q, k, v, *[x for x in (mask, state, keep) if x is not None]),
-        causal=is_causal,
-        has_mask=mask is not None,
-        has_dropout=state is not None,
+        ops.attention, (q, k, v, *[x for x in (mask, state, keep) if x is not None]),
+        causal=is_causal, has_mask=mask is not None, has_dropout=state is not None,
         nan_rows=mask is None and 0 not in sizes.scores,
-    )
+    )  # fmt: skip
     result: Tensor = split(flat, sizes.parts)[0]
     return result.clone()
 
@@ -229,21 +226,11 @@ def multi_head_attention_forward(
         if weight is None:
             raise OptionError(f"multi_head_attention_forward: {name}_proj_weight is needed")
     return attend_in_heads(
-        (query, key, value),
-        num_heads,
-        False,
-        weights,
-        in_proj_bias,
-        (bias_k, bias_v),
-        add_zero_attn,
-        dropout_p if training else 0.0,
-        (out_proj_weight, out_proj_bias),
-        (key_padding_mask, attn_mask),
-        need_weights,
-        average_attn_weights,
-        is_causal,
+        (query, key, value), num_heads, False, weights, in_proj_bias, (bias_k, bias_v),
+        add_zero_attn, dropout_p if training else 0.0, (out_proj_weight, out_proj_bias),
+        (key_padding_mask, attn_mask), need_weights, average_attn_weights, is_causal,
         (static_k, static_v),
-    )
+    )  # fmt: skip
 
 
 def attend_in_heads(

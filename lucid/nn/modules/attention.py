@@ -116,17 +116,10 @@ class MultiheadAttention(Module):
         packed = self.in_proj_weight is not None
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return attend_in_heads(
-            (query, key, value),
-            self.num_heads,
-            self.batch_first,
-            (self.in_proj_weight,) if packed else apart,
-            self.in_proj_bias,
-            (self.bias_k, self.bias_v),
-            self.add_zero_attn,
+            (query, key, value), self.num_heads, self.batch_first,
+            (self.in_proj_weight,) if packed else apart, self.in_proj_bias,
+            (self.bias_k, self.bias_v), self.add_zero_attn,
             live_attribute(self, "dropout") if self.training else 0.0,
-            (self.out_proj.weight, self.out_proj.bias),
-            (key_padding_mask, attn_mask),
-            need_weights,
-            average_attn_weights,
-            is_causal,
-        )
+            (self.out_proj.weight, self.out_proj.bias), (key_padding_mask, attn_mask), need_weights,
+            average_attn_weights, is_causal,
+        )  # fmt: skip

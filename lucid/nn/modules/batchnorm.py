@@ -201,12 +201,9 @@ class SyncBatchNorm(_BatchNorm):
         check_choice(process_group, "process_group", "convert_sync_batchnorm", (None,))
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
             found = cls(
-                module.num_features,
-                module.eps,
-                module.momentum,
-                module.affine,
+                module.num_features, module.eps, module.momentum, module.affine,
                 module.track_running_stats,
-            )
+            )  # fmt: skip
             found.train(module.training)
             for name, parameter in module.named_parameters(recurse=False):
                 setattr(found, name, parameter)
