@@ -42,6 +42,12 @@ from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
 from lucid.tensor.writing import write_
 
+__all__ = [
+    "Generator", "bernoulli", "binomial", "default_generator", "get_rng_state", "initial_seed",
+    "manual_seed", "multinomial", "normal", "poisson", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm", "seed", "set_rng_state",
+]  # fmt: skip
+
 _DEFAULT_SEED = 67280421310721
 
 
