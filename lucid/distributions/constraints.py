@@ -77,8 +77,7 @@ class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
         event_dim: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(fn)
-        self.is_discrete = is_discrete
-        self.event_dim = event_dim
+        self.is_discrete, self.event_dim = is_discrete, event_dim
 
     def __call__(self, fn: Callable[[Any], Constraint]) -> dependent_property:
         return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
@@ -91,9 +90,7 @@ class _Stated(Constraint):
         self, said: str, holds: Callable[[Tensor], Tensor], is_discrete: bool = False,
         event_dim: int = 0,
     ) -> None:  # fmt: skip
-        self.said = said
-        self.is_discrete = is_discrete
-        self.event_dim = event_dim
+        self.said, self.is_discrete, self.event_dim = said, is_discrete, event_dim
         self._holds = holds
 
     def check(self, value: Tensor) -> Tensor:

@@ -395,8 +395,7 @@ class ConstantLR(_ByFactor):
     ) -> None:  # fmt: skip
         if not 0 <= factor <= 1:
             raise OptionError(f"ConstantLR: factor must be in [0, 1], not {factor}")
-        self.factor = factor
-        self.total_iters = total_iters
+        self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
     def _factor(self, epoch: int) -> float:
@@ -423,9 +422,7 @@ class LinearLR(_ByFactor):
             raise OptionError(f"LinearLR: start_factor must be in (0, 1], not {start_factor}")
         if not 0 <= end_factor <= 1:
             raise OptionError(f"LinearLR: end_factor must be in [0, 1], not {end_factor}")
-        self.start_factor = start_factor
-        self.end_factor = end_factor
-        self.total_iters = total_iters
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
     def _factor(self, epoch: int) -> float:
@@ -444,8 +441,7 @@ class PolynomialLR(_ByFactor):
     def __init__(
         self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
     ) -> None:
-        self.total_iters = total_iters
-        self.power = power
+        self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
     def _factor(self, epoch: int) -> float:
@@ -468,8 +464,7 @@ class CosineAnnealingLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
-        self.T_max = T_max
-        self.eta_min = eta_min
+        self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
@@ -517,8 +512,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             raise OptionError(f"Expected integer T_mult >= 1, but got {T_mult}")
         self.T_0 = T_0
         self.T_i = T_0
-        self.T_mult = T_mult
-        self.eta_min = eta_min
+        self.T_mult, self.eta_min = T_mult, eta_min
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
@@ -564,8 +558,7 @@ class _WithMomentum(LRScheduler):
 
     def _find_momentum(self, optimizer: Optimizer, cycle_momentum: bool) -> None:
         check_optimizer(optimizer)
-        self.optimizer = optimizer
-        self.cycle_momentum = cycle_momentum
+        self.optimizer, self.cycle_momentum = optimizer, cycle_momentum
         self.use_beta1 = "betas" in optimizer.defaults
         if cycle_momentum and not self.use_beta1 and "momentum" not in optimizer.defaults:
             raise OptionError("cycle_momentum needs an optimizer with momentum or betas")
@@ -724,8 +717,7 @@ class CyclicLR(_WithMomentum):
         self.total_size = float(step_size_up + down)
         self.step_ratio = step_size_up / self.total_size
         self._scale_fn, self.scale_mode = _scale(mode, gamma, scale_fn, scale_mode)
-        self.mode = mode
-        self.gamma = gamma
+        self.mode, self.gamma = mode, gamma
         if cycle_momentum:
             self.base_momentums = per_group("base_momentum", base_momentum, len(groups))
             self.max_momentums = per_group("max_momentum", max_momentum, len(groups))
@@ -801,13 +793,8 @@ class ReduceLROnPlateau(LRScheduler):
         check_optimizer(optimizer)
         self.optimizer = optimizer
         self.min_lrs = per_group("min_lr", min_lr, len(optimizer.param_groups))
-        self.mode = mode
-        self.factor = factor
-        self.patience = patience
-        self.threshold = threshold
-        self.threshold_mode = threshold_mode
-        self.cooldown = cooldown
-        self.eps = eps
+        self.mode, self.factor, self.patience, self.threshold = mode, factor, patience, threshold
+        self.threshold_mode, self.cooldown, self.eps = threshold_mode, cooldown, eps
         self.last_epoch = 0
         self.best = math.inf if mode == "min" else -math.inf
         self.cooldown_counter = 0

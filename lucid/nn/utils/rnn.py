@@ -111,8 +111,7 @@ class PackedSequence:
     """
 
     def __init__(self, padded: Tensor, lengths: Tensor) -> None:
-        self.padded = padded
-        self.lengths = lengths
+        self.padded, self.lengths = padded, lengths
 
     @property
     def sorted_indices(self) -> Tensor:
