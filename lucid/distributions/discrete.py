@@ -173,6 +173,7 @@ class Categorical(Distribution):
 
     has_enumerate_support = True
     arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    _formulas: ClassVar = {"support": lambda d: constraints.integer_interval(0, d._num_events - 1)}
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
@@ -184,10 +185,6 @@ class Categorical(Distribution):
 
     def _check_parameters(self) -> None:
         self._check(self._given, self.arg_constraints[self._given], self._parameter)
-
-    @property
-    def support(self) -> Any:
-        return constraints.integer_interval(0, self._num_events - 1)
 
     @property
     def probs(self) -> Tensor:
@@ -360,6 +357,7 @@ class Binomial(Distribution):
         "logits": constraints.real,
     }
     _formulas: ClassVar = {
+        "support": lambda d: constraints.integer_interval(0, d.total_count),
         "mode": lambda d: lucid.minimum(((d.total_count + 1) * d.probs).floor(), d.total_count),
         "mean": lambda d: d.total_count * d.probs,
         "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
@@ -378,10 +376,6 @@ class Binomial(Distribution):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         self._check(self._given, self.arg_constraints[self._given], self._parameter)
-
-    @property
-    def support(self) -> Any:
-        return constraints.integer_interval(0, self.total_count)
 
     @property
     def probs(self) -> Tensor:
@@ -478,6 +472,7 @@ class Multinomial(OfCategories):
     """
 
     _formulas: ClassVar = {
+        "support": lambda d: constraints.multinomial(d.total_count),
         "mean": lambda d: d.probs * d.total_count,
         "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
     }
@@ -489,10 +484,6 @@ class Multinomial(OfCategories):
         if self.total_count < 0:
             raise OptionError(f"Multinomial: total_count must be at least 0, not {total_count}")
         super().__init__(probs, logits, validate_args)
-
-    @property
-    def support(self) -> Any:
-        return constraints.multinomial(self.total_count)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         drawn = self._categorical.sample((self.total_count, *sample_shape))
