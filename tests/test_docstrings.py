@@ -161,3 +161,40 @@ def test_what_a_docstring_leaves_out_the_docstring_of_its_module_says(
         *("    keepdim: whether it stays.", ""),
         *("Raises:", "    IndexError: there is no `dim`.", "", ">>> total(1)"),
     ]
+
+
+def test_help_has_a_blank_line_before_each_section_and_before_the_example() -> None:
+    def halved(input: Any) -> Any:
+        """Halve.
+
+        Twice the result is the input.
+        Args:
+            input: a number.
+        Raises:
+            ShapeError: never.
+        >>> halved(2)
+        1.0
+        >>> halved(4)
+        2.0
+        """
+        return input / 2
+
+    assert inspect.getdoc(docstrings_of.described(halved)) == (
+        "Halve.\n\nTwice the result is the input.\n\nArgs:\n    input: a number.\n\n"
+        "Raises:\n    ShapeError: never.\n\n>>> halved(2)\n1.0\n>>> halved(4)\n2.0"
+    )
+    for path in (
+        "arange",
+        "special.ndtri",
+        "linalg.solve",
+        "nn.Linear",
+        "nn.Module.to",
+        "optim.Adam",
+    ):
+        found: Any = lucid
+        for name in path.split("."):
+            found = getattr(found, name)
+        lines = (inspect.getdoc(found) or "").splitlines()
+        heads = [i for i, line in enumerate(lines) if line in ("Args:", "Raises:")]
+        assert heads, path
+        assert all(not lines[i - 1] for i in heads), path
