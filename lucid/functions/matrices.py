@@ -1,4 +1,11 @@
-"""Linear algebra under the older names, those of `torch` itself and of the tensor's methods."""
+"""Linear algebra under the older names, those of `torch` itself and of the tensor's methods.
+
+Args:
+    input: matrices of floats (..., m, n).
+    A: matrices of floats (..., m, n).
+    LU_data: L and U in one matrix, (..., m, n).
+    LU_pivots: the rows that were exchanged, int32 (..., k).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +49,6 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     Singular values of at most `rcond` times the largest count as 0.
     Shapes: (..., m, n) gives (..., n, m).
     Args:
-        input: matrices of floats.
         rcond: a relative bound.
     Raises:
         ShapeError: no matrices.
@@ -75,7 +81,6 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
     These are L and U in one matrix, the pivots, and for each matrix which element on the diagonal
     of U is the first zero, counted from 1, or 0.
     Args:
-        A: matrices of floats (..., m, n).
         pivot: whether rows are exchanged; True alone is supported.
         get_infos: whether to return the third part.
     Raises:
@@ -98,8 +103,6 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
     Args:
         b: floats (..., n, k).
-        LU_data: L and U in one matrix, (..., n, n).
-        LU_pivots: the rows that were exchanged, int32 (..., n).
     Raises:
         ShapeError: shapes that don't fit, a `b` of vectors among them.
         DTypeError: `b` and `LU_data` have different dtypes, or pivots aren't int32.
@@ -117,8 +120,6 @@ def lu_unpack(
     """Return P, L and U of what `lu` gave, with P L U the matrix; what isn't asked for is empty.
 
     Args:
-        LU_data: L and U in one matrix, (..., m, n).
-        LU_pivots: the rows that were exchanged, int32 (..., k).
         unpack_data: whether L and U are wanted.
         unpack_pivots: whether P is wanted.
     >>> p, l, u = lucid.lu_unpack(*lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]])))
@@ -141,7 +142,6 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
 
     It is `linalg.qr`, reduced unless `some` is False.
     Args:
-        input: matrices of floats (..., m, n).
         some: whether Q has min(m, n) columns, else m.
     >>> q, r = lucid.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
     >>> (q @ r).round(decimals=3)
@@ -157,7 +157,6 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
     Shapes: (..., m, n) gives (..., m, k), (..., k) and (..., n, k), with k = min(m, n), or (..., m,
     m) and (..., n, n) for U and V without `some`.
     Args:
-        input: matrices of floats (..., m, n).
         some: whether U and V have k columns alone.
         compute_uv: whether U and V are wanted, else they are zeros.
     Raises:
@@ -263,7 +262,6 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
     They are cut from the exact decomposition; nothing is random, unlike PyTorch's.
     Shapes: (..., m, n) gives (..., m, q), (..., q) and (..., n, q), with q at most min(m, n).
     Args:
-        A: matrices of floats (..., m, n).
         q: how many are wanted.
     >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
     >>> u.shape, s, v.shape
