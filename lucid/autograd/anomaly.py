@@ -43,8 +43,10 @@ class detect_anomaly:  # noqa: N801 - the name PyTorch gives it
     """Raise where a backward returns NaN; the message names the Function or op and its line.
 
     For debugging: compiled functions run op by op in the block.
+
     Args:
         check_nan: False looks at nothing.
+
     >>> x = lucid.zeros(1, requires_grad=True)
     >>> with lucid.autograd.detect_anomaly():
     ...     (x.sqrt() * 0).sum().backward()
@@ -79,6 +81,7 @@ class set_detect_anomaly(detect_anomaly):  # noqa: N801 - the name PyTorch gives
     Args:
         mode: whether it is on.
         check_nan: whether backwards that return NaN raise while it is on.
+
     >>> with lucid.autograd.set_detect_anomaly(True):
     ...     lucid.autograd.is_anomaly_enabled()
     True

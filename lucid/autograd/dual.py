@@ -30,6 +30,7 @@ class DualLevel(Level):
     """One forward-mode derivative: the tensors that have a tangent, and their tangents.
 
     A view's tangent is the view of its base's tangent, so that writes to either are seen by both.
+
     Attributes:
         is_users: it was entered by `dual_level`, of which there is one at a time.
     """

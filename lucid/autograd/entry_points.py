@@ -36,12 +36,14 @@ def backward(
         retain_graph: keep what was saved, for another backward. Default: None, as `create_graph`.
         create_graph: record the backward itself, so that gradients can be differentiated again.
         inputs: the only tensors whose `.grad` changes, leaves or not. Default: None, all leaves.
+
     Raises:
         LucidError: a tensor without history, one of several elements without weights, no `inputs`
             in the list, or a graph that was freed by an earlier backward.
         OptionError: one of `inputs` is the `GradientEdge` of an intermediate, which has no tensor
             for a `.grad`.
         ShapeError: weights of another shape than their tensor's.
+
     >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
     >>> lucid.autograd.backward(x * x, lucid.tensor([1.0, 10.0]))
     >>> x.grad
@@ -94,6 +96,7 @@ def grad(
     """Return the gradients of the sum of `outputs` with respect to `inputs`, always as a tuple.
 
     No `.grad` is touched. Each tensor may be given as its `GradientEdge`.
+
     Args:
         outputs: one tensor or several; their sum, weighted by `grad_outputs`, is differentiated.
         inputs: what to differentiate by, leaves or not.
@@ -107,11 +110,13 @@ def grad(
         is_grads_batched: `grad_outputs` have another axis in front, and so have the results: one
             gradient for each of its entries.
         materialize_grads: zeros instead of an error for an input that the outputs don't depend on.
+
     Raises:
         LucidError: there are no inputs, an input or output has no history, an input isn't used, or
             a graph was freed by an earlier backward.
         OptionError: `materialize_grads` with `allow_unused=False`; `only_inputs=False`.
         ShapeError: weights of another shape than their output's.
+
     >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
     >>> lucid.autograd.grad((x * x).sum(), x)
     (tensor([2., 4.]),)

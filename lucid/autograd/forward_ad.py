@@ -38,6 +38,7 @@ class UnpackedDualTensor(NamedTuple):
     Args:
         primal: the tensor's value, another handle of it without a tangent.
         tangent: its derivative, of the same shape, or None.
+
     >>> from lucid.autograd import forward_ad
     >>> forward_ad.UnpackedDualTensor(lucid.tensor(1.0), None)
     UnpackedDualTensor(primal=tensor(1.), tangent=None)
@@ -61,6 +62,7 @@ def enter_dual_level() -> int:
 
     Raises:
         LucidError: inside of another level.
+
     >>> from lucid.autograd import forward_ad
     >>> level = forward_ad.enter_dual_level()
     >>> level
@@ -81,8 +83,10 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
     Args:
         level: the one that is ended, 0. Default: None, the last one begun.
+
     Raises:
         LucidError: there is none, or it isn't the last one begun.
+
     >>> from lucid.autograd import forward_ad
     >>> level = forward_ad.enter_dual_level()
     >>> x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
@@ -138,15 +142,18 @@ def make_dual(tensor: TensorCore, tangent: TensorCore, *, level: int | None = No
 
     Shapes: the tangent as the tensor.
     dtype: the tangent is cast to the tensor's.
+
     Args:
         tensor: the primal, of a float dtype.
         tangent: the direction of the derivative, of a float dtype.
         level: 0, the only one, or None.
+
     Raises:
         LucidError: outside of a level, or for a tensor that has a tangent.
         ArgumentError: one of them is no tensor.
         OptionError: one of them isn't floating point, or there is no such level.
         ShapeError: their shapes differ.
+
     >>> from lucid.autograd import forward_ad
     >>> with forward_ad.dual_level():
     ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))
@@ -182,12 +189,15 @@ def unpack_dual(tensor: TensorCore, *, level: int | None = None) -> UnpackedDual
     """Return the primal, as another handle without tangent, and the tangent.
 
     Outside of a level, and for a tensor that depends on no dual tensor, the tangent is None.
+
     Args:
         tensor: a tensor, dual or not.
         level: 0, the only one, or None.
+
     Raises:
         ArgumentError: it is no tensor.
         OptionError: there is no such level.
+
     >>> from lucid.autograd import forward_ad
     >>> with forward_ad.dual_level():
     ...     x = forward_ad.make_dual(lucid.tensor(3.0), lucid.tensor(1.0))

@@ -44,10 +44,12 @@ class FunctionCtx:
 
     Every method but `forward` of the style with `setup_context` gets one as its first argument; one
     is made for each call.
+
     Attributes:
         needs_input_grad: one bool per argument of `apply`; while a backward runs, False as well for
             inputs whose gradient nobody asked for.
         to_save: what `save_for_backward` was given, None before.
+
     >>> from lucid.autograd.function import FunctionCtx
     >>> class Double(lucid.autograd.Function):
     ...     @staticmethod
@@ -71,8 +73,10 @@ class FunctionCtx:
 
         In the backward they are `ctx.saved_tensors`, which raises where one was written in place
         since.
+
         Args:
             *tensors: inputs, outputs or intermediates of the forward, and None.
+
         >>> class Square(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -94,8 +98,10 @@ class FunctionCtx:
 
         Args:
             *tensors: inputs, outputs or intermediates of the forward, and None.
+
         Raises:
             ArgumentError: anything else.
+
         >>> class Square(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -116,8 +122,10 @@ class FunctionCtx:
         """Say which inputs forward wrote in place; each must be returned.
 
         Raises: `LucidError` for one whose memory overlaps itself.
+
         Args:
             *tensors: inputs that were written.
+
         >>> class Double(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -138,8 +146,10 @@ class FunctionCtx:
         """Deprecated and without effect, as in PyTorch: sharing of memory is found without it.
 
         It warns with a `FutureWarning`.
+
         Args:
             *pairs: ignored: pairs of an input and an output.
+
         >>> import warnings
         >>> from lucid.autograd.function import FunctionCtx
         >>> with warnings.catch_warnings(record=True) as caught:
@@ -159,6 +169,7 @@ class FunctionCtx:
 
         Args:
             *tensors: outputs of the forward.
+
         >>> class Sign(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -175,6 +186,7 @@ class FunctionCtx:
 
         Args:
             value: False for None.
+
         >>> class Two(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -199,8 +211,10 @@ def require_tensor(ctx: FunctionCtx, what: str, value: Any, position: int) -> No
         what: how the message begins.
         value: what was given.
         position: which argument it was, from 0.
+
     Raises:
         ArgumentError: the value is neither a tensor nor None.
+
     >>> from lucid.autograd.function import FunctionCtx, require_tensor
     >>> require_tensor(FunctionCtx(), "save_for_forward can only save variables", 3.0, 0)
     Traceback (most recent call last):
@@ -218,6 +232,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
     """The node of a custom Function's call, and the `ctx` that its methods get.
 
     Each Function has a subclass of its own, made by `FunctionMeta`.
+
     >>> from lucid.autograd.function import BackwardCFunction
     >>> class Double(lucid.autograd.Function):
     ...     @staticmethod
@@ -270,6 +285,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
 
         A call in another forward runs with gradients off: what can't be saved is no error there,
         but for who asks for derivatives through it.
+
         Args:
             output_numbers: for the outputs, by id, which they are.
         """
@@ -444,10 +460,13 @@ def backward_of(function: type[Function]) -> Callable[..., Any]:
     """Return the class's `backward` or `vjp`, whichever it defines.
 
     Of a class with neither it is `Function.backward`, which raises.
+
     Args:
         function: a subclass of `Function`.
+
     Raises:
         LucidError: it has both.
+
     >>> from lucid.autograd.function import backward_of
     >>> class Double(lucid.autograd.Function):
     ...     @staticmethod
@@ -473,6 +492,7 @@ class FunctionMeta(type):
         name: the class's name.
         bases: the classes that it inherits from.
         namespace: what its body defines.
+
     >>> class Double(lucid.autograd.Function):
     ...     pass
     >>> type(Double) is lucid.autograd.function.FunctionMeta, Double._backward_cls.__name__
@@ -490,10 +510,13 @@ class Function(metaclass=FunctionMeta):
     """Base class of custom Functions: override `forward` and `backward`, call `apply`.
 
     Either `forward(ctx, *args)`, or `forward(*args)` with `setup_context(ctx, inputs, output)`.
+
     Args:
         *args, **kwargs: for programs that make an instance, which warns: all methods are static.
+
     Raises:
         LucidError: an instance is called, as PyTorch's old Functions were.
+
     >>> class Square(lucid.autograd.Function):
     ...     @staticmethod
     ...     def forward(ctx, x):
@@ -536,11 +559,14 @@ class Function(metaclass=FunctionMeta):
 
         It returns a tensor, or a tuple of them and of other values. `ctx.save_for_backward` keeps
         what the backward needs.
+
         Args:
             *args: ctx first, unless there is a `setup_context`; then tensors and whatever else.
             **kwargs: the same, by name.
+
         Raises:
             MissingRuleError: the class has none.
+
         >>> class Square(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -564,8 +590,10 @@ class Function(metaclass=FunctionMeta):
         Args:
             inputs: the arguments of `forward`.
             output: what it has returned.
+
         Raises:
             MissingRuleError: the class has none.
+
         >>> class Square(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(x):
@@ -590,6 +618,7 @@ class Function(metaclass=FunctionMeta):
         """Gradients of the outputs to gradients of the arguments, one for each.
 
         It returns one for each argument of `forward`, None for what is no tensor.
+
         Args:
             *grad_outputs: a gradient for each output, of its shape; zeros where nobody sent one.
         """
@@ -600,10 +629,13 @@ class Function(metaclass=FunctionMeta):
         """The other name of `backward`.
 
         A class defines one of the two, not both.
+
         Args:
             *grad_outputs: a gradient for each output.
+
         Raises:
             MissingRuleError: the class has none.
+
         >>> class Square(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -626,11 +658,14 @@ class Function(metaclass=FunctionMeta):
 
         Forward mode needs it: `lucid.func.jvp` and `forward_ad`. In it `ctx.saved_tensors` are what
         `ctx.save_for_forward` was given.
+
         Args:
             *grad_inputs: a tangent for each argument of `forward`: None for what is no tensor,
                 zeros for a tensor that has none.
+
         Raises:
             MissingRuleError: the class has none.
+
         >>> class Square(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -653,12 +688,15 @@ class Function(metaclass=FunctionMeta):
         """All examples at once: return (output, out_dims).
 
         Without it, forward and backward run on batched tensors.
+
         Args:
             info: `batch_size`, how many examples there are, and `randomness`, as of `lucid.vmap`.
             in_dims: for each argument the mapped axis, None for what all examples share.
             *args: the arguments of `forward` with that axis, without ctx.
+
         Raises:
             MissingRuleError: the class has none.
+
         >>> class Sum(lucid.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):
@@ -680,6 +718,7 @@ class Function(metaclass=FunctionMeta):
         """Call forward and record this Function's backward.
 
         It is how a Function is used; `forward` and `backward` are never called by hand.
+
         Args:
             *args: those of `forward`, without ctx.
             **kwargs: those of `forward`, by name.
@@ -709,6 +748,7 @@ def call_function(
         keyword_only: those that forward takes by name alone.
         needed: says of an input that a derivative is asked for, though it doesn't require grad.
             Default: None, of none.
+
     >>> from lucid.autograd.function import call_function
     >>> class Double(lucid.autograd.Function):
     ...     @staticmethod
@@ -751,8 +791,10 @@ def run_forward(
         ctx: the call's, which forward or `setup_context` gets.
         inputs: the arguments of forward, without ctx.
         keyword_only: those that forward takes by name alone.
+
     Raises:
         MissingRuleError: the Function has no forward.
+
     >>> from lucid.autograd.function import run_forward
     >>> class Double(lucid.autograd.Function):
     ...     @staticmethod
@@ -809,8 +851,10 @@ class InplaceFunction(Function):
     """A Function that may work in place; kept for programs that name it.
 
     As a `Function`: what `forward` writes it has to say by `ctx.mark_dirty`.
+
     Args:
         inplace: what the attribute of the same name is set to.
+
     >>> class Double(lucid.autograd.function.InplaceFunction):
     ...     @staticmethod
     ...     def forward(ctx, x):
@@ -830,8 +874,10 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     Put it under `@staticmethod`. The backward runs with gradients off; differentiating its result
     raises `LucidError`, in `backward()` and in `autograd.grad`.
+
     Args:
         backward: a Function's `backward`.
+
     >>> class Square(lucid.autograd.Function):
     ...     @staticmethod
     ...     def forward(ctx, x):

@@ -25,6 +25,7 @@ def jacobian(
     Shapes: output.shape + input.shape; for a tuple of inputs or outputs, nested tuples, outputs
     outside. `strict` raises where an output doesn't depend on an input, instead of giving zeros;
     not with `vectorize`, which has the same results else, nor in forward mode.
+
     Args:
         func: gives a tensor, or a tuple of them.
         inputs: a tensor, or a tuple of them.
@@ -32,9 +33,11 @@ def jacobian(
         strict: raise where an output doesn't depend on an input; else there are zeros.
         vectorize: compute all rows at once, by `vmap`.
         strategy: "reverse-mode", row by row, or "forward-mode", column by column.
+
     Raises:
         LucidError: `strict` asks for what forward mode can't say, or an output doesn't depend on an
             input.
+
     >>> from lucid.autograd import functional
     >>> functional.jacobian(lambda x: x**2, lucid.tensor([1.0, 2.0]))
     tensor([[2., 0.],
@@ -118,9 +121,11 @@ def hessian(
 
     Shapes: input.shape + input.shape; nested tuples for a tuple of inputs. The options are those of
     `jacobian`, `outer_jacobian_strategy` its strategy.
+
     Args:
         func: gives one number.
         outer_jacobian_strategy: how the outer Jacobian is computed.
+
     >>> from lucid.autograd import functional
     >>> functional.hessian(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]))
     tensor([[ 6.,  0.],
@@ -171,9 +176,11 @@ def vjp(
     """The outputs, and the product of `v` with the Jacobian.
 
     Shapes: `v` as the outputs; it may be left out for a single number.
+
     Args:
         func: gives a tensor, or a tuple of them.
         v: a tensor, or a tuple of them.
+
     >>> from lucid.autograd import functional
     >>> functional.vjp(lambda x: x**2, lucid.tensor([1.0, 2.0]), lucid.ones(2))
     (tensor([1., 4.]), tensor([2., 4.]))
@@ -241,6 +248,7 @@ def vhp(
 
     Args:
         func: gives one number.
+
     >>> from lucid.autograd import functional
     >>> functional.vhp(lambda x: (x**3).sum(), lucid.tensor([1.0, 2.0]), lucid.ones(2))
     (tensor(9.), tensor([ 6., 12.]))

@@ -43,6 +43,7 @@ def gradcheck(
 
     Inputs that require grad should be float64; others warn, for rounding hides the derivative. A
     compiled function that calls it runs op by op. Returns True.
+
     Args:
         func: a function that returns a tensor, or a tuple or list with tensors in it.
         inputs: its arguments, or the only one. Those that require grad are checked.
@@ -60,11 +61,13 @@ def gradcheck(
         check_backward_ad: compare the one by backward.
         fast_mode: compare one random projection of the Jacobians.
         masked: True, False or None; of dense inputs all elements are checked.
+
     Raises:
         GradcheckError: they differ; it shows both Jacobians.
         OptionError: no input requires grad, both modes are left out, or batched tangents are to be
             checked without tangents.
         EagerOnlyError: in a trace, so that the compiled function runs op by op.
+
     >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
     >>> lucid.autograd.gradcheck(lucid.sin, (x,))
     True
@@ -423,6 +426,7 @@ def gradgradcheck(
         check_fwd_over_rev: push tangents through the backward as well.
         check_rev_over_rev: differentiate the backward by another one.
         masked: True or False; of dense inputs all elements are checked.
+
     >>> x = lucid.tensor([0.3, -1.2], dtype=lucid.float64, requires_grad=True)
     >>> lucid.autograd.gradgradcheck(lucid.sin, (x,))
     True

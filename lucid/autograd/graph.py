@@ -30,8 +30,10 @@ def get_gradient_edge(tensor: TensorCore) -> GradientEdge:
 
     Args:
         tensor: one that requires grad, leaf or not.
+
     Raises:
         LucidError: it doesn't require grad.
+
     >>> x = lucid.tensor(3.0, requires_grad=True)
     >>> edge = lucid.autograd.graph.get_gradient_edge(x * x)
     >>> lucid.autograd.grad(edge, x)
@@ -50,8 +52,10 @@ def increment_version(tensor: TensorCore | Sequence[TensorCore]) -> None:
     """Tell that memory was written by other means, so that saved tensors notice.
 
     A backward that needs what was saved before raises then.
+
     Args:
         tensor: what was written, or a list or tuple of several.
+
     >>> x = lucid.zeros(2)
     >>> x.numpy()[:] = 1
     >>> lucid.autograd.graph.increment_version(x)

@@ -237,11 +237,14 @@ def saved_tensors_hooks(
 
     The innermost block wins. None and attributes of a ctx are not packed. Compiled functions that
     are called in the block run op by op.
+
     Args:
         pack_hook: from a tensor to whatever is to be kept of it.
         unpack_hook: from that to a tensor of the same values, shape and dtype.
+
     Raises:
         LucidError: `disable_saved_tensors_hooks` forbids it.
+
     >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
     >>> with lucid.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), lucid.tensor):
     ...     y = x.exp().sum()
@@ -272,8 +275,10 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
     Args:
         error_message: what the error says.
+
     Raises:
         LucidError: hooks are in force where the block begins, or are set in it.
+
     >>> from lucid.autograd import graph
     >>> with graph.disable_saved_tensors_hooks("no hooks here"):
     ...     with graph.save_on_cpu():
@@ -296,11 +301,14 @@ class save_on_cpu(AbstractContextManager[None]):  # noqa: N801 - the name PyTorc
     """Keep saved tensors in memory of their own on the CPU, where all of lucid's are.
 
     What is saved is copied, so that later writes to the originals do no harm.
+
     Args:
         pin_memory: True or False; no GPU reads the memory.
         device_type: a string; of which device, whose memory would be freed.
+
     Raises:
         ArgumentError: an argument of another type.
+
     >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
     >>> with lucid.autograd.graph.save_on_cpu():
     ...     y = (x * x).sum()
@@ -328,6 +336,7 @@ def allow_mutation_on_saved_tensors() -> Iterator[MutationGuard]:
 
     Raises:
         LucidError: inside of another such block.
+
     >>> x = lucid.tensor([1.0, 2.0], requires_grad=True)
     >>> with lucid.autograd.graph.allow_mutation_on_saved_tensors():
     ...     y = x * 1
@@ -370,12 +379,15 @@ def register_multi_grad_hook(
 
     With "all", tensors that got no gradient have None there. Returns a handle whose `remove()`
     takes the hook away.
+
     Args:
         tensors: whose gradients are looked at; they require grad.
         fn: a function of the list of gradients, or with "any" of the one that arrived first.
         mode: "all" or "any".
+
     Raises:
         OptionError: another mode.
+
     >>> x = lucid.tensor(1.0, requires_grad=True)
     >>> y = lucid.tensor(2.0, requires_grad=True)
     >>> handle = lucid.autograd.graph.register_multi_grad_hook([x, y], print)

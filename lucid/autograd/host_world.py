@@ -126,6 +126,7 @@ class State:
 
     The step writes what it changes at its end, and not before. So where it has changed the tensor
     by the time of the call, the call gets the new content lent.
+
     Attributes:
         given: which operand is the content at the time of the call; None: what is there.
     """
@@ -146,8 +147,10 @@ class Outside:
 
     Writes would have to be results of the call. So lucid's raise before they are done, and NumPy
     gets memory that can't be written.
+
     Args:
         gradients: tensors with the gradients that they have, which a call must leave there.
+
     Attributes:
         kept: what is put back.
     """

@@ -94,8 +94,10 @@ class no_grad(_GradMode):  # noqa: N801 - the name PyTorch gives it
     """Record no gradients: `with lucid.no_grad():`, or `@lucid.no_grad()`.
 
     What is computed in the block has no history, and nothing is saved for a backward.
+
     Args:
         function: what to decorate, where it is used as `@lucid.no_grad`.
+
     >>> x = lucid.ones(2, requires_grad=True)
     >>> with lucid.no_grad():
     ...     print((x * 2).requires_grad)
@@ -122,6 +124,7 @@ class enable_grad(no_grad):  # noqa: N801 - the name PyTorch gives it
 
     Args:
         function: what to decorate, where it is used as `@lucid.enable_grad`.
+
     >>> x = lucid.ones(2, requires_grad=True)
     >>> with lucid.no_grad(), lucid.enable_grad():
     ...     print((x * 2).requires_grad)
@@ -137,8 +140,10 @@ class inference_mode(no_grad):  # noqa: N801 - the name PyTorch gives it
     Args:
         mode: False records gradients again, as `enable_grad` does; or what to decorate, where it is
             used as `@lucid.inference_mode`.
+
     Raises:
         ArgumentError: it is neither a bool nor a function.
+
     >>> x = lucid.ones(2, requires_grad=True)
     >>> with lucid.inference_mode():
     ...     print((x * 2).requires_grad)
@@ -159,8 +164,10 @@ class set_grad_enabled(_GradMode):  # noqa: N801 - the name PyTorch gives it
     """Set the grad mode, at once and until the end of the block if it is used as one.
 
     As a decorator it sets the mode for the calls of the function alone.
+
     Args:
         mode: whether gradients are recorded.
+
     >>> x = lucid.ones(2, requires_grad=True)
     >>> with lucid.set_grad_enabled(False):
     ...     print((x * 2).requires_grad)

@@ -196,9 +196,11 @@ class Code:
         types: of its outputs.
         reads: of each input, whether the code reads it: others may have been written since.
         templates: of the outputs, once machine code makes tensors of these.
+
     Args:
         constants: the last inputs.
         families: of the Function, whose code with open sizes this may be.
+
     Raises:
         NotStraightError: an op of it can't be compiled.
     """
@@ -284,6 +286,7 @@ class Recording:
 
     Attributes:
         reads: as those of `Code`.
+
     Raises:
         NotStraightError: it has a loop, or a result is an argument.
     """

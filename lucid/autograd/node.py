@@ -38,9 +38,11 @@ class GradientEdge(NamedTuple):
     """Where a tensor's gradient goes: an output of a node.
 
     `backward` and `grad` take it in a tensor's place; the tensor itself needn't be kept.
+
     Args:
         node: the step of the backward computation, as `grad_fn`.
         output_nr: which output of the recorded op the tensor is.
+
     >>> from lucid.autograd.graph import GradientEdge
     >>> x = lucid.tensor(3.0, requires_grad=True)
     >>> y = x * x
@@ -57,9 +59,11 @@ class Node(Placed):
 
     The ctx of a custom Function is a node, and a user may give it any attribute: what is lucid's
     own has a name with an underscore, PyTorch's public names aside.
+
     Args:
         edges: per input of the recorded op, where its gradient goes; None where it isn't wanted.
         output_types: what its incoming gradients look like, one for each output of the op.
+
     Attributes:
         metadata: a dict for whoever wants to note something.
         _edges: `edges`.
@@ -69,6 +73,7 @@ class Node(Placed):
         _has_separate_outputs: whether a walk to one output has not come to the others.
         _is_end: gradients with respect to what it is the history of may still be asked for.
         _composite: the name that a node alone would have for several, whose last one this is.
+
     >>> node = lucid.tensor(3.0, requires_grad=True).exp().grad_fn
     >>> isinstance(node, lucid.autograd.graph.Node), node.name()
     (True, 'ExpBackward')

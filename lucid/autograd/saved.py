@@ -46,6 +46,7 @@ class SavedTensor:
 
     An output of the node itself is kept without its history, so that node and output don't keep one
     another alive; unpacking restores it.
+
     Attributes:
         output_nr: which output of the saving node it is; -1: none.
         version: of the tensor when it was saved; a later one means that it was written since.

@@ -12,9 +12,11 @@ def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
     """Return a leaf on the memory of a tensor: PyTorch's old constructor.
 
     It is `data.detach().requires_grad_(requires_grad)`, without the history of `data`.
+
     Args:
         data: the tensor whose memory is shared.
         requires_grad: whether gradients are recorded for it.
+
     >>> x = lucid.autograd.Variable(lucid.tensor([1.0, 2.0]), requires_grad=True)
     >>> x.is_leaf, x.requires_grad
     (True, True)

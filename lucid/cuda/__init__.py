@@ -33,8 +33,10 @@ def manual_seed(seed: int) -> None:
 
     Args:
         seed: an int; nothing is seeded with it.
+
     Raises:
         ArgumentError: it is no int.
+
     >>> print(lucid.cuda.manual_seed(0))
     None
     """
@@ -52,8 +54,10 @@ def synchronize(device: object = None) -> None:
 
     Args:
         device: a number or a name; there is none to wait for.
+
     Raises:
         ArgumentError: it is something else.
+
     >>> print(lucid.cuda.synchronize())
     None
     """

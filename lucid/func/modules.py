@@ -24,6 +24,7 @@ def functional_call(
     """Call a module with other tensors in place of its parameters and buffers.
 
     The module holds them during the call alone, and has its own again afterwards.
+
     Args:
         module: what is called.
         parameter_and_buffer_dicts: tensors by their names in the module, or several such dicts;
@@ -33,8 +34,10 @@ def functional_call(
         tie_weights: what the module holds under several names is replaced under all of them.
         strict: every parameter and buffer must be named, and nothing else. Default: False, other
             names are ignored.
+
     Raises:
         LucidError: several dicts have the same name, or the names aren't what `strict` asks for.
+
     >>> layer = lucid.nn.Linear(2, 1, bias=False)
     >>> lucid.func.functional_call(layer, {"weight": lucid.ones(1, 2)}, (lucid.ones(2),))
     tensor([2.])
@@ -68,10 +71,13 @@ def stack_module_state(
 
     Returns two dicts by name. What comes back are leaves, to be mapped over with `vmap` and
     `functional_call`; they require grad where the first module's do.
+
     Args:
         models: modules of one class, all in training or all in evaluation.
+
     Raises:
         OptionError: no modules, several classes, or some in training and some not.
+
     >>> models = [lucid.nn.Linear(2, 1) for _ in range(3)]
     >>> lucid.func.stack_module_state(models)[0]["weight"].shape
     lucid.Size([3, 1, 2])

@@ -40,13 +40,16 @@ def save(obj: Any, f: File) -> None:
 
     A path is replaced in one step: until all is written and on the disk, the older file stays. The
     format is that of safetensors, whose readers find the tensors by their place in `obj`.
+
     Args:
         obj: what to write.
         f: a path, or a file that is open for writing bytes.
+
     Raises:
         ArgumentError: `f` is neither a path nor such a file.
         OptionError: a container that holds itself, or is nested more than 100 deep.
         OSError: from writing; and what pickle raises for an object that it can't take.
+
     >>> import io, lucid
     >>> file = io.BytesIO()
     >>> lucid.save({"w": lucid.ones(2), "epoch": 3}, file)
@@ -78,6 +81,7 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
 
     Nothing in the file is run. Sizes are compared with the length of the file before memory is
     taken, and checksums with what is read, so that a wrong file is an error and not wrong numbers.
+
     Args:
         f: a path, or a binary file that stands where `save` began to write; it is left where the
             data end.
@@ -85,11 +89,13 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
         weights_only: take data alone, as None does, the default. With False, objects that `save`
             has pickled are unpickled: **this runs code that the file names**. Do it only where you
             would run a program from the same place.
+
     Raises:
         FileFormatError: with path, offset and what is wrong: a file that is truncated or changed,
             or that holds more than data.
         OptionError: a `map_location` other than the CPU.
         OSError: from reading.
+
     >>> import io, lucid
     >>> file = io.BytesIO()
     >>> lucid.save([lucid.ones(2), "note"], file)

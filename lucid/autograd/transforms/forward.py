@@ -24,16 +24,19 @@ def jvp(
 
     With `has_aux` the result is (output, tangent, aux).
     Shapes: tangents as the primals, and the output's tangent as the output.
+
     Args:
         primals: a tuple of its arguments.
         tangents: the direction, of the same structure.
         strict: an output that depends on no primal is an error instead of a zero tangent.
+
     Raises:
         ArgumentError: `primals` is no tuple, or has something else than tensors in it.
         LucidError: the tangents' structure isn't the primals', an output is no tensor, or one is
             independent of the primals under `strict`.
         OptionError: there are no primals, or some aren't of a float dtype.
         ShapeError: a tangent hasn't its primal's shape.
+
     >>> lucid.func.jvp(lucid.sin, (lucid.tensor(0.0),), (lucid.tensor(2.0),))
     (tensor(0.), tensor(2.))
     """
@@ -70,8 +73,10 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
     Each call of that function evaluates `func` anew; in a compiled step equal parts are computed
     once. Shapes: its arguments as the primals.
+
     Args:
         *primals: its arguments: where it is linearized.
+
     >>> output, push_forward = lucid.func.linearize(lucid.sin, lucid.tensor(0.0))
     >>> push_forward(lucid.tensor(2.0))
     tensor(2.)

@@ -27,10 +27,13 @@ def jacrev(
     (jacobian, aux).
     Shapes: for an output of shape s and an argument of shape t, s + t. For nested outputs and
     arguments: the structure of the outputs, each with that of the argument inside.
+
     Args:
         chunk_size: how many rows are computed at once. Default: None, all.
+
     Raises:
         OptionError: a `chunk_size` below 1.
+
     >>> lucid.func.jacrev(lucid.square)(lucid.tensor([1.0, 2.0]))
     tensor([[2., 0.],
             [0., 4.]])
@@ -77,9 +80,11 @@ def jacfwd(
     It is the cheaper one where the outputs are more than the inputs: one tangent per element of the
     inputs is pushed forward. Shapes and structures are those of `jacrev`; with `has_aux` the result
     is (jacobian, aux).
+
     Args:
         randomness: what random operations do while columns are computed at once, as of `vmap`.
         chunk_size: how many columns are computed at once. Default: None, all.
+
     >>> lucid.func.jacfwd(lambda x: lucid.cat([x, x * x]))(lucid.tensor([1.0, 2.0]))
     tensor([[1., 0.],
             [0., 1.],
@@ -119,10 +124,12 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
 
     It is `jacfwd(jacrev(func, argnums), argnums)`.
     Shapes: for an output of shape s and an argument of shape t, s + t + t.
+
     Args:
         func: a function of tensors that can be differentiated twice.
         argnums: the position of the argument to differentiate by, or a tuple of positions, which
             gives blocks for all pairs.
+
     >>> lucid.func.hessian(lambda x: (x**3).sum())(lucid.tensor([1.0, 2.0]))
     tensor([[ 6.,  0.],
             [ 0., 12.]])

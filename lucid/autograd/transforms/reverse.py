@@ -203,10 +203,12 @@ def grad(
 
     The gradient has the structure of the argument `argnums`, or is a tuple for several; with
     `has_aux`, where `func` returns (output, aux), the result is (gradient, aux).
+
     Raises:
         LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
         ArgumentError: at the call, where `argnums` is no int or tuple of ints.
         OptionError: at the call, where `argnums` is empty or names an argument twice.
+
     >>> lucid.func.grad(lucid.func.grad(lucid.sin))(lucid.tensor(0.5))
     tensor(-0.4794)
     """
@@ -225,10 +227,13 @@ def grad_and_value(
     """Return the function that computes the gradient of `func` and, beside it, the value.
 
     As `grad`; the result is (gradient, value), or (gradient, (value, aux)) with `has_aux`.
+
     Args:
         func: a function of tensors whose result is a scalar.
+
     Raises:
         LucidError: at the call, where the output is no 0-d tensor, or the arguments are too few.
+
     >>> lucid.func.grad_and_value(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
     (tensor([2., 4.]), tensor(5.))
     """
@@ -248,6 +253,7 @@ def value_and_grad(
     """Return the function that computes `func` and, beside the value, the gradient.
 
     As `grad`; the result is (value, gradient), or ((value, aux), gradient) with `has_aux`.
+
     >>> lucid.func.value_and_grad(lambda x: (x * x).sum())(lucid.tensor([1.0, 2.0]))
     (tensor(5.), tensor([2., 4.]))
     """
@@ -269,11 +275,14 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     The latter returns a tuple, one entry per primal; it may be called again, and mapped. With
     `has_aux` the result is (output, function, aux).
     Shapes: cotangents as the outputs, and what the function returns as the primals.
+
     Args:
         *primals: its arguments.
+
     Raises:
         LucidError: an output is no tensor, or not of a float dtype; at the function's call, where
             the cotangents' structure isn't the output's.
+
     >>> y, pull_back = lucid.func.vjp(lucid.sin, lucid.tensor([0.0, 1.0]))
     >>> pull_back(lucid.ones(2))
     (tensor([1.0000, 0.5403]),)

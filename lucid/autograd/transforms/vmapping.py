@@ -23,6 +23,7 @@ def vmap(
     """Map a function over an axis of its arguments: what it computes for one, for all at once.
 
     Keyword arguments are shared by all examples.
+
     Args:
         func: a function of tensors, or of nested lists, tuples and dicts of them, for one example.
         in_dims: the mapped axis of each argument, or None for one that all examples share: an int
@@ -31,10 +32,12 @@ def vmap(
         randomness: whether random operations are errors, or draw "different" numbers for each
             example, or the "same".
         chunk_size: how many examples are computed at once. Default: None, all.
+
     Raises:
         OptionError: an unknown `randomness`, a `chunk_size` below 1; at the call, where axes don't
             fit the arguments or the results.
         IndexOutOfRangeError: at the call, where a result has no axis `out_dims`.
+
     >>> lucid.vmap(lucid.dot)(lucid.ones(2, 3), lucid.ones(2, 3))
     tensor([3., 3.])
     """
